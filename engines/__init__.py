@@ -1,0 +1,72 @@
+"""The engines, by name. A name costs nothing until it is asked for: nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engines.base import Engine, EngineUnavailable, Model, parse_options
+
+if TYPE_CHECKING:
+    from engines.child import ChildEngine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What is known of an engine before it is loaded."""
+
+    target: str  # "module:Class", imported when asked for
+    title: str  # what it is, for people
+    language: str
+    batching: str
+    needs_model: bool = True
+
+
+ENGINES: dict[str, EngineSpec] = {
+    "fake": EngineSpec(
+        "engines.fake:FakeEngine", "spends exactly the delays it is told", "python", "continuous", needs_model=False
+    ),
+    "transformers": EngineSpec(
+        "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
+    ),
+    "mistralrs": EngineSpec(
+        "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
+    ),
+}
+
+
+def names() -> list[str]:
+    return list(ENGINES)
+
+
+def spec(name: str) -> EngineSpec:
+    """Raises `ValueError` with the choices."""
+    if name not in ENGINES:
+        raise ValueError(f"no engine called `{name}`; choose from {', '.join(ENGINES)}.")
+    return ENGINES[name]
+
+
+def engine_class(name: str) -> type[Engine]:
+    """Raises `ValueError` with the choices."""
+    module, _, attribute = spec(name).target.partition(":")
+    kind: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return kind
+
+
+def load_engine(name: str, model: Model | None = None, options: Mapping[str, str] | None = None) -> ChildEngine:
+    """An engine that is ready to be started in a child process of its own.
+
+    Raises `ValueError` for an unknown name or option and `EngineUnavailable` where it cannot run here, before anything
+    is started.
+    """
+    from engines.child import ChildEngine
+
+    kind = engine_class(name)
+    if (reason := kind.why_not_here()) is not None:
+        raise EngineUnavailable(f"{name} cannot run here: {reason}")
+    if spec(name).needs_model and model is None:
+        raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
+    parse_options(kind.Options, options or {})  # a wrong option is the user's mistake: say so before a process starts
+    return ChildEngine(name, model, options or {})

@@ -1,7 +1,8 @@
 """The engine contract: rendered prompt and token ids in, chunks of text with their token counts out.
 
-An engine knows nothing of HTTP, queues or metrics. It lives in a child process (`engines.worker` runs it, `engines.child`
-watches it), so it may compute as hard as it likes without holding up the server that writes its tokens to the network.
+An engine knows nothing of HTTP, queues or metrics. It lives in a child process (`engines.worker` runs it,
+`engines.child` watches it), so it may compute as hard as it likes without holding up the server that writes its tokens
+to the network.
 
 Write one by subclassing `Engine` when the library is asynchronous, or `BlockingEngine` when it computes in the calling
 thread. This module is plain standard library, because it is also imported inside foreign environments.
@@ -76,7 +77,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One prompt. Every engine receives the same `prompt_token_ids`; `prompt` is the same text for those that need it."""
+    """One prompt. Every engine gets the same `prompt_token_ids`; `prompt` is the same text for those that need it."""
 
     prompt: str
     prompt_token_ids: tuple[int, ...]
@@ -176,7 +177,7 @@ class Engine(ABC):
 
     def close(self) -> None:
         """Give back what `load` took."""
-        return None
+        return
 
 
 class BlockingEngine(Engine):

@@ -1,7 +1,7 @@
 """The engine contract as lines on a pipe, so that an engine may be written in any language.
 
-A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output. Whatever
-else it has to say goes to standard error. `docs/engine-protocol.md` tells it for people who write a child.
+A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output.
+Whatever else it has to say goes to standard error. `docs/engine-protocol.md` tells it for people who write a child.
 
     parent → child   load, generate, cancel, stats
     child  → parent  ready, chunk, done, error, stats
