@@ -241,7 +241,7 @@ class ChildEngine:
         watch: Watch = Watch(),
     ) -> None:
         self.name = name
-        self.state: State = "stopped"
+        self._state: State = "stopped"
         self.info: EngineInfo | None = None
         self.restarts = 0
         self._load = Load(name, model, dict(options))
@@ -252,17 +252,23 @@ class ChildEngine:
         self._keeper: asyncio.Task[None] | None = None
 
     @property
+    def state(self) -> State:
+        if self._state == "ready" and self._process is not None and self._process.exited.done():
+            return "restarting"  # it died a moment ago, and whoever keeps it alive has not had its turn yet
+        return self._state
+
+    @property
     def pid(self) -> int | None:
         """The child's process id, while it lives."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> EngineInfo:
         """Start the child and load the model. Raises `EngineUnavailable`."""
-        self.state = "loading"
+        self._state = "loading"
         try:
             info = await self._launch()
         except BaseException:
-            self.state = "failed"
+            self._state = "failed"
             raise
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"keep {self.name} alive")
         return info
@@ -279,7 +285,7 @@ class ChildEngine:
 
     async def stop(self) -> None:
         """End the child: politely, then firmly. Running requests fail."""
-        self.state = "stopped"
+        self._state = "stopped"
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -302,7 +308,7 @@ class ChildEngine:
         except BaseException:
             await self._end_process()
             raise
-        self.state = "ready"
+        self._state = "ready"
         return self.info
 
     async def _end_process(self) -> None:
@@ -328,7 +334,7 @@ class ChildEngine:
                 wait = self._watch.restart_first  # it had been well for long: forget the crashes before
             restarted = False
             while not restarted:
-                self.state = "restarting"
+                self._state = "restarting"
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self._watch.restart_most)
                 self.restarts += 1

@@ -1,0 +1,60 @@
+# Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system check lint test test-gpu demo lock dashboards clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+STAMP := $(VENV)/.installed
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make the environment in .venv (TORCH=cpu: the small torch without CUDA, from PyTorch's own index)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "enginebench needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Python has no venv module here; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade uv
+ifeq ($(TORCH),cpu)
+	$(UV) pip install --python $(BIN)/python --torch-backend cpu --editable '.[dev]'
+else
+	$(UV) pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --python $(BIN)/python --quiet --no-deps --editable .
+endif
+	@touch $@
+
+system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser), where that is allowed
+	@missing=""; for program in prometheus chromium; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	else echo "not here:$$missing; the tests that need them are skipped" >&2; fi
+
+lint: $(STAMP) ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: system ## the whole suite
+	$(BIN)/python -m pytest
+
+check: lint test ## lint, types and tests
+
+test-gpu: $(STAMP) ## the tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
+	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
+		--steps 10,20,40 --stage-seconds 36 --prompt-tokens 40 --output-tokens 16
+
+dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
+	$(BIN)/python grafana/build.py
+
+lock: ## resolve requirements.lock again from pyproject.toml
+	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+
+clean: ## remove the environment and what the tools left
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

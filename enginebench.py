@@ -1,0 +1,72 @@
+"""The front door. Each room brings its own commands in its `cli.py`; a room is imported only when one of them is asked for.
+
+    enginebench --help
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+# Command -> the module that brings it. The order is the order of `--help`.
+COMMANDS = {
+    "engines": "engines.cli",
+    "models": "engines.cli",
+    "doctor": "engines.cli",
+    "serve": "servers.cli",
+    "run": "loadtests.cli",
+    "calibrate": "loadtests.cli",
+    "report": "analysis.cli",
+}
+
+
+class Rooms(TyperGroup):
+    def list_commands(self, ctx: object) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str):  # type: ignore[no-untyped-def]  # typer keeps the type private
+        if cmd_name not in COMMANDS:
+            return None
+        return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+
+
+app = typer.Typer(cls=Rooms, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"enginebench {version('enginebench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Load-test served language models: which engine, how many GPUs, at what cost, and will p99 hold?
+
+    [bold]Serve an engine and test it:[/bold]  enginebench run concurrent --engine transformers --engine mistralrs
+
+    [bold]Test a server you have:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
+
+    [bold]Only serve:[/bold]  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02 --port 8000
+    """
+
+
+def main() -> None:
+    # Text goes out as UTF-8 even where the locale is plain C: tables have box characters.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Imports flow one way: engines ← servers; loadtests alone; analysis ← the record. Read off the syntax tree."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("engines", "servers", "loadtests", "analysis")
+MAY_IMPORT = {
+    "engines": {"engines"},
+    "servers": {"servers", "engines"},
+    "loadtests": {"loadtests"},
+    "analysis": {"analysis", "loadtests.harness.record"},
+}
+STANDARD_LIBRARY_ONLY = (
+    "engines/base.py",
+    "engines/protocol.py",
+    "engines/worker.py",
+    "engines/__init__.py",
+    "loadtests/harness/record.py",
+)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import, at any depth."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where a name comes from"
+            yield node.module or ""
+
+
+def files(room: str) -> list[Path]:
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    assert files(room)
+    for path in files(room):
+        for module in imported(path):
+            if module.partition(".")[0] in {*ROOMS, "enginebench"}:
+                allowed = any(module == name or module.startswith(name + ".") for name in MAY_IMPORT[room])
+                assert allowed, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_only_the_load_tests_import_what_patches_the_process() -> None:
+    for path in [ROOT / "enginebench.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
+        tops = {module.partition(".")[0] for module in imported(path)}
+        assert not tops & {"locust", "gevent", "geventhttpclient"}, path
+
+
+@pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
+def test_what_runs_in_foreign_environments_is_plain_standard_library(name: str) -> None:
+    for module in imported(ROOT / name):
+        top = module.partition(".")[0]
+        assert top in sys.stdlib_module_names or top == "engines", f"{name} imports {module}"
+
+
+def test_the_packages_that_locust_must_not_enter_by_stay_empty() -> None:
+    assert (ROOT / "loadtests/__init__.py").read_text() == ""
+    assert (ROOT / "loadtests/harness/__init__.py").read_text() == ""
+
+
+def test_the_front_door_opens_no_heavy_room() -> None:
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "altair", "fastapi", "uvicorn")
+    code = f"import enginebench, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("room", ["engines", "servers", "loadtests", "analysis"])
+def test_help_of_every_room_is_light(room: str) -> None:
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "altair")
+    code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

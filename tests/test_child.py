@@ -1,0 +1,258 @@
+"""An engine's child process: crashes, hangs, noise and broken lines do not take the parent down."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from engines import load_engine
+from engines.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest
+from engines.child import ChildEngine, Watch
+
+QUICK = Watch(heartbeat=0.05, hung_after=0.5, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
+
+
+def request(max_tokens: int = 5) -> GenerateRequest:
+    return GenerateRequest("a b", (1, 2), max_tokens)
+
+
+def fake(**options: str) -> ChildEngine:
+    return ChildEngine("fake", None, options, watch=QUICK)
+
+
+async def answer(engine: ChildEngine, max_tokens: int = 5) -> int:
+    return sum([chunk.tokens async for ready in engine.generate(request(max_tokens)) for chunk in ready])
+
+
+async def until_ready(engine: ChildEngine) -> None:
+    async with asyncio.timeout(10):
+        while engine.state != "ready":
+            await asyncio.sleep(0.01)
+
+
+def test_kill_9_fails_what_is_running_and_the_engine_comes_back() -> None:
+    async def main() -> None:
+        engine = fake(tpot="0.05")
+        await engine.start()
+        stream = engine.generate(request(1000))
+        await anext(stream)
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        with pytest.raises(EngineCrashed, match="killed by SIGKILL"):
+            async for _ in stream:
+                pass
+        await asyncio.sleep(0.02)
+        assert engine.state == "restarting"
+        with pytest.raises(EngineUnavailable, match="restarting"):
+            engine.generate(request())
+        await until_ready(engine)
+        assert engine.restarts == 1
+        assert await answer(engine) == 5
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_process_that_dies_by_itself_is_named_by_its_exit_code() -> None:
+    async def main() -> None:
+        engine = fake(crash_after="2")
+        await engine.start()
+        assert await answer(engine) == 5
+        with pytest.raises(EngineCrashed, match="exited with code 70"):
+            await answer(engine)
+        await until_ready(engine)
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_hung_engine_is_found_out_and_restarted() -> None:
+    async def main() -> None:
+        engine = fake(hang_after="1")
+        await engine.start()
+        with pytest.raises(EngineCrashed, match=r"silent for 0\.5 s"):
+            await answer(engine)
+        await until_ready(engine)
+        assert engine.restarts == 1
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_busy_engine_is_not_taken_for_hung() -> None:
+    async def main() -> None:
+        engine = fake(ttft="1.2")  # longer than hung_after, but its heart beats
+        await engine.start()
+        assert await answer(engine) == 5
+        assert engine.restarts == 0
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_cancel_before_the_first_token_and_after_the_last() -> None:
+    async def main() -> None:
+        engine = fake(ttft="30")
+        await engine.start()
+        at_once = engine.generate(request())
+        at_once.cancel()
+        waiting = engine.generate(request())
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        async with asyncio.timeout(2):
+            await at_once.stopped()
+            await waiting.stopped()
+        assert (at_once.finish_reason, waiting.finish_reason) == ("cancelled", "cancelled")
+        waiting.cancel()  # too late, and harmless
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_failing_request_fails_alone() -> None:
+    async def main() -> None:
+        engine = fake(fail_rate="1", fail_after="2")
+        await engine.start()
+        stream = engine.generate(request())
+        assert len(await anext(stream)) == 2
+        with pytest.raises(EngineError, match="told to fail"):
+            await anext(stream)
+        assert engine.state == "ready"
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_cannot_load_says_so() -> None:
+    async def main() -> None:
+        engine = fake(ttft="-1")
+        with pytest.raises(EngineUnavailable, match="`ttft` is a number of seconds"):
+            await engine.start()
+        assert engine.state == "failed"
+
+    asyncio.run(main())
+
+
+def test_a_wrong_option_is_refused_before_a_process_starts() -> None:
+    with pytest.raises(ValueError, match="option `tpot` is a number, not `fast`"):
+        load_engine("fake", options={"tpot": "fast"})
+
+
+def script(folder: Path, body: str) -> tuple[str, ...]:
+    """A child in a few lines, as anyone might write one in any language."""
+    path = folder / "child.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import json, sys, time
+            INFO = dict(name="tiny", version="1", language="any", model="m", dtype="f32", device="cpu",
+                        batching="none", max_concurrency=1, context_length=4096)
+            def say(**line): print(json.dumps(line), flush=True)
+            """
+        )
+        + textwrap.dedent(body)
+    )
+    return (sys.executable, str(path))
+
+
+def scripted(folder: Path, body: str) -> ChildEngine:
+    return ChildEngine("tiny", None, {}, command=script(folder, body), watch=QUICK)
+
+
+def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
+    async def main() -> None:
+        engine = scripted(
+            tmp_path,
+            """
+            for line in sys.stdin:
+                got = json.loads(line)
+                match got["type"]:
+                    case "load": say(type="ready", version=1, info=INFO)
+                    case "generate":
+                        for _ in range(got["max_tokens"]): say(type="chunk", id=got["id"], text=" hi", tokens=1)
+                        say(type="done", id=got["id"], finish_reason="length")
+                    case "stats": say(type="stats", memory_bytes=1000)
+            """,
+        )
+        info = await engine.start()
+        assert (info.name, info.max_concurrency, info.features) == ("tiny", 1, ())
+        assert await answer(engine, 9) == 9
+        async with asyncio.timeout(5):
+            while (await engine.stats()).memory_bytes != 1000:
+                await asyncio.sleep(0.02)
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        pytest.param("say(type='ready', version=99, info=INFO); time.sleep(60)", "protocol 99", id="another version"),
+        pytest.param("print('hello'); sys.stdout.flush(); time.sleep(60)", "broke the protocol", id="not the protocol"),
+        pytest.param("sys.exit(3)", "exited with code 3", id="ends at once"),
+        pytest.param(
+            "say(type='error', id=None, kind='unavailable', message='no CUDA here'); time.sleep(60)",
+            "no CUDA here",
+            id="says why not",
+        ),
+    ],
+)
+def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sentence: str) -> None:
+    async def main() -> None:
+        engine = scripted(tmp_path, body)
+        with pytest.raises(EngineUnavailable, match=sentence):
+            await engine.start()
+        assert engine.pid is None
+
+    asyncio.run(main())
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    async def main() -> None:
+        engine = ChildEngine("x", None, {}, command=("/no/such/program",))
+        with pytest.raises(EngineUnavailable, match=r"cannot start /no/such/program"):
+            await engine.start()
+
+    asyncio.run(main())
+
+
+def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
+    async def main() -> float:
+        engine = scripted(tmp_path, "say(type='ready', version=1, info=INFO)\nwhile True: time.sleep(1)")
+        await engine.start()
+        pid = engine.pid
+        assert pid is not None
+        began = time.monotonic()
+        await engine.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        return time.monotonic() - began
+
+    assert 0.9 < asyncio.run(main()) < 5
+
+
+def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import builtins, os, sys\n"
+        "import engines.fake\n"
+        "old = engines.fake.FakeEngine.load\n"
+        "def load(self):\n"
+        "    print('loading, please wait'); os.write(1, b'straight to the descriptor\\n')\n"
+        "    return old(self)\n"
+        "engines.fake.FakeEngine.load = load\n"
+    )
+    command = ("env", f"PYTHONPATH={tmp_path}:{Path(__file__).parent.parent}", sys.executable, "-m", "engines.worker")
+
+    async def main() -> None:
+        engine = ChildEngine("fake", None, {}, command=(*command, "fake"), watch=QUICK)
+        await engine.start()
+        assert await answer(engine) == 5
+        await engine.stop()
+
+    asyncio.run(main())
