@@ -1,0 +1,257 @@
+"""One run, from Locust's test_start to its test_stop: importing this module hangs it up on Locust's events.
+
+The planning process (the only one, or Locust's master) asks the server what it is, names the run and lays down its
+folder and `meta.json`. Every process that has users writes their requests as they end. Whatever ends the run (its plan,
+the Stop button, Ctrl-C, SIGTERM, a full disk), the files are complete up to that moment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from locust import events
+from locust.env import Environment
+from locust.exception import StopTest
+from locust.runners import MasterRunner, WorkerRunner
+
+from loadtests.harness import plan as plans
+from loadtests.harness.host import clock_id, host_facts, versions
+from loadtests.harness.observation import Observation
+from loadtests.harness.options import DEFAULT_STOP_TIMEOUT, Settings, add_options, without_secrets
+from loadtests.harness.plan import Plan
+from loadtests.harness.record import RequestRecord, RunMeta, Stage, write_meta
+from loadtests.harness.recorder import Recorder
+from loadtests.harness.stages import SECOND, cut_stages, stage_at
+from loadtests.harness.target import Target, Unfit
+from loadtests.harness.telemetry import Scraper, Telemetry
+from loadtests.harness.workload import Workload
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED = 24 * 3600 * SECOND  # of a run without a shape and without --run-time, until it is stopped
+OBSERVED = tuple(f.name for f in fields(Observation))
+STAMPS = ("t_sched", "t_send", "t_headers", "t_first", "t_first_out", "t_last", "t_end", "read_first")
+
+
+class Run:
+    """This process's part in the run that is on. Users take their number from it and give it what they observed."""
+
+    def __init__(self, environment: Environment, settings: Settings, plan: Plan) -> None:
+        runner = environment.runner
+        assert runner is not None
+        self.settings = settings
+        self.plan = plan
+        self.start = plan.start_here()
+        self.stages = plan.meta.stages
+        self.end = self.start + self.stages[-1].end
+        self.plans = not isinstance(runner, WorkerRunner)
+        self.folder = plan.folder_here(settings.runs)
+        self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self._users = 0
+        self._requests = 0
+
+        if not self.plans and not (self.folder / "meta.json").exists():  # a worker on another host
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_meta(self.folder, plan.meta)
+        makes_load = not isinstance(runner, MasterRunner)
+        self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
+        self._telemetry = Telemetry(
+            Recorder(self.folder / ("telemetry.jsonl" if self.plans else f"telemetry-{self._worker}.jsonl")),
+            self.start,
+            Scraper(plan.meta.url, settings.headers, settings.insecure) if self.plans else None,
+            makes_load,
+        )
+        self._telemetry.start()
+
+    def next_user(self) -> int:
+        """A number that no other user of the run has; over all workers they run from 0 without gaps."""
+        local, self._users = self._users, self._users + 1
+        workers = self.plan.meta.workers
+        if self._worker < workers:
+            return local * workers + self._worker
+        return 1_000_000 * self._worker + local  # a worker that joined after the plan was made
+
+    def is_over(self, at: int) -> bool:
+        """Whether the plan has ended at `at`, an absolute reading of the monotonic clock."""
+        return at >= self.end
+
+    def stage(self, at: int) -> Stage:
+        t = at - self.start
+        return stage_at(self.stages, t) or self.stages[0 if t < 0 else -1]
+
+    def record(self, observation: Observation) -> None:
+        values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
+        for name in STAMPS:
+            if values[name] is not None:
+                values[name] -= self.start
+        stage = self.stage(observation.t_sched)
+        self._requests += 1
+        assert self._recorder is not None, "Locust's master has no users"
+        self._recorder.write(
+            RequestRecord(
+                request_id=f"{self._worker}-{self._requests}",
+                worker=str(self._worker),
+                scenario=self.plan.meta.scenario,
+                stage=stage.index,
+                users=stage.users,
+                **values,
+            )
+        )
+
+    def close(self) -> None:
+        self._telemetry.stop()
+        if self._recorder is not None:
+            self._recorder.close()
+        if self.plans:
+            ended = time.monotonic_ns() - self.start
+            if ended < self.stages[-1].end:
+                meta = replace(self.plan.meta, stages=cut_stages(self.stages, ended))
+                try:
+                    write_meta(self.folder, meta)
+                except OSError as error:
+                    logger.error("Cannot write to %s (%s).", self.folder, error)
+            logger.info("This run is in %s", self.folder)
+
+
+_current: Run | None = None
+
+
+def current_run() -> Run | None:
+    """The run that is on in this process; `None` before the first and between two."""
+    return _current
+
+
+@events.init_command_line_parser.add_listener
+def _add_options(parser: Any) -> None:
+    add_options(parser, web_page=True)
+
+
+@events.test_start.add_listener
+def _begin(environment: Environment, **_: Any) -> None:
+    global _current
+    assert environment.parsed_options is not None
+    try:
+        settings = Settings.parse(vars(environment.parsed_options))
+        if isinstance(environment.runner, WorkerRunner):
+            plan = plans.received(environment.parsed_options)
+        else:
+            plan = _plan(environment, settings)
+            plans.send(plan, environment.parsed_options)
+            environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
+        _current = Run(environment, settings, plan)
+    except (ValueError, Unfit, OSError) as error:
+        environment.process_exit_code = 2
+        raise StopTest(str(error)) from error
+
+
+@events.test_stopping.add_listener
+def _stop(environment: Environment, **_: Any) -> None:
+    # A run that reaches its end has let its last requests finish by now. One that is stopped before stops at once, and
+    # what was in flight is recorded as cut off, unless --stop-timeout asks for patience.
+    if _current is not None:
+        environment.stop_timeout = _current.plan.grace
+
+
+@events.test_stop.add_listener
+@events.quit.add_listener
+def _end(**_: Any) -> None:
+    global _current
+    run, _current = _current, None
+    if run is not None:
+        run.close()
+
+
+@events.init.add_listener
+def _end_at_exit(environment: Environment, **_: Any) -> None:
+    def end() -> None:
+        if _current is not None and environment.runner is not None:
+            environment.runner.user_greenlets.kill(timeout=5)  # each records its request as cut off
+        _end()
+
+    atexit.register(end)
+
+
+def _plan(environment: Environment, settings: Settings) -> Plan:
+    """Ask the server, lay down the run's folder. Raises `Unfit`, `ValueError` or `OSError`, each with a sentence."""
+    runner, options = environment.runner, environment.parsed_options
+    assert runner is not None
+    assert options is not None
+    url = environment.host or runner.user_classes[0].host or ""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("an address with a password in it would end up in reports: give a key with --api-key instead.")
+    with Target(url, settings.headers, settings.insecure) as target:
+        model = target.model(settings.model)
+        engine = target.engine()
+        workload = _workload(settings, model, engine, target)
+    stages = settings.stages
+    if environment.shape_class is None:
+        end = round(options.run_time * SECOND) if options.run_time else UNLIMITED
+        stages = (Stage(0, runner.target_user_count, 0, 0, end, end),)
+    label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
+    at = plans.now_utc()
+    folder = _new_folder(settings, label, at)
+    meta = RunMeta(
+        run_id=folder.name,
+        started_at=at.isoformat(timespec="milliseconds"),
+        scenario=Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
+        url=url,
+        model=model,
+        stages=stages,
+        workload=workload.facts() | {"think_time": settings.think_time, "request_timeout": settings.request_timeout},
+        engine=engine,
+        host=host_facts(),
+        versions=versions("enginebench", "locust", "gevent"),
+        label=label,
+        command=without_secrets(sys.argv),
+        commit=_commit(),
+        workers=getattr(runner, "worker_count", 1),
+    )
+    write_meta(folder, meta)
+    grace = float(options.stop_timeout or 0)
+    return Plan(meta, workload, str(folder), clock_id(), start=time.monotonic_ns(), grace=grace)
+
+
+def _workload(settings: Settings, model: str, engine: dict[str, Any] | None, target: Target) -> Workload:
+    features = (engine or {}).get("features") or ()
+    return Workload(
+        model=model,
+        endpoint=settings.endpoint,
+        streamed=settings.streamed,
+        prompt_tokens=settings.prompt_tokens,
+        shared_prefix_tokens=settings.shared_prefix_tokens,
+        output_tokens=settings.output_tokens,
+        temperature=settings.temperature,
+        ignore_eos=settings.ignore_eos == "yes" or (settings.ignore_eos == "auto" and "ignore_eos" in features),
+        seed=settings.seed,
+        word_tokens=target.word_tokens(model, settings.endpoint),
+    )
+
+
+def _new_folder(settings: Settings, label: str, at: Any) -> Path:
+    run_id = settings.run_id or plans.new_run_id(label, at)
+    folder, again = (settings.runs / run_id).absolute(), 1
+    while (folder / "meta.json").exists():  # started again from the web page under the same --run-id
+        again += 1
+        folder = (settings.runs / f"{run_id}-{again}").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _commit() -> str | None:
+    """The commit of this tool, when it runs from a clone."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

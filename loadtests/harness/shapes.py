@@ -1,0 +1,75 @@
+"""The stage plan as Locust's load shape.
+
+Locust asks a shape once a second how many users there shall be. A second is long for a short stage, so the answer waits
+where a stage begins within it, and is given at the very instant.
+"""
+
+from __future__ import annotations
+
+import time
+
+import gevent
+from locust import LoadTestShape
+from locust.exception import StopTest
+
+from loadtests.harness import plan as plans
+from loadtests.harness.lifecycle import Run, current_run
+from loadtests.harness.options import DEFAULT_STOP_TIMEOUT, Settings
+from loadtests.harness.record import Stage
+from loadtests.harness.stages import SECOND, stage_at
+
+LOOK_AHEAD = SECOND  # Locust asks again after this long
+MAX_SPAWN_RATE = 100  # users per second and process; beyond it Locust warns that its heartbeats may starve
+
+
+class Stages(LoadTestShape):
+    """Climbs through the stages of `--steps`, then lets the last requests finish. Subclass it in a scenario."""
+
+    abstract = True
+
+    def tick(self) -> tuple[int, float] | None:
+        run = current_run()
+        if run is None:
+            return self._before_the_start()
+        self._tell_late_workers(run)
+        self._wait_for_boundary(run)
+        t = time.monotonic_ns() - run.start
+        stage = stage_at(run.stages, t)
+        if stage is not None:
+            return _users(stage, run.stages, self._processes())
+        # Past the end no user asks anything new; each leaves when it has its answer.
+        assert self.runner is not None
+        patience = round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
+        if self.runner.user_count == 0 or t >= run.stages[-1].end + patience:
+            return None
+        return _users(run.stages[-1], run.stages, self._processes())
+
+    def _before_the_start(self) -> tuple[int, float]:
+        """Locust starts the test on this first answer; until the run is laid down it asks again, and gets the same."""
+        assert self.runner is not None
+        try:
+            stages = Settings.parse(vars(self.runner.environment.parsed_options)).stages
+        except ValueError as error:  # typed into the web page
+            raise StopTest(str(error)) from error
+        return _users(stages[0], stages, self._processes())
+
+    def _wait_for_boundary(self, run: Run) -> None:
+        t = time.monotonic_ns() - run.start
+        for stage in run.stages:
+            if t < stage.end <= t + LOOK_AHEAD:
+                gevent.sleep((stage.end - t) / SECOND)
+                return
+
+    def _tell_late_workers(self, run: Run) -> None:
+        assert self.runner is not None
+        options = self.runner.environment.parsed_options
+        assert options is not None
+        plans.send(run.plan, options)
+
+    def _processes(self) -> int:
+        return max(1, getattr(self.runner, "worker_count", 1))
+
+
+def _users(stage: Stage, stages: tuple[Stage, ...], processes: int) -> tuple[int, float]:
+    before = stages[stage.index - 1].users if stage.index else 0
+    return stage.users, float(min(max(1, abs(stage.users - before)), MAX_SPAWN_RATE * processes))
