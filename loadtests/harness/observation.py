@@ -14,8 +14,8 @@ MonotonicNs = int
 class Observation:
     """One request as seen on the wire: `RequestRecord` without the run around it, and with absolute stamps.
 
-    Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out`, `t_last` and `read_first`
-    are `None`, `icl` is empty, and `t_end` is when the answer was complete.
+    Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
+    `None`, `chunks` is 0 and `icl` empty. All content comes at once then, so `t_last` is when the answer was complete.
     """
 
     outcome: Outcome

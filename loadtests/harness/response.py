@@ -1,0 +1,90 @@
+"""The HTTP frame around one answer: status line, headers, and where the body ends."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import httptools
+
+Framing = Literal["chunked", "counted", "until_close"]
+
+
+class MalformedResponse(Exception):
+    """Bytes that are no HTTP/1.1 response. The message is a sentence."""
+
+
+class Response:
+    """Reads one response, interim ones (1xx) skipped. Read the attributes once `has_head` is true."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.media_type = ""
+        self.content_encoding = "identity"
+        self.framing: Framing = "until_close"
+        self.has_head = False
+        self.ended = False
+        self.keep_alive = False
+        self._pieces: list[bytes] = []
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The pieces of body in `data`. Raises `MalformedResponse`."""
+        if self._parser is None:
+            self.keep_alive = False  # bytes after the end belong to no request: do not use the connection again
+            return []
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise MalformedResponse("the server wants to switch protocols") from None
+        except httptools.HttpParserError as error:
+            if not self.ended:
+                raise MalformedResponse(f"the answer is not HTTP/1.1 ({error})") from None
+            self.keep_alive = False
+        if self.ended:
+            self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def end_of_stream(self) -> bool:
+        """The server has closed the connection. Whether that is how this body was meant to end."""
+        self._parser = None
+        self.keep_alive = False
+        return self.ended or (self.has_head and self.framing == "until_close")
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self.ended:
+            self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.ended or self.has_head:
+            return
+        name = name.lower()
+        if name == b"content-type":
+            self.media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+        elif name == b"content-encoding":
+            self.content_encoding = value.strip().lower().decode("latin-1")
+        elif name == b"transfer-encoding":
+            self.framing = "chunked"
+        elif name == b"content-length" and self.framing != "chunked":
+            self.framing = "counted"
+
+    def on_headers_complete(self) -> None:
+        if self.ended or self._parser is None:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.framing = "until_close"
+            return
+        self.status = status
+        self.has_head = True
+        self.keep_alive = self._parser.should_keep_alive()
+
+    def on_body(self, piece: bytes) -> None:
+        if not self.ended:
+            self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        if self.has_head:
+            self.ended = True

@@ -1,0 +1,85 @@
+"""Server-sent events, split as the bytes come in.
+
+Follows the event-stream format of the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html):
+lines end in CR LF, LF or CR, a blank line ends an event, lines that start with a colon are comments, several `data`
+lines make one event, a byte order mark may stand first. Bytes stay bytes, so a character cut in two by a read does no
+harm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Event(NamedTuple):
+    """`data` without its line's name; `kind` is what the `event` line said, empty without one."""
+
+    data: bytes
+    kind: bytes = b""
+
+
+class EventReader:
+    """Feed it what each read brought; it gives back the events which that read completed."""
+
+    __slots__ = ("_after_cr", "_at_start", "_data", "_kind", "_partial")
+
+    def __init__(self) -> None:
+        self._partial = bytearray()  # a line whose end has not come yet
+        self._data: list[bytes] = []
+        self._kind = b""
+        self._after_cr = False  # the last byte was a CR: an LF that follows belongs to it
+        self._at_start = True
+
+    @property
+    def in_the_middle(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._partial or self._data)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
+        if not data:
+            return []
+        if self._after_cr and data[0] == 10:
+            data = data[1:]
+        self._after_cr = False
+        if b"\r" in data:
+            self._after_cr = data[-1] == 13
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if not lines:
+            self._partial += rest
+            return []
+        if self._partial:
+            lines[0] = bytes(self._partial) + lines[0]
+            self._partial.clear()
+        self._partial += rest
+        return self._events(lines)
+
+    def close(self) -> list[Event]:
+        """Call it when the stream has ended as it should: some servers leave out the last blank line."""
+        lines = [bytes(self._partial), b""]
+        self._partial.clear()
+        return self._events(lines)
+
+    def _events(self, lines: list[bytes]) -> list[Event]:
+        if self._at_start:
+            lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+            self._at_start = False
+        events = []
+        for line in lines:
+            if not line:
+                data = b"\n".join(self._data)
+                if data:
+                    events.append(Event(data, self._kind))
+                self._data.clear()
+                self._kind = b""
+            elif line.startswith(b"data:"):
+                self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif line == b"data":
+                self._data.append(b"")
+            elif line.startswith(b"event:"):
+                self._kind = line[6:].removeprefix(b" ")
+        return events
