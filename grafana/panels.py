@@ -87,10 +87,12 @@ def lines(
         .tooltip(
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
-        .override_by_regexp("/ p50$/", [_line_style("dot", [1, 6])])
-        .override_by_regexp("/ p95$/", [_line_style("dash", [8, 6])])
-        .override_by_name("SLO", [_fixed(RED), _line_style("dash", [4, 8]), _hide_fill()])
     )
+    if any(query.legend.endswith(" p50") for query in queries):
+        panel.override_by_regexp("/ p50$/", [_line_style("dot", [1, 6])])
+        panel.override_by_regexp("/ p95$/", [_line_style("dash", [8, 6])])
+    if any(query.legend == "SLO" for query in queries):
+        panel.override_by_name("SLO", [_fixed(RED), _line_style("dash", [4, 8]), _no_fill()])
     if top is not None:
         panel.max(top)
     if stacked:
@@ -218,5 +220,5 @@ def _line_style(fill: str, dash: list[int]) -> models.DynamicConfigValue:
     return models.DynamicConfigValue("custom.lineStyle", {"fill": fill, "dash": dash})
 
 
-def _hide_fill() -> models.DynamicConfigValue:
+def _no_fill() -> models.DynamicConfigValue:
     return models.DynamicConfigValue("custom.fillOpacity", 0)

@@ -126,58 +126,85 @@ def server_and_engine() -> list[Panel]:
 
 
 def gpu() -> list[Panel]:
-    def device(title: str, description: str, unit: str, queries: list[Query], top: float | None = None) -> Panel:
-        return lines(title, description, unit, queries, width=8, top=top, no_value=NO_GPU)
-
-    each = f"{{{ON_INSTANCE}}}"
     energy = rate("enginebench_gpu_energy_joules_total", by="instance", chosen=ON_INSTANCE)
+    gpus = gauge("enginebench_gpu_memory_total_bytes", of="count", by="instance", chosen=ON_INSTANCE)
     return [
-        device(
+        _gpu(
             "GPU utilisation",
             "Share of time in which some kernel ran. 100 % does not mean that the GPU could do no more.",
             units.PercentUnit,
-            [Query(f"enginebench_gpu_utilization_ratio{each}", "{{instance}} GPU {{gpu}}")],
+            [_each("utilization_ratio")],
             top=1,
         ),
-        device(
+        _gpu(
+            "GPU activity",
+            "Shares of the memory bandwidth, of the multiprocessors and of the tensor cores' time that were used. "
+            "Decoding fills the memory bandwidth first, prefilling the tensor cores. Hopper and later.",
+            units.PercentUnit,
+            [
+                _each("dram_activity_ratio", "memory bandwidth"),
+                _each("sm_activity_ratio", "multiprocessors"),
+                _each("tensor_activity_ratio", "tensor cores"),
+            ],
+            top=1,
+        ),
+        _gpu(
             "GPU memory",
-            "Memory in use on each GPU by all its processes, and its size. Engines that reserve a cache at start show "
-            "a flat line.",
+            "Memory in use on each GPU by all its processes, what the engine says it holds of it, and its size. "
+            "Engines that reserve a cache at start show a flat line.",
             units.BytesIEC,
             [
-                Query(f"enginebench_gpu_memory_used_bytes{each}", "{{instance}} GPU {{gpu}} used"),
-                Query(f"enginebench_gpu_memory_total_bytes{each}", "{{instance}} GPU {{gpu}} size"),
+                _each("memory_used_bytes", "used"),
+                _each("memory_total_bytes", "size"),
+                Query(gauge("enginebench_engine_device_memory_bytes"), "{{engine}} engine"),
             ],
         ),
-        device(
+        _gpu(
+            "GPU power",
+            "Power drawn by each GPU, and the limit in force. At the limit clocks go down.",
+            units.Watt,
+            [_each("power_watts", "drawn"), _each("power_limit_watts", "limit")],
+        ),
+        _gpu(
             "GPU temperature",
             "Above about 85 °C most GPUs lower their clocks, and a long run measures the cooling.",
             units.Celsius,
-            [Query(f"enginebench_gpu_temperature_celsius{each}", "{{instance}} GPU {{gpu}}")],
+            [_each("temperature_celsius")],
         ),
-        device(
-            "GPU power",
-            "Power drawn by each GPU now.",
-            units.Watt,
-            [Query(f"enginebench_gpu_power_watts{each}", "{{instance}} GPU {{gpu}}")],
+        _gpu(
+            "GPU clocks",
+            "Clocks of the multiprocessors and of the memory. Runs at different clocks do not compare.",
+            units.Hertz,
+            [_each("sm_clock_hertz", "multiprocessors"), _each("memory_clock_hertz", "memory")],
         ),
-        device(
+        _gpu(
             "Energy per output token",
             "Energy of all GPUs of a server, divided by the tokens it produced. Idle power counts, so it falls as "
             "batches grow.",
             "suffix: J/token",
             [Query(f"{energy} / {rate(OUTPUT_TOKENS, by='instance')}", "{{instance}}")],
         ),
-        device(
-            "Output tokens per GPU",
+        _gpu(
+            "Output per GPU",
             "Tokens per second, divided by the GPUs of the server: what a price per GPU hour is divided by.",
             TOKENS_PER_SECOND,
-            [
-                Query(
-                    f"{rate(OUTPUT_TOKENS, by='instance')} / "
-                    f"{gauge('enginebench_gpu_memory_total_bytes', of='count', by='instance', chosen=ON_INSTANCE)}",
-                    "{{instance}}",
-                )
-            ],
+            [Query(f"{rate(OUTPUT_TOKENS, by='instance')} / {gpus}", "{{instance}}")],
+        ),
+        _gpu(
+            "GPU held down",
+            "1 while power or heat holds the clocks down, by reason. A run that shows a 1 measured the cooling or the "
+            "power supply.",
+            units.Short,
+            [Query(f"enginebench_gpu_throttled{{{ON_INSTANCE}}}", "{{instance}} GPU {{gpu}} {{reason}}")],
+            top=1,
         ),
     ]
+
+
+def _gpu(title: str, description: str, unit: str, queries: list[Query], top: float | None = None) -> Panel:
+    return lines(title, description, unit, queries, width=8, top=top, no_value=NO_GPU)
+
+
+def _each(name: str, what: str = "") -> Query:
+    """A number per GPU; `what` tells several in one panel apart."""
+    return Query(f"enginebench_gpu_{name}{{{ON_INSTANCE}}}", f"{{{{instance}}}} GPU {{{{gpu}}}} {what}".rstrip())

@@ -176,36 +176,34 @@ def latency() -> list[Panel]:
 
 
 def where_time_goes() -> list[Panel]:
-    phases = [
-        Query(mean(QUEUE, by=""), "queue"),
-        Query(mean(PREFILL, by=""), "prefill"),
-        Query(mean(DECODE, by=""), "decode"),
-    ]
+    phases = {"queue": QUEUE, "prefill": PREFILL, "decode": DECODE}
     colours = {"queue": ORANGE, "prefill": BLUE, "decode": GREEN}
+    whole = " + ".join(rate(f"{histogram}_sum", by="") for histogram in phases.values())
     together = " All chosen engines together: choose one engine to see it alone."
     return [
         lines(
             "Mean time per request, by phase",
             "Waiting for a place (queue), until the first token (prefill), until the last (decode)." + together,
             units.Seconds,
-            phases,
+            [Query(mean(histogram, by=""), phase) for phase, histogram in phases.items()],
             width=8,
             stacked=StackingMode.NORMAL,
             colours=colours,
         ),
         lines(
             "Share of time, by phase",
-            "The same as shares. A growing queue calls for replicas, a growing prefill for shorter prompts or more "
-            "compute, a growing decode for memory bandwidth." + together,
+            "Where requests spend their time. A growing queue calls for replicas, a growing prefill for shorter "
+            "prompts or more compute, a growing decode for memory bandwidth." + together,
             units.PercentUnit,
-            phases,
+            [Query(f"{rate(histogram + '_sum', by='')} / ({whole})", phase) for phase, histogram in phases.items()],
             width=8,
-            stacked=StackingMode.PERCENT,
+            top=1,
+            stacked=StackingMode.NORMAL,
             colours=colours,
         ),
         lines(
             "Time in the queue",
-            "Wait for a free place in the engine. Zero until every place is taken.",
+            "Wait for a free place in the engine. Nothing until every place is taken.",
             units.Seconds,
             percentiles(QUEUE),
             width=8,

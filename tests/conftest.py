@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -34,3 +38,18 @@ def background() -> Iterator[BackgroundLoop]:
     loop = BackgroundLoop()
     yield loop
     loop.close()
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[[str], str]:
+    """`program("promtool")` is its path. Where it is missing the test is skipped with a sentence, or fails under CI."""
+
+    def find(name: str) -> str:
+        if path := shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
+            return path
+        sentence = f"`{name}` is not installed; `make setup system` installs what the suite needs where it may"
+        if os.environ.get("CI") == "true":
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+
+    return find
