@@ -37,10 +37,7 @@ class Stages(LoadTestShape):
         stage = stage_at(run.stages, t)
         if stage is not None:
             return _users(stage, run.stages, self._processes())
-        # Past the end no user asks anything new; each leaves when it has its answer.
-        assert self.runner is not None
-        patience = round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
-        if self.runner.user_count == 0 or t >= run.stages[-1].end + patience:
+        if self._drained(run):
             return None
         return _users(run.stages[-1], run.stages, self._processes())
 
@@ -59,6 +56,15 @@ class Stages(LoadTestShape):
             if t < stage.end <= t + LOOK_AHEAD:
                 gevent.sleep((stage.end - t) / SECOND)
                 return
+
+    def _drained(self, run: Run) -> bool:
+        """Past the end no user asks anything new; each leaves when it has its answer, or when patience ends."""
+        assert self.runner is not None
+        give_up = run.end + round((run.plan.grace or DEFAULT_STOP_TIMEOUT) * SECOND)
+        looked = time.monotonic_ns()
+        while self.runner.user_count and time.monotonic_ns() < min(give_up, looked + LOOK_AHEAD):
+            gevent.sleep(0.05)
+        return self.runner.user_count == 0 or time.monotonic_ns() >= give_up
 
     def _tell_late_workers(self, run: Run) -> None:
         assert self.runner is not None

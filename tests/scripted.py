@@ -1,0 +1,136 @@
+"""A small OpenAI-like server that does exactly what a test tells it, on a thread of the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Script:
+    """Seconds. `tokens` of every answer, one per chunk; `statuses` answer the first requests instead of 200."""
+
+    ttft: float = 0.02
+    tpot: float = 0.005
+    tokens: int = 4
+    statuses: list[int] = field(default_factory=list)
+    models: tuple[str, ...] = ("scripted-model",)
+    engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
+    tokenizes: bool = True
+    metrics: str | None = "enginebench_requests_running 3\npython_info 1\n"
+
+
+class ScriptedServer:
+    """`with ScriptedServer(Script(...)) as server:` listens on `server.url`; `server.bodies` is what it was asked."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script or Script()
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.connections = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> ScriptedServer:
+        self._thread.start()
+        started = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
+        self._server = started.result(10)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def stop() -> None:
+            self._server.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for other in others:
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                request, *lines = head.decode().split("\r\n")[:-2]
+                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                method, path, _ = request.split(" ")
+                await self._answer(writer, method, path, headers, json.loads(body) if body else {})
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(
+        self, writer: asyncio.StreamWriter, method: str, path: str, headers: dict[str, str], body: dict[str, Any]
+    ) -> None:
+        script = self.script
+        if path == "/v1/models":
+            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in script.models]}
+            await _send(writer, 200, json.dumps(listed))
+        elif path == "/v1/engine" and script.engine is not None:
+            await _send(writer, 200, json.dumps(script.engine))
+        elif path == "/metrics" and script.metrics is not None:
+            await _send(writer, 200, script.metrics, "text/plain; version=0.0.4")
+        elif path == "/tokenize" and script.tokenizes:
+            text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+            await _send(writer, 200, json.dumps({"count": 7 + len(text.split())}))
+        elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
+            self.bodies.append(body)
+            self.headers.append(headers)
+            status = script.statuses.pop(0) if script.statuses else 200
+            if status != 200:
+                await _send(
+                    writer, status, json.dumps({"error": {"message": f"scripted {status}", "type": "scripted"}})
+                )
+            elif body.get("stream"):
+                await self._stream(writer, path)
+            else:
+                await self._whole(writer, path)
+        else:
+            await _send(writer, 404, json.dumps({"error": {"message": "no such page", "type": "not_found"}}))
+
+    async def _stream(self, writer: asyncio.StreamWriter, path: str) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await writer.drain()
+        for number in range(self.script.tokens):
+            await asyncio.sleep(self.script.tpot if number else self.script.ttft)
+            choice = {"delta": {"content": "a "}} if "chat" in path else {"text": "a "}
+            await _event(writer, json.dumps({"choices": [{"index": 0, **choice}]}))
+        await _event(writer, json.dumps({"choices": [], "usage": self._usage(), "timing": TIMING}))
+        await _event(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def _whole(self, writer: asyncio.StreamWriter, path: str) -> None:
+        await asyncio.sleep(self.script.ttft + self.script.tpot * (self.script.tokens - 1))
+        text = "a " * self.script.tokens
+        choice = {"message": {"role": "assistant", "content": text}} if "chat" in path else {"text": text}
+        document = {"choices": [{"index": 0, **choice}], "usage": self._usage(), "timing": TIMING}
+        await _send(writer, 200, json.dumps(document))
+
+    def _usage(self) -> dict[str, int]:
+        return {"prompt_tokens": 11, "completion_tokens": self.script.tokens}
+
+
+TIMING = {"queue": 0.001, "prefill": 0.002, "decode": 0.003}
+
+
+async def _event(writer: asyncio.StreamWriter, data: str) -> None:
+    event = f"data: {data}\n\n".encode()
+    writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+    await writer.drain()
+
+
+async def _send(writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json") -> None:
+    writer.write(
+        f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    await writer.drain()
