@@ -1,0 +1,204 @@
+"""mistral.rs through its Python wheel: a Rust engine with continuous batching, on the CPU and without any network.
+
+It takes text, not token ids, and streams only through its chat interface. So it gets a chat template that writes one
+message down as it is, and each request is checked first: what its tokenizer will make of the text must be the ids that
+every other engine receives. It loads safetensors; its GGUF path of 0.9.5 fails as soon as two prompts are prefilled
+together.
+
+    enginebench serve --engine mistralrs -o max_concurrency=32
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from engines.base import (
+    BadRequest,
+    BlockingEngine,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+)
+from engines.models import context_length
+from engines.text import StopStrings
+
+# One user message, with nothing around it: the server has rendered the model's own template already.
+AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
+
+# The class names in `config.json` and what mistral.rs calls them.
+ARCHITECTURES = {
+    "LlamaForCausalLM": "Llama",
+    "MistralForCausalLM": "Mistral",
+    "MixtralForCausalLM": "Mixtral",
+    "Phi3ForCausalLM": "Phi3",
+    "Qwen2ForCausalLM": "Qwen2",
+    "Qwen3ForCausalLM": "Qwen3",
+    "GemmaForCausalLM": "Gemma",
+    "Gemma2ForCausalLM": "Gemma2",
+    "SmolLM3ForCausalLM": "SmolLm3",
+}
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+@dataclass(frozen=True, slots=True)
+class MistralRsOptions:
+    max_concurrency: int = field(default=32, metadata={"help": "requests that run in one batch"})
+    dtype: Literal["float32", "bfloat16", "float16"] = field(
+        default="float32", metadata={"help": "type of the weights; float32 is the fastest on a CPU"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_concurrency < 1:
+            raise ValueError("option `max_concurrency` is 1 or more.")
+
+
+class MistralRsEngine(BlockingEngine):
+    Options = MistralRsOptions
+    options: MistralRsOptions
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        if find_spec("mistralrs") is None:
+            return "it needs the package mistralrs; install with: pip install 'enginebench[mistralrs]'"
+        return None
+
+    def load(self) -> EngineInfo:
+        from tokenizers import Tokenizer
+
+        assert self.model is not None
+        if self.model.random_weights:
+            raise EngineUnavailable(
+                "mistralrs reads weights from files and draws none at random; take a model with weights, or the "
+                "transformers engine for random ones."
+            )
+        folder = self.model.folder
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._bos = _bos_token(folder)
+        self._runner = self._start(folder)
+        self._starting = threading.Lock()  # two calls that begin together are refused: "Already borrowed"
+        self.max_threads = self.options.max_concurrency
+        return EngineInfo(
+            name="mistralrs",
+            version=version("mistralrs"),
+            language="rust",
+            model=self.model.name,
+            dtype=self.options.dtype,
+            device="cpu",
+            batching="continuous",
+            max_concurrency=self.options.max_concurrency,
+            context_length=self._runner.max_sequence_length() or context_length(folder),
+            features=("stop", "ignore_eos"),
+            options=asdict(self.options),
+            libraries={"mistralrs": version("mistralrs")},
+        )
+
+    def _start(self, folder: Path) -> Any:
+        import mistralrs
+
+        which = mistralrs.Which.Plain(
+            model_id=str(folder),
+            arch=getattr(mistralrs.Architecture, _architecture(folder)),
+            dtype=getattr(mistralrs.ModelDType, DTYPES[self.options.dtype]),
+        )
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write(AS_IT_IS)
+            template.flush()
+            try:
+                return mistralrs.Runner(
+                    which,
+                    max_seqs=self.options.max_concurrency,
+                    prefix_cache_n=0,  # a prompt met before must cost what it costs other engines
+                    token_source="none",
+                    jinja_explicit=template.name,
+                )
+            except Exception as error:  # whatever Rust raises
+                raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {_first_line(error)}") from error
+
+    def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
+        from mistralrs import ChatCompletionRequest
+
+        asked = ChatCompletionRequest(
+            messages=self._same_text(request),
+            model="default",
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p if request.top_p < 1 else None,
+            ignore_eos=request.ignore_eos,
+            stream=True,
+        )
+        try:
+            with self._starting:
+                answer = self._runner.send_chat_completion_request(asked)
+            # Leaving this loop drops `answer`, and that makes mistral.rs stop.
+            yield from self._chunks(answer, StopStrings(request.stop))
+        except ValueError as error:  # the one kind that mistral.rs raises
+            raise EngineError(f"mistral.rs failed: {_first_line(error)}") from error
+
+    def _chunks(self, answer: Iterator[Any], stops: StopStrings) -> Iterator[Chunk]:
+        counted = 0
+        for piece in answer:
+            choice = piece.choices[0]
+            text = (choice.delta.reasoning_content or "") + (choice.delta.content or "")
+            finish: FinishReason | None = None
+            ready = stops.add(text)
+            if stops.met:
+                finish = "stop"
+            elif choice.finish_reason is not None:
+                finish = "length" if choice.finish_reason == "length" else "stop"
+                ready += stops.rest()
+            tokens = self._tokens_of(text)
+            if piece.usage is not None:  # with the last piece comes the true sum
+                tokens = max(piece.usage.completion_tokens - counted, 0)
+            counted += tokens
+            yield Chunk(ready, tokens, finish)
+            if finish is not None:
+                return
+
+    def _tokens_of(self, text: str) -> int:
+        """How many tokens a piece took: one, except where a character was held back until its last byte came."""
+        return 1 if text.isascii() else max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
+
+    def _same_text(self, request: GenerateRequest) -> str:
+        """The text that mistral.rs will cut into just the ids of this request. Raises `BadRequest` if there is none."""
+        wanted = list(request.prompt_token_ids)
+        # It puts the beginning-of-text token in front itself where the tokenizer says so; a template may have, too.
+        for text in (request.prompt, request.prompt.removeprefix(self._bos)):
+            if self._tokenizer.encode(text).ids == wanted:
+                return text
+        raise BadRequest(
+            "mistralrs takes text only, and the text of these token ids becomes other ids again; send the prompt as text."
+        )
+
+
+def _architecture(folder: Path) -> str:
+    names = json.loads((folder / "config.json").read_text()).get("architectures") or ["unknown"]
+    if names[0] not in ARCHITECTURES:
+        raise EngineUnavailable(
+            f"mistralrs cannot run a {names[0]}; it runs {', '.join(ARCHITECTURES)}. The transformers engine runs more."
+        )
+    return ARCHITECTURES[names[0]]
+
+
+def _bos_token(folder: Path) -> str:
+    try:
+        token = json.loads((folder / "tokenizer_config.json").read_text()).get("bos_token")
+    except (OSError, ValueError):
+        return ""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token or ""
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
