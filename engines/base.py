@@ -90,6 +90,16 @@ class GenerateRequest:
     min_tokens: int = 0
     logprobs: int | None = None  # how many alternatives per token
 
+    def most_tokens(self, context_length: int) -> int:
+        """How long the answer may become: what was asked for, or what the context has left after the prompt.
+
+        Raises `BadRequest` where that is nothing.
+        """
+        length = len(self.prompt_token_ids)
+        if not 0 < length < context_length:
+            raise BadRequest(f"a prompt has 1 to {context_length - 1} tokens here, and this one has {length}.")
+        return min(self.max_tokens, context_length - length)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:

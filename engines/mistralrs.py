@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -49,13 +49,14 @@ ARCHITECTURES = {
     "SmolLM3ForCausalLM": "SmolLm3",
 }
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+BUILDS = {"mistralrs-cuda": "cuda", "mistralrs-metal": "metal"}  # wheels for a device; any other is for the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class MistralRsOptions:
     max_concurrency: int = field(default=32, metadata={"help": "requests that run in one batch"})
-    dtype: Literal["float32", "bfloat16", "float16"] = field(
-        default="float32", metadata={"help": "type of the weights; float32 is the fastest on a CPU"}
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        default="auto", metadata={"help": "auto: float32 on a CPU, where it is the fastest, float16 on a GPU"}
     )
 
     def __post_init__(self) -> None:
@@ -83,33 +84,39 @@ class MistralRsEngine(BlockingEngine):
                 "transformers engine for random ones."
             )
         folder = self.model.folder
+        build = _distribution()
+        device = BUILDS.get(build, "cpu")
+        dtype = self.options.dtype
+        if dtype == "auto":
+            dtype = "float32" if device == "cpu" else "float16"
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._bos = _bos_token(folder)
-        self._runner = self._start(folder)
+        self._runner = self._start(folder, DTYPES[dtype])
+        self._context_length = self._runner.max_sequence_length() or context_length(folder)
         self._starting = threading.Lock()  # two calls that begin together are refused: "Already borrowed"
         self.max_threads = self.options.max_concurrency
         return EngineInfo(
             name="mistralrs",
-            version=version("mistralrs"),
+            version=version(build),
             language="rust",
             model=self.model.name,
-            dtype=self.options.dtype,
-            device="cpu",
+            dtype=dtype,
+            device=device,
             batching="continuous",
             max_concurrency=self.options.max_concurrency,
-            context_length=self._runner.max_sequence_length() or context_length(folder),
+            context_length=self._context_length,
             features=("stop", "ignore_eos"),
             options=asdict(self.options),
-            libraries={"mistralrs": version("mistralrs")},
+            libraries={build: version(build)},
         )
 
-    def _start(self, folder: Path) -> Any:
+    def _start(self, folder: Path, dtype: str) -> Any:
         import mistralrs
 
-        which = mistralrs.Which.Plain(
+        which: Any = mistralrs.Which.Plain(
             model_id=str(folder),
             arch=getattr(mistralrs.Architecture, _architecture(folder)),
-            dtype=getattr(mistralrs.ModelDType, DTYPES[self.options.dtype]),
+            dtype=getattr(mistralrs.ModelDType, dtype),
         )
         with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
             template.write(AS_IT_IS)
@@ -131,7 +138,7 @@ class MistralRsEngine(BlockingEngine):
         asked = ChatCompletionRequest(
             messages=self._same_text(request),
             model="default",
-            max_tokens=request.max_tokens,
+            max_tokens=request.most_tokens(self._context_length),
             temperature=request.temperature,
             top_p=request.top_p if request.top_p < 1 else None,
             ignore_eos=request.ignore_eos,
@@ -177,8 +184,13 @@ class MistralRsEngine(BlockingEngine):
             if self._tokenizer.encode(text).ids == wanted:
                 return text
         raise BadRequest(
-            "mistralrs takes text only, and the text of these token ids becomes other ids again; send the prompt as text."
+            "mistralrs takes text only, and the text of these token ids becomes other ids again; send the text itself."
         )
+
+
+def _distribution() -> str:
+    """The name of the installed wheel: there is one for the CPU and one per kind of GPU."""
+    return packages_distributions()["mistralrs"][0]
 
 
 def _architecture(folder: Path) -> str:

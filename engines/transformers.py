@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.base import (
-    BadRequest,
     BlockingEngine,
     Chunk,
     EngineInfo,
@@ -123,12 +122,7 @@ class TransformersEngine(BlockingEngine):
             return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trusted).eval()
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
-        room = self._context_length - len(request.prompt_token_ids)
-        if not request.prompt_token_ids or room < 1:
-            raise BadRequest(
-                f"a prompt has 1 to {self._context_length - 1} tokens here, this one {len(request.prompt_token_ids)}."
-            )
-        most = min(request.max_tokens, room)
+        most = request.most_tokens(self._context_length)
         text, stops = Detokeniser(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
         for produced, (id, logprobs) in enumerate(self._tokens(request), start=1):
             finish: FinishReason | None = None
