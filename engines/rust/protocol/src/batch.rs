@@ -1,0 +1,282 @@
+//! Continuous batching around any model: requests join and leave a running batch, each in a slot of its own.
+//!
+//! Every step feeds one token of each answer that is being written, then as much of the waiting prompts as the step's
+//! budget still allows (chunked prefill, Agrawal et al. 2023), so a long prompt never holds up those who already write.
+
+use crate::detokenize::{TextStream, Vocabulary};
+use crate::failure::Failure;
+use crate::message::{FinishReason, Info, Load, Stats, TokenLogprob};
+use crate::sample::{Sampler, logprobs};
+use crate::serve::{Answer, Engine, serve};
+use crate::stop::Held;
+use std::collections::VecDeque;
+use std::process::ExitCode;
+
+/// Consecutive tokens of one sequence: `tokens` stand at positions `start..` of the sequence in `slot`.
+/// A piece with `start == 0` begins a new sequence there. `wants_logits` marks the last piece of what is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Piece<'a> {
+    pub slot: usize,
+    pub start: usize,
+    pub tokens: &'a [u32],
+    pub wants_logits: bool,
+}
+
+/// A decoder that keeps one key/value cache per slot.
+pub trait Model {
+    /// How many logits there are; no prompt holds a token beyond.
+    fn vocab_size(&self) -> usize;
+
+    /// Append the pieces to their slots' caches. Gives the logits after the last token of each piece that wants them,
+    /// row after row in the order of the pieces, `vocab_size` floats each. No two pieces share a slot.
+    fn forward(&mut self, batch: &[Piece]) -> anyhow::Result<&mut [f32]>;
+
+    /// The sequence in `slot` is over: its cache may go.
+    fn free(&mut self, slot: usize);
+
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+}
+
+/// How much runs at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Sequences; the same as `Info::max_concurrency`.
+    pub slots: usize,
+    /// Tokens fed in one step, prompts and answers together.
+    pub step_tokens: usize,
+}
+
+/// A model, ready to be served.
+pub struct Loaded<M> {
+    pub model: M,
+    pub info: Info,
+    pub limits: BatchLimits,
+    pub vocabulary: Vocabulary,
+    pub end_of_text: Vec<u32>,
+}
+
+/// Speak the protocol for a model until the input ends.
+pub fn serve_model<M: Model>(load: impl FnOnce(&Load) -> Result<Loaded<M>, Failure>) -> ExitCode {
+    serve(|line| {
+        let loaded = load(line)?;
+        let info = loaded.info.clone();
+        Ok((Batch::new(loaded), info))
+    })
+}
+
+/// The scheduler. Slots are filled in the order in which requests come.
+pub(crate) struct Batch<M> {
+    loaded: Loaded<M>,
+    waiting: VecDeque<Answer>,
+    slots: Vec<Option<Sequence>>,
+    order: Vec<usize>, // the taken slots, oldest sequence first
+}
+
+/// One answer being written.
+struct Sequence {
+    answer: Answer,
+    tokens: Vec<u32>, // the prompt, then what was produced
+    fed: usize,       // how many of `tokens` the model's cache holds
+    produced: usize,
+    sampler: Sampler,
+    text: TextStream,
+    held: Held,
+}
+
+impl<M: Model> Engine for Batch<M> {
+    fn begin(&mut self, answer: Answer) {
+        match self.refusal(&answer) {
+            Some(failure) => answer.fail(failure),
+            None => self.waiting.push_back(answer),
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        self.drop_cancelled();
+        self.admit();
+        if !self.order.is_empty() {
+            self.advance();
+        }
+        !self.order.is_empty() || !self.waiting.is_empty()
+    }
+
+    fn stats(&self) -> Stats {
+        let held: usize = self.slots.iter().flatten().map(|sequence| sequence.fed).sum();
+        let room = self.loaded.limits.slots * self.loaded.info.context_length;
+        let stats = self.loaded.model.stats();
+        Stats { kv_cache_usage: stats.kv_cache_usage.or(Some(held as f64 / room as f64)), ..stats }
+    }
+}
+
+impl<M: Model> Batch<M> {
+    pub fn new(loaded: Loaded<M>) -> Self {
+        let slots = (0..loaded.limits.slots).map(|_| None).collect();
+        Self { loaded, waiting: VecDeque::new(), slots, order: Vec::new() }
+    }
+
+    fn refusal(&self, answer: &Answer) -> Option<Failure> {
+        let (prompt, room) = (&answer.request.prompt_token_ids, self.loaded.info.context_length);
+        let vocabulary = self.loaded.model.vocab_size();
+        if prompt.is_empty() {
+            return Some(Failure::bad_request("the prompt is empty."));
+        }
+        if prompt.len() >= room {
+            let length = prompt.len();
+            return Some(Failure::bad_request(format!(
+                "the prompt has {length} tokens; the model's context holds {room}, and the answer needs room too."
+            )));
+        }
+        let stranger = prompt.iter().find(|&&id| id as usize >= vocabulary)?;
+        Some(Failure::bad_request(format!("token {stranger} is none of the model's {vocabulary}.")))
+    }
+
+    fn drop_cancelled(&mut self) {
+        let (gone, stay) = self.waiting.drain(..).partition(Answer::is_cancelled);
+        self.waiting = stay;
+        VecDeque::into_iter(gone).for_each(|answer: Answer| answer.finish(FinishReason::Cancelled));
+        for slot in self.order.clone() {
+            if self.slots[slot].as_ref().is_some_and(|sequence| sequence.answer.is_cancelled()) {
+                self.release(slot).answer.finish(FinishReason::Cancelled);
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        while let Some(slot) = self.slots.iter().position(Option::is_none) {
+            let Some(answer) = self.waiting.pop_front() else { return };
+            self.slots[slot] = Some(Sequence::new(answer, &self.loaded.vocabulary));
+            self.order.push(slot);
+        }
+    }
+
+    fn release(&mut self, slot: usize) -> Sequence {
+        self.order.retain(|&taken| taken != slot);
+        self.loaded.model.free(slot);
+        self.slots[slot].take().expect("only a taken slot is released")
+    }
+
+    /// One pass through the model, and what comes of it.
+    fn advance(&mut self) {
+        let shares = self.shares();
+        let outcome = self.forward(&shares);
+        for (slot, reason) in outcome.unwrap_or_else(|error| self.fail_all(error, &shares)) {
+            self.release(slot).answer.finish(reason);
+        }
+    }
+
+    /// Who feeds how many tokens: everyone who writes one, then the prompts that wait, oldest first.
+    fn shares(&self) -> Vec<(usize, usize)> {
+        let known = |slot: &usize| (*slot, self.slots[*slot].as_ref().map_or(0, Sequence::unfed));
+        let (writing, reading): (Vec<_>, Vec<_>) = self.order.iter().map(known).partition(|&(_, unfed)| unfed == 1);
+        let mut budget = self.loaded.limits.step_tokens.saturating_sub(writing.len()).max(1);
+        let mut shares = writing;
+        for (slot, unfed) in reading {
+            let count = unfed.min(budget);
+            budget -= count;
+            if count > 0 {
+                shares.push((slot, count));
+            }
+        }
+        shares
+    }
+
+    /// Feed the shares; give back which answers have ended, and how.
+    fn forward(&mut self, shares: &[(usize, usize)]) -> anyhow::Result<Vec<(usize, FinishReason)>> {
+        let Loaded { model, vocabulary, end_of_text, info, .. } = &mut self.loaded;
+        let width = model.vocab_size();
+        let pieces: Vec<Piece> = shares
+            .iter()
+            .map(|&(slot, count)| self.slots[slot].as_ref().expect("a share has a sequence").piece(slot, count))
+            .collect();
+        let writing: Vec<usize> = pieces.iter().filter(|piece| piece.wants_logits).map(|piece| piece.slot).collect();
+        let mut rows = model.forward(&pieces)?.chunks_exact_mut(width);
+        let mut ended = Vec::new();
+        for &(slot, count) in shares {
+            self.slots[slot].as_mut().expect("a share has a sequence").fed += count;
+        }
+        for slot in writing {
+            let sequence = self.slots[slot].as_mut().expect("a share has a sequence");
+            let row = rows.next().ok_or_else(|| anyhow::anyhow!("the model gave too few logits"))?;
+            if let Some(reason) = sequence.write(row, vocabulary, end_of_text, info.context_length) {
+                ended.push((slot, reason));
+            }
+        }
+        Ok(ended)
+    }
+
+    fn fail_all(&mut self, error: anyhow::Error, shares: &[(usize, usize)]) -> Vec<(usize, FinishReason)> {
+        let failure = Failure::from(error);
+        for &(slot, _) in shares {
+            self.release(slot).answer.fail(failure.clone());
+        }
+        Vec::new()
+    }
+}
+
+impl Sequence {
+    fn new(answer: Answer, vocabulary: &Vocabulary) -> Self {
+        let tokens = answer.request.prompt_token_ids.clone();
+        Self {
+            sampler: Sampler::new(&answer.request),
+            text: vocabulary.stream(&tokens),
+            held: Held::new(&answer.request.stop),
+            tokens,
+            fed: 0,
+            produced: 0,
+            answer,
+        }
+    }
+
+    fn unfed(&self) -> usize {
+        self.tokens.len() - self.fed
+    }
+
+    fn piece(&self, slot: usize, count: usize) -> Piece<'_> {
+        let end = self.fed + count;
+        Piece { slot, start: self.fed, tokens: &self.tokens[self.fed..end], wants_logits: end == self.tokens.len() }
+    }
+
+    /// Choose the next token and say its text. Gives the reason when it was the last.
+    fn write(
+        &mut self,
+        logits: &mut [f32],
+        vocabulary: &Vocabulary,
+        end_of_text: &[u32],
+        context_length: usize,
+    ) -> Option<FinishReason> {
+        let request = &self.answer.request;
+        if self.produced < request.min_tokens {
+            end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
+        }
+        let token = self.sampler.choose(logits);
+        self.tokens.push(token);
+        self.produced += 1;
+        let end = end_of_text.contains(&token) && !request.ignore_eos;
+        let full = self.produced >= request.max_tokens || self.tokens.len() >= context_length;
+        let mut new = if end { String::new() } else { self.text.push(token) };
+        if end || full {
+            new += &self.text.rest();
+        }
+        let (mut send, stopped) = self.held.push(&new);
+        if (end || full) && !stopped {
+            send += &self.held.rest();
+        }
+        match request.logprobs {
+            None => self.answer.chunk(&send, 1),
+            Some(count) => self.answer.chunk_with_logprobs(&send, vec![logprob(vocabulary, logits, token, count)]),
+        }
+        match (stopped || end, full) {
+            (true, _) => Some(FinishReason::Stop),
+            (false, true) => Some(FinishReason::Length),
+            (false, false) => None,
+        }
+    }
+}
+
+fn logprob(vocabulary: &Vocabulary, logits: &[f32], token: u32, count: usize) -> TokenLogprob {
+    let (own, top) = logprobs(logits, token, count);
+    let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob)).collect();
+    TokenLogprob { token: vocabulary.token(token), logprob: own, top }
+}

@@ -1,0 +1,87 @@
+//! Tokens back to text, as they come.
+
+use crate::failure::Failure;
+use std::path::Path;
+use std::sync::Arc;
+use tokenizers::Tokenizer;
+
+const REPLACEMENT: char = '\u{FFFD}'; // what a decoder shows for half a character
+const TAIL_OF_PROMPT: usize = 5; // tokens; enough to see whether the answer begins inside a word
+
+/// A model's vocabulary, read from its `tokenizer.json`.
+#[derive(Clone)]
+pub struct Vocabulary(Arc<Tokenizer>);
+
+impl Vocabulary {
+    pub fn open(folder: &Path) -> Result<Self, Failure> {
+        match Tokenizer::from_file(folder.join("tokenizer.json")) {
+            Ok(tokenizer) => Ok(Self(Arc::new(tokenizer))),
+            Err(error) => {
+                eprintln!("{}: {error}", folder.display());
+                Err(Failure::unavailable("the model's tokenizer.json is missing or cannot be read."))
+            }
+        }
+    }
+
+    /// Special tokens have no text.
+    pub fn text(&self, ids: &[u32]) -> String {
+        self.0.decode(ids, true).unwrap_or_default()
+    }
+
+    /// One token as it is written in the vocabulary's text, special ones included.
+    pub fn token(&self, id: u32) -> String {
+        self.0.decode(&[id], false).unwrap_or_default()
+    }
+
+    pub(crate) fn stream(&self, prompt: &[u32]) -> TextStream {
+        let ids = prompt[prompt.len().saturating_sub(TAIL_OF_PROMPT)..].to_vec();
+        let seen = self.text(&ids);
+        TextStream { vocabulary: self.clone(), sent: ids.len(), ids, seen }
+    }
+}
+
+/// The text of one answer. A character whose bytes are spread over several tokens comes out with its last one.
+pub(crate) struct TextStream {
+    vocabulary: Vocabulary,
+    ids: Vec<u32>, // those whose text shapes what comes next, then those not yet sent
+    sent: usize,   // how many of `ids` are the former
+    seen: String,  // the former's text
+}
+
+impl TextStream {
+    pub fn push(&mut self, id: u32) -> String {
+        self.ids.push(id);
+        let text = self.vocabulary.text(&self.ids);
+        if text.len() <= self.seen.len() || text.ends_with(REPLACEMENT) {
+            return String::new();
+        }
+        self.take(&text)
+    }
+
+    /// What is left at the end: at most half a character.
+    pub fn rest(&mut self) -> String {
+        let text = self.vocabulary.text(&self.ids);
+        if text.len() > self.seen.len() { self.take(&text) } else { String::new() }
+    }
+
+    fn take(&mut self, text: &str) -> String {
+        let new = text.get(self.seen.len()..).unwrap_or_default().to_owned();
+        self.ids.drain(..self.sent);
+        self.sent = self.ids.len();
+        self.seen = self.vocabulary.text(&self.ids);
+        new
+    }
+}
+
+/// The tokens that end an answer, as `generation_config.json` or `config.json` of a model's folder name them.
+pub fn end_of_text_ids(folder: &Path) -> Vec<u32> {
+    ["generation_config.json", "config.json"].iter().find_map(|name| ids_in(&folder.join(name))).unwrap_or_default()
+}
+
+fn ids_in(file: &Path) -> Option<Vec<u32>> {
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    match config.get("eos_token_id")? {
+        serde_json::Value::Array(many) => many.iter().map(|one| one.as_u64().map(|id| id as u32)).collect(),
+        one => one.as_u64().map(|id| vec![id as u32]),
+    }
+}
