@@ -97,3 +97,8 @@ def test_grafana_knows_the_scrape_interval() -> None:
     assert scraped is not None
     assert told is not None
     assert scraped[1] == told[1]
+
+
+@every_panel
+def test_the_guide_explains_the_panel(panel: dict[str, Any]) -> None:
+    assert f"**{panel['title']}**" in (ROOT / "docs" / "observability.md").read_text()
