@@ -95,12 +95,16 @@ class Answer:
 
     def feed(self, pieces: list[bytes], moment: Moment) -> None:
         """All pieces of a stream's body that one read brought."""
+        if self.chunks:
+            for piece in pieces:
+                for event in self._events.feed(piece):
+                    self._take(event, moment)
+            return
         events = [event for piece in pieces for event in self._events.feed(piece)]
-        had_chunks = self.chunks
         for position, event in enumerate(events, 1):
+            before = self.chunks
             self._take(event, moment)
-            if self.chunks and not had_chunks:
-                had_chunks = self.chunks
+            if self.chunks and not before:
                 self.merged_first = position < len(events) or self._events.in_the_middle
 
     def close(self, moment: Moment) -> None:
@@ -124,25 +128,34 @@ class Answer:
     def _take(self, event: Event, moment: Moment) -> None:
         if self.done is not None or self.error is not None:
             return
-        if event.data == DONE:
+        data, kind = event
+        if data == DONE:
             self.done = moment
             return
-        if event.kind == b"error":
-            self._fail(message_of(event.data), moment)
+        if kind == b"error":
+            self._fail(message_of(data), moment)
             return
         try:
-            document = decode(event.data)
+            document = decode(data)
         except ValueError as error:
-            self._fail(f"an event is not as expected ({error}): {event.data[:80].decode('utf-8', 'replace')}", moment)
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
             return
-        self._facts(document, moment)
+        if document.usage is not None or document.timing is not None or document.error is not None:
+            self._facts(document, moment)
         has_content = False
         for choice in document.choices or ():
-            reasoning, content = _texts(choice)
-            if reasoning or content:
+            if choice.finish_reason:
+                self.finished = True
+            text = choice.delta or choice.message
+            content = choice.text if text is None else text.content
+            reasoning = None if text is None else text.reasoning_content or text.reasoning
+            if reasoning:
                 has_content = True
-                self._text += filter(None, (reasoning, content))
-                if content and self.first_out is None:
+                self._text.append(reasoning)
+            if content:
+                has_content = True
+                self._text.append(content)
+                if self.first_out is None:
                     self.first_out = self.chunks
         if has_content:
             if not self.chunks and document.usage is not None:  # some servers count along in every chunk
@@ -153,7 +166,7 @@ class Answer:
 
     def _facts(self, document: Document, moment: Moment) -> None:
         """What an event or a whole answer says beside its text."""
-        if document.error is not None or document.object == "error":
+        if document.error is not None:
             self._fail(error_message(document), moment)
         if document.usage is not None:
             self.usage = document.usage
@@ -161,9 +174,6 @@ class Answer:
             self.queue = _seconds(document.timing.get("queue"))
             self.prefill = _seconds(document.timing.get("prefill"))
             self.decode = _seconds(document.timing.get("decode"))
-        for choice in document.choices or ():
-            if choice.finish_reason:
-                self.finished = True
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:

@@ -23,7 +23,7 @@ from loadtests.harness.response import MalformedResponse, Response
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
-READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop
+READS_PER_LOOK = 16  # bounds the memory of a long answer, and the time for which looking holds up the loop
 LIKELY_ENDS = (b"\r\n\r\n", b"[DONE]\n\n", b"[DONE]\n\n\r\n")
 LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
@@ -41,6 +41,7 @@ class Exchange:
         self._answer = Answer()
         self._body = bytearray()  # of an answer that is no event stream
         self._pending: list[Read] = []
+        self._is_event_stream = False
         self._may_defer = False
         self._ending: Ending | None = None
         self._detail: str | None = None
@@ -158,31 +159,26 @@ class Exchange:
             self._end("malformed", self._answer.error)
 
     def _take(self, data: bytes, moment: Moment) -> None:
-        if not data:
-            self._last = moment
-            self._end("complete" if self._response.end_of_stream() else "closed", None)
-            return
-        response = self._response
-        pieces = response.feed(data)
         self._last = moment
+        response = self._response
+        if not data:
+            self._end("complete" if response.end_of_stream() else "closed", None)
+            return
+        pieces = response.feed(data)
         if self._headers_at is None and response.has_head:
             self._headers_at = moment
-            self._may_defer = response.framing != "counted" and self._is_event_stream
+            self._is_event_stream = response.status == 200 and response.media_type == "text/event-stream"
+            self._may_defer = self._is_event_stream and response.framing != "counted"
         if not pieces:
             return
         if self._is_event_stream:
-            was_done = self._answer.done is not None
             self._answer.feed(pieces, moment)
-            if self._answer.done is not None and not was_done and not response.ended:
+            if self._answer.done is moment and not response.ended:
                 self._arm(LINGER)
         else:
             self._body += b"".join(pieces)
             if len(self._body) > BODY_LIMIT:
                 raise MalformedResponse(f"the answer is longer than {BODY_LIMIT} bytes")
-
-    @property
-    def _is_event_stream(self) -> bool:
-        return self._response.status == 200 and self._response.media_type == "text/event-stream"
 
     # The end.
 

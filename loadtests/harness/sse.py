@@ -8,22 +8,16 @@ harm.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-
-class Event(NamedTuple):
-    """`data` without its line's name; `kind` is what the `event` line said, empty without one."""
-
-    data: bytes
-    kind: bytes = b""
+Event = tuple[bytes, bytes]
+"""What the `data` lines said, and what the `event` line said (empty without one)."""
 
 
 class EventReader:
     """Feed it what each read brought; it gives back the events which that read completed."""
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_kind", "_partial")
+    __slots__ = ("_after_cr", "_at_start", "_between", "_data", "_kind", "_partial")
 
     def __init__(self) -> None:
         self._partial = bytearray()  # a line whose end has not come yet
@@ -31,6 +25,7 @@ class EventReader:
         self._kind = b""
         self._after_cr = False  # the last byte was a CR: an LF that follows belongs to it
         self._at_start = True
+        self._between = False  # nothing is kept from the bytes so far
 
     @property
     def in_the_middle(self) -> bool:
@@ -39,6 +34,15 @@ class EventReader:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that end in `data`, in order. An event ends with the first byte of its blank line's end."""
+        # One whole event of one line, as nearly every read of a token is, needs no splitting: twice as fast.
+        if (
+            self._between
+            and data.startswith(b"data: ")
+            and 6 < data.find(b"\n", 6) == len(data) - 2
+            and data.endswith(b"\n")
+            and b"\r" not in data
+        ):
+            return [(data[6:-2], b"")]
         if not data:
             return []
         if self._after_cr and data[0] == 10:
@@ -49,14 +53,15 @@ class EventReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = data.split(b"\n")
         rest = lines.pop()
-        if not lines:
-            self._partial += rest
-            return []
-        if self._partial:
-            lines[0] = bytes(self._partial) + lines[0]
-            self._partial.clear()
+        events: list[Event] = []
+        if lines:
+            if self._partial:
+                lines[0] = bytes(self._partial) + lines[0]
+                self._partial.clear()
+            events = self._events(lines)
         self._partial += rest
-        return self._events(lines)
+        self._between = not (self._partial or self._data or self._kind or self._after_cr or self._at_start)
+        return events
 
     def close(self) -> list[Event]:
         """Call it when the stream has ended as it should: some servers leave out the last blank line."""
@@ -68,12 +73,12 @@ class EventReader:
         if self._at_start:
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
             self._at_start = False
-        events = []
+        events: list[Event] = []
         for line in lines:
             if not line:
                 data = b"\n".join(self._data)
                 if data:
-                    events.append(Event(data, self._kind))
+                    events.append((data, self._kind))
                 self._data.clear()
                 self._kind = b""
             elif line.startswith(b"data:"):
