@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -69,10 +69,11 @@ class Stream:
     """The answer to one request: iterate for lists of the chunks that are ready, at least one at a time.
 
     Ends after the child's last word; raises an `EngineError` when the request failed. A consumer that leaves early must
-    `cancel()`: the engine goes on otherwise.
+    `cancel()`: the engine goes on otherwise. `on_end` is called once, when the engine is done with the request, whether
+    or not anybody still iterates.
     """
 
-    __slots__ = ("_child", "_ended", "_error", "_id", "_pending", "_waiter", "finish_reason")
+    __slots__ = ("_child", "_ended", "_error", "_id", "_pending", "_waiter", "finish_reason", "on_end")
 
     def __init__(self, child: _Process, id: int) -> None:
         self._child = child
@@ -82,6 +83,7 @@ class Stream:
         self._ended = False
         self._error: EngineError | None = None
         self.finish_reason: FinishReason | None = None
+        self.on_end: Callable[[], None] | None = None
 
     def __aiter__(self) -> Stream:
         return self
@@ -117,6 +119,8 @@ class Stream:
 
     def _end(self, finish_reason: FinishReason | None, error: EngineError | None = None) -> None:
         self._ended, self.finish_reason, self._error = True, finish_reason, error
+        if self.on_end is not None:
+            self.on_end()
         self._wake()
 
     def _wake(self) -> None:

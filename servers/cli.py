@@ -1,0 +1,115 @@
+"""The command of this room: `serve`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from engines.base import Model
+
+app = typer.Typer()
+
+
+class LogLevel(StrEnum):
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+@app.command()
+def serve(
+    engine: Annotated[str, typer.Option(help="Which engine; `enginebench engines` lists them.", show_default=False)],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the engine; may be repeated."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id.  [default: smollm2-135m]"),
+    ] = None,
+    served_model: Annotated[str | None, typer.Option(help="The name by which clients ask for the model.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Run code that comes with the model.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port, and prints it.")] = 8000,
+    queue_size: Annotated[int, typer.Option(min=0, help="Requests that may wait for the engine.")] = 1024,
+    request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds a whole answer may take.")] = 600.0,
+    drain_timeout: Annotated[float, typer.Option(min=0, help="Seconds running requests get at the end.")] = 30.0,
+    max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens an answer may have.")] = None,
+    max_body_bytes: Annotated[int, typer.Option(min=1, help="Largest body that is taken.")] = 4 * 1024 * 1024,
+    warmup_tokens: Annotated[int, typer.Option(min=0, help="Tokens asked of the engine before it is ready.")] = 8,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="Keys that clients must show, one a line; or set ENGINEBENCH_API_KEY.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="`info` shows what the engine says.")] = LogLevel.warning,
+) -> None:
+    """Serve one engine behind an OpenAI-compatible HTTP server.
+
+    Examples:
+
+      enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
+
+      enginebench serve --engine transformers --model smollm2-135m --port 0
+    """
+    from engines import load_engine, spec
+    from engines.base import EngineUnavailable
+    from servers.app import create_app
+    from servers.prompt import load_tokenizer
+    from servers.serve import configure_logging, listen, run
+    from servers.settings import Settings, read_api_keys
+
+    configure_logging(log_level.value)
+    try:
+        settings = Settings(
+            host=host,
+            port=port,
+            served_model=served_model,
+            queue_size=queue_size,
+            request_timeout=request_timeout,
+            drain_timeout=drain_timeout,
+            max_output_tokens=max_output_tokens,
+            max_body_bytes=max_body_bytes,
+            warmup_tokens=warmup_tokens,
+            api_keys=read_api_keys(api_key_file),
+        )
+        options = _options(option or [])
+        needs_model = spec(engine).needs_model
+        listener = listen(settings)
+        prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
+        served = create_app(load_engine(engine, prepared, options), load_tokenizer(prepared), settings)
+    except OSError as error:
+        _fail(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, or 0 for any.")
+    except (ValueError, EngineUnavailable) as error:
+        _fail(str(error))
+    if (failure := run(served, listener, settings)) is not None:
+        _fail(f"{engine} could not be loaded: {failure}")
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    """`["ttft=0.3"]` as a dictionary. Raises `ValueError`."""
+    options = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ValueError(f"`-o {text}` is not of the form name=value.")
+        options[name.strip()] = value
+    return options
+
+
+def _prepare(spec: str | None, trust_remote_code: bool) -> Model:
+    from engines.models import DEFAULT, prepare
+    from engines.progress import terminal_progress
+
+    with terminal_progress() as progress:
+        return prepare(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+
+
+def _fail(sentence: str) -> NoReturn:
+    """A user's mistake: one sentence, exit code 2."""
+    print(sentence, file=sys.stderr)
+    raise typer.Exit(2)

@@ -1,0 +1,195 @@
+"""What the server knows about itself, for Prometheus.
+
+Counting happens once per token, scraping once in a while: so the hot path adds to plain Python numbers (one event loop,
+no locks) and a collector turns them into Prometheus' families when it is asked.
+
+    curl http://127.0.0.1:8000/metrics
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from engines.base import EngineInfo, EngineStats
+from servers.errors import OUTCOMES, Outcome
+from servers.wire import ENDPOINTS, Endpoint
+
+# vLLM's buckets, so that planners find their way, and finer ones below 10 ms, where fast engines live. Seconds.
+FIRST_TOKEN = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5),
+    *(0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0),
+)
+PER_TOKEN = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05),
+    *(0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0),
+)
+WHOLE = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0),
+    *(30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0),
+)
+PREFIX = "enginebench_"
+
+
+class Histogram:
+    """Counts by bucket. `observe` costs a bisection and three additions."""
+
+    __slots__ = ("_bounds", "_counts", "_sum", "help", "name")
+
+    def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
+        self.name = PREFIX + name
+        self.help = help
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def observe_zeros(self, times: int) -> None:
+        self._counts[0] += times
+
+    def family(self, engine: str) -> HistogramMetricFamily:
+        buckets, so_far = [], 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            so_far += count
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(so_far)))
+        family = HistogramMetricFamily(self.name, self.help, labels=["engine"])
+        family.add_metric([engine], buckets, self._sum)
+        return family
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The state of the server when it is scraped; `None` where there is nothing to say (yet)."""
+
+    running: int
+    waiting: int
+    ready: bool
+    restarts: int
+    info: EngineInfo | None
+    stats: EngineStats
+
+
+class Metrics(Collector):
+    """The server's own numbers. `moment` is asked at every scrape."""
+
+    def __init__(self, engine: str, moment: Callable[[], Moment]) -> None:
+        self._engine = engine
+        self._moment = moment
+        self.time_to_first_token = Histogram(
+            "time_to_first_token_seconds", "From the request's arrival to its first token.", FIRST_TOKEN
+        )
+        self.time_per_output_token = Histogram(
+            "time_per_output_token_seconds", "Mean seconds per token after the first ones, per request.", PER_TOKEN
+        )
+        self.inter_chunk_latency = Histogram(
+            "inter_chunk_latency_seconds", "Between two chunks of one answer as they come from the engine.", PER_TOKEN
+        )
+        self.e2e_request_latency = Histogram(
+            "e2e_request_latency_seconds", "From the request's arrival to its last token, complete answers.", WHOLE
+        )
+        self.request_queue_time = Histogram(
+            "request_queue_time_seconds", "From the request's arrival to its admission.", FIRST_TOKEN
+        )
+        self.request_prefill_time = Histogram(
+            "request_prefill_time_seconds", "From admission to the first token.", FIRST_TOKEN
+        )
+        self.request_decode_time = Histogram(
+            "request_decode_time_seconds", "From the first token to the last, complete answers.", WHOLE
+        )
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.requests: dict[tuple[Endpoint, Outcome], int] = dict.fromkeys(
+            ((endpoint, outcome) for endpoint in ENDPOINTS for outcome in OUTCOMES), 0
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        for part in (self._histograms(), self._counters(), self._gauges()):
+            yield from part
+
+    def _histograms(self) -> Iterator[Metric]:
+        for histogram in (
+            self.time_to_first_token,
+            self.time_per_output_token,
+            self.inter_chunk_latency,
+            self.e2e_request_latency,
+            self.request_queue_time,
+            self.request_prefill_time,
+            self.request_decode_time,
+        ):
+            yield histogram.family(self._engine)
+
+    def _counters(self) -> Iterator[Metric]:
+        yield self._counter("prompt_tokens", "Tokens of admitted prompts.", self.prompt_tokens)
+        yield self._counter("generation_tokens", "Tokens that came out of the engine.", self.generation_tokens)
+        family = CounterMetricFamily(
+            PREFIX + "requests", "Ended requests, each counted once.", labels=["engine", "endpoint", "outcome"]
+        )
+        for (endpoint, outcome), count in self.requests.items():
+            family.add_metric([self._engine, endpoint, outcome], count)
+        yield family
+
+    def _gauges(self) -> Iterator[Metric]:
+        now = self._moment()
+        yield self._gauge("requests_running", "Requests that hold one of the engine's places.", now.running)
+        yield self._gauge("requests_waiting", "Requests in the queue.", now.waiting)
+        yield self._gauge("engine_ready", "1 when requests are accepted.", float(now.ready))
+        yield self._counter("engine_restarts", "Times the engine's process was started again.", now.restarts)
+        if now.stats.memory_bytes is not None:
+            yield self._gauge("engine_memory_bytes", "Memory that the engine's process holds.", now.stats.memory_bytes)
+        if now.stats.device_memory_bytes is not None:
+            yield self._gauge(
+                "engine_device_memory_bytes", "Device memory that the engine holds.", now.stats.device_memory_bytes
+            )
+        if now.stats.kv_cache_usage is not None:
+            yield self._gauge("kv_cache_usage_ratio", "Used share of the KV cache, 0 to 1.", now.stats.kv_cache_usage)
+        if (info := now.info) is not None:
+            yield self._gauge(
+                "engine_max_concurrency", "Requests that the engine runs at a time.", info.max_concurrency
+            )
+            build = InfoMetricFamily(PREFIX + "build", "What is being served.")
+            described = {"engine_version": info.version, "model": info.model, "dtype": info.dtype}
+            build.add_metric([], {"version": own_version(), "engine": self._engine, **described, "device": info.device})
+            yield build
+
+    def _gauge(self, name: str, help: str, value: float) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(PREFIX + name, help, labels=["engine"])
+        family.add_metric([self._engine], value)
+        return family
+
+    def _counter(self, name: str, help: str, value: float) -> CounterMetricFamily:
+        family = CounterMetricFamily(PREFIX + name, help, labels=["engine"])
+        family.add_metric([self._engine], value)
+        return family
+
+
+def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
+    """A registry of this server alone: the process's own numbers, and `collectors`."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    for collector in collectors:
+        registry.register(collector)
+    return registry
+
+
+def own_version() -> str:
+    try:
+        return version("enginebench")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
