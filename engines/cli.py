@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -150,6 +150,29 @@ def fetch(
         )
     else:
         typer.echo(model.folder)
+
+
+@models_app.command()
+def convert(
+    spec: Annotated[str, typer.Argument(help="A preset, a folder, owner/name on the hub, or random:NAME.")],
+    to: Annotated[Literal["lmrs"], typer.Option(help="The engine to write for.")] = "lmrs",
+    dtype: Annotated[Literal["f32", "q8_0", "q4_0"], typer.Option(help="How the weights are stored.")] = "q8_0",
+) -> None:
+    """Write a model in the file format of an engine that has its own, and print the folder.
+
+    Example:  enginebench models convert llama-3.2-1b --to lmrs --dtype q4_0
+    """
+    from engines.base import EngineUnavailable
+    from engines.lmrs_convert import converted
+    from engines.models import prepare
+    from engines.progress import terminal_progress
+
+    try:
+        with terminal_progress() as progress:
+            folder = converted(prepare(spec, progress=progress), dtype, progress)
+    except (ValueError, EngineUnavailable) as error:
+        _fail(str(error))
+    typer.echo(folder)
 
 
 @app.command()

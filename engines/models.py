@@ -89,7 +89,7 @@ def _embedded_gguf(progress: Progress) -> Path:
 
 
 def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
-    progress(f"converting {gguf.name} to safetensors")
+    progress("converting to safetensors")
     convert(gguf, folder)
 
 
@@ -108,16 +108,23 @@ def _random(spec: str, progress: Progress) -> Model:
 
 
 def _from_gguf(path: Path, progress: Progress) -> Model:
-    stat = path.stat()
-    # A file that was changed or replaced is another model; reading gigabytes to hash them would take longer than this.
-    identity = hashlib.sha256(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError(f"{path} is no GGUF file, whatever its name says.")
     folder = built_once(
-        cache_folder() / "models" / f"{path.stem}-{identity}",
+        conversion_folder(path),
         lambda unfinished: _convert(path, unfinished, progress),
-        needs_bytes=F32_PER_Q4 * stat.st_size,
+        needs_bytes=F32_PER_Q4 * path.stat().st_size,
         progress=progress,
     )
     return _checked(Model(path.stem, folder, path))
+
+
+def conversion_folder(gguf: Path) -> Path:
+    """Where the converted form of a user's GGUF file is kept. A file that was changed or replaced is another model."""
+    stat = gguf.stat()  # to hash gigabytes would take longer than to load them
+    identity = hashlib.sha256(f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return cache_folder() / "models" / f"{gguf.stem}-{identity}"
 
 
 def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progress) -> Model:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Progress(Protocol):
@@ -18,33 +22,47 @@ def silent(task: str, done: int = 0, total: int | None = None) -> None:
 
 @contextmanager
 def terminal_progress() -> Iterator[Progress]:
-    """Bars on standard error, or a line per task where that is not a terminal."""
-    import sys
-
+    """Bars on standard error, or one line per task where that is not a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeElapsedColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
+    if console.is_terminal:
+        with _bars(console) as draw:
+            yield draw
+    else:
+        yield _lines()
+
+
+def _lines() -> Progress:
+    told: set[str] = set()
+
+    def tell(task: str, done: int = 0, total: int | None = None) -> None:
+        if task not in told:
+            told.add(task)
+            print(f"{task} …", file=sys.stderr, flush=True)
+
+    return tell
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Progress]:
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
     tasks: dict[str, TaskID] = {}
-    if not console.is_terminal:
+    with Bars(*columns, console=console) as bars:
 
-        def tell(task: str, done: int = 0, total: int | None = None) -> None:
-            if task not in tasks:
-                tasks[task] = TaskID(len(tasks))
-                print(f"{task} …", file=sys.stderr, flush=True)
-
-        yield tell
-        return
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TransferSpeedColumn())
-    with Bars(*columns, TimeElapsedColumn(), console=console) as bars:
+        def finish_all() -> None:
+            for id in tasks.values():
+                bars.update(id, total=1, completed=1)
 
         def draw(task: str, done: int = 0, total: int | None = None) -> None:
             if task not in tasks:
-                for earlier in tasks.values():
-                    bars.stop_task(earlier)
-                tasks[task] = bars.add_task(task, total=total)
-            bars.update(tasks[task], completed=done, total=total)
+                finish_all()  # one thing is done after the other
+                tasks[task] = bars.add_task(task, total=total, size="")
+            size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
+            bars.update(tasks[task], completed=done, total=total, size=size)
 
         yield draw
+        finish_all()
