@@ -2,8 +2,8 @@
 
     python -m loadtests.harness.calibrate_load --url http://127.0.0.1:8000 --users 100 --seconds 5 --tokens 100
 
-Each user asks again as soon as its answer is complete. Users start spread over `--spread` seconds. Prints one JSON document:
-the CPU seconds used, and for every request the stamps that are compared with the server's.
+Each user asks again as soon as its answer is complete. Users start spread over `--spread` seconds. Prints one JSON
+document: the CPU seconds used, and for every request the stamps that are compared with the server's.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import argparse
 import gc
 import json
 import random
-import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import gevent
 
@@ -34,12 +34,13 @@ class Seen:
     t_last: int | None
     tokens: int | None
     stamps: str
+    merged_first: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
     cpu: float  # seconds of this process, user and system, from the first request to the last
-    wall: float
+    cpu_wait: float | None  # share of the wall time for which it was ready to run and had no core
     requests: list[Seen]
 
 
@@ -52,7 +53,7 @@ def drive(url: str, users: int, seconds: float, tokens: int, spread: float, name
     gc.freeze()
     requests: list[Seen] = []
     spreading = random.Random(users)
-    start, cpu = time.monotonic(), time.process_time()
+    start, cpu, waited = time.monotonic(), time.process_time(), _seconds_without_core()
 
     def live(number: int, client: Client, start_after: float) -> None:
         gevent.sleep(start_after)
@@ -70,7 +71,7 @@ def drive(url: str, users: int, seconds: float, tokens: int, spread: float, name
 
             def keep(seen: Observation, user: str = user) -> None:
                 stamps = (seen.t_sched, seen.t_send, seen.t_first, seen.read_first, seen.t_last)
-                requests.append(Seen(user, seen.outcome, *stamps, seen.output_tokens, seen.stamps))
+                requests.append(Seen(user, seen.outcome, *stamps, seen.output_tokens, seen.stamps, seen.merged_first))
 
             call = Call("/v1/chat/completions", json.dumps(body).encode(), True)
             client.request(call, time.monotonic_ns(), keep)
@@ -80,10 +81,19 @@ def drive(url: str, users: int, seconds: float, tokens: int, spread: float, name
         [gevent.spawn(live, n, client, spreading.uniform(0, spread)) for n, client in enumerate(clients)],
         raise_error=True,
     )
-    used, wall = time.process_time() - cpu, time.monotonic() - start
+    used, wall, waited_now = time.process_time() - cpu, time.monotonic() - start, _seconds_without_core()
     for client in clients:
         client.close()
-    return LoadResult(used, wall, requests)
+    wait = None if waited is None or waited_now is None else (waited_now - waited) / wall
+    return LoadResult(used, wait, requests)
+
+
+def _seconds_without_core() -> float | None:
+    """How long this process has been ready to run without running; `None` where the kernel does not count it."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def main() -> None:
@@ -100,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,8 @@
 """The truth that the client is calibrated against: a server that does nothing but keep appointments and note the time.
 
-One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and just
-after its write, on the clock that the client uses too. A token that goes out late is no error: what counts is the stamp
-of the write, not the plan. All stamps stay in memory and go to a file at the end.
+One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and
+just after its write, on the clock that the client uses too. A token that goes out late is no error: what counts is the
+stamp of the write, not the plan. All stamps stay in memory and go to a file at the end.
 
     python -m loadtests.harness.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 
@@ -23,7 +23,6 @@ import re
 import select
 import signal
 import socket
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic_ns
@@ -31,7 +30,6 @@ from time import monotonic_ns
 from loadtests.harness.clock import WallOffset
 from loadtests.harness.connection import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp
 
-SPIN_NS = 0
 LOOK_FOR_REQUESTS_NS = 1_000_000
 
 
@@ -73,12 +71,12 @@ def _chunk(choices: str, rest: str = "") -> str:
     )
 
 
-HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    + _frame(_chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'))
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + _frame(
+    _chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}')
 )
 TOKEN = _frame(_chunk('{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}'))
-MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
+_MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
+MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
 
 
 def _tail(tokens: int) -> bytes:
@@ -121,19 +119,19 @@ class ScriptedServer:
     def _keep_appointments(self, until: int) -> None:
         appointments = self._appointments
         while appointments:
-            due = appointments[0][0]
             now = monotonic_ns()
-            if now > until or due - now > SPIN_NS:
+            if now > until or now < appointments[0][0]:
                 return
-            while monotonic_ns() < due:
-                pass
             self._write_token(heapq.heappop(appointments)[2])
 
     def _wait(self) -> list[tuple[int, int]]:
-        """`epoll` alone counts in milliseconds; waiting for its descriptor with `select` counts in microseconds."""
+        """`epoll` counts in milliseconds; `select`, waiting for its descriptor, in microseconds.
+
+        No spinning: the other hyperthread of this core may be the client's.
+        """
         timeout = 0.05
         if self._appointments:
-            timeout = min(timeout, (self._appointments[0][0] - monotonic_ns() - SPIN_NS) / 1e9)
+            timeout = min(timeout, (self._appointments[0][0] - monotonic_ns()) / 1e9)
         if timeout > 0:
             select.select([self._epoll.fileno()], [], [], timeout)
         return self._epoll.poll(0)
@@ -166,10 +164,7 @@ class ScriptedServer:
             return
         connected.inbox = b""
         if head.startswith(b"GET"):
-            connected.sock.send(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-                % (len(MODELS), MODELS)
-            )
+            self._send(connected, MODELS)
             return
         stamp = kernel_stamp(ancillary)
         user = re.search(rb'"user": *"([^"]*)"', body)
@@ -239,4 +234,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,112 @@
+"""How true the client is on this machine, as measured by `enginebench calibrate` and kept for later runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+SCHEMA_VERSION = 1
+LIMITS = (0.001, 0.005, 0.010)
+"""Seconds of TTFT p99 error for which a calibration says how much load the client bears."""
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Seen minus true over many requests. `bias` is the mean, the percentiles are of the absolute error."""
+
+    bias: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One load of the grid. Seconds, except `tpot`, whose errors are fractions of the true value."""
+
+    users: int
+    rate: float  # planned tokens per second and user
+    processes: int
+    tokens_per_second: float  # achieved while all users were there
+    requests: int
+    failures: int
+    ttft: Error
+    ttft_user_space: Error  # what the same reads would have given without kernel stamps
+    tpot: Error
+    e2e: Error
+    client_lag_p99: float
+    merged_first: float  # share of requests whose first token shared its read with later bytes
+    cpu_per_token: float
+    cpu_wait: float | None  # share of the time in which a client process was ready to run and had no core
+    truth_p99: float  # how long the server's own write took: the truth is not known better than this
+    stamps: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All cells of one grid, with the facts of the host that they hold for."""
+
+    made_at: str  # ISO 8601, UTC
+    processes: int
+    cells: tuple[Cell, ...]
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    schema: int = SCHEMA_VERSION
+
+    def error_at(self, tokens_per_second: float) -> float | None:
+        """TTFT p99 error to expect at a load, seconds: that of the lightest measured load at least as heavy.
+
+        `None` where the run is heavier than anything measured.
+        """
+        heavier = [cell for cell in self.cells if cell.tokens_per_second >= tokens_per_second]
+        return min(heavier, key=lambda cell: cell.tokens_per_second).ttft.p99 if heavier else None
+
+    def highest_load(self, limit: float) -> float | None:
+        """Tokens per second up to which every measured load kept its TTFT p99 error within `limit` seconds."""
+        highest = None
+        for cell in sorted(self.cells, key=lambda cell: cell.tokens_per_second):
+            if cell.ttft.p99 > limit:
+                break
+            highest = cell.tokens_per_second
+        return highest
+
+
+def path_here(processes: int = 1) -> Path:
+    """Where this host's calibration for so many client processes lies."""
+    host = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"
+    return platformdirs.user_data_path("enginebench") / "calibration" / f"{host}-{processes}.json"
+
+
+def save(calibration: Calibration, path: Path) -> None:
+    """Replace the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
+    partial.replace(path)
+
+
+def load(path: Path) -> Calibration | None:
+    """`None` where there is none, or one of another version's shape."""
+    try:
+        fields = json.loads(path.read_text())
+        if fields["schema"] != SCHEMA_VERSION:
+            return None
+        fields["cells"] = tuple(
+            Cell(**cell | {name: Error(**cell[name]) for name in ("ttft", "ttft_user_space", "tpot", "e2e")})
+            for cell in fields["cells"]
+        )
+        return Calibration(**fields)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def of_this_host(processes: int = 1) -> Calibration | None:
+    """What the last `enginebench calibrate` found out here, for so many client processes."""
+    return load(path_here(processes))
