@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system check lint test test-gpu demo lock dashboards clean
+.PHONY: help setup system check lint test test-gpu test-lmrs demo lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -45,6 +45,9 @@ check: lint test ## lint, types and tests
 
 test-gpu: $(STAMP) ## the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
+
+test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
+	$(BIN)/python -m pytest -m lmrs
 
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \

@@ -34,6 +34,7 @@ ENGINES: dict[str, EngineSpec] = {
     "mistralrs": EngineSpec(
         "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
     ),
+    "lmrs": EngineSpec("engines.lmrs:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
 }
 
 
@@ -64,9 +65,9 @@ def load_engine(name: str, model: Model | None = None, options: Mapping[str, str
     from engines.child import ChildEngine
 
     kind = engine_class(name)
-    if (reason := kind.why_not_here()) is not None:
+    parsed = parse_options(kind.Options, options or {})  # the user's mistake is told before any process starts
+    if (reason := kind.why_not_with(parsed)) is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    parse_options(kind.Options, options or {})  # a wrong option is the user's mistake: say so before a process starts
     return ChildEngine(name, model, options or {})

@@ -174,6 +174,11 @@ class Engine(ABC):
         """One sentence on why this engine cannot run on this machine and what to do; `None` when it can."""
         return None
 
+    @classmethod
+    def why_not_with(cls, options: Any) -> str | None:
+        """The same, once the options are known: one of them may name what is missing here."""
+        return cls.why_not_here()
+
     @abstractmethod
     def load(self) -> EngineInfo:
         """Make ready to generate. Called once, off the event loop; may take minutes. Raises `EngineUnavailable`."""

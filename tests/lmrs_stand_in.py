@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Stands in for lm.rs's `backend`: the same command line, the same websocket, scripted answers instead of a model.
+
+Like the original it loads its files per connection and only then reads messages, sends one OUTPUT per token, keeps
+sending until the end of text whatever the client thinks, and drops the connection when something goes wrong.
+
+    say 3       three tokens, then <eos>
+    panic 3     three tokens, then the connection breaks
+    die 3       three tokens, then the process ends
+    else        the words of the message, again and again
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+TIME_PER_TOKEN = 0.002  # seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-V", "--version", action="version", version="lmrs-api 1.0")
+    parser.add_argument("-i", "--ip", default="127.0.0.1")
+    parser.add_argument("-p", "--port", type=int, default=8080)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, default=Path("tokenizer.bin"))
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--top-p", type=float, default=0.9)
+    arguments = parser.parse_args()
+
+    def talk(connection: ServerConnection) -> None:
+        if arguments.model.read_bytes()[:8] != b"lmrs\4\0\0\0" or not arguments.tokenizer.exists():
+            print("Model not in lm.rs format.", file=sys.stderr, flush=True)
+            os._exit(101)
+        for line in connection:
+            answer(connection, json.loads(line)["text"].strip())
+
+    with serve(talk, arguments.ip, arguments.port, compression=None) as server:
+        print(f"Listening on: {arguments.ip}:{arguments.port}", flush=True)
+        server.serve_forever()
+
+
+def answer(connection: ServerConnection, message: str) -> None:
+    words = message.split()
+    script, count = words[0], int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+    texts = itertools.cycle(words) if count is None else itertools.repeat(script, count)
+    try:
+        for text in texts:
+            time.sleep(TIME_PER_TOKEN)
+            output(connection, f" {text}")
+        if script == "panic":
+            connection.socket.close()
+        elif script == "die":
+            os._exit(101)
+        else:
+            output(connection, "<eos>")
+    except (ConnectionClosed, OSError):
+        return
+
+
+def output(connection: ServerConnection, text: str) -> None:
+    connection.send(json.dumps({"category": "OUTPUT", "text": text}, separators=(",", ":")))
+
+
+if __name__ == "__main__":
+    main()
