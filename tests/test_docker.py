@@ -118,8 +118,10 @@ def test_every_container_is_locked_down(composition: Composition) -> None:
 @pytest.mark.parametrize(
     ("variables", "extras", "engine"),
     [
-        pytest.param({}, "mistralrs", "mistralrs", id="a small real engine unless told otherwise"),
-        pytest.param({"ENGINE": "transformers"}, "transformers", "transformers", id="an engine brings its own extra"),
+        pytest.param({}, "transformers mistralrs", "mistralrs", id="a real engine unless told otherwise"),
+        pytest.param(
+            {"ENGINE": "transformers"}, "transformers mistralrs", "transformers", id="another one in the same image"
+        ),
         pytest.param({"ENGINE": "fake", "EXTRAS": ""}, "", "fake", id="the fake engine needs nothing"),
     ],
 )
