@@ -183,7 +183,10 @@ fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) ->
                 Ok(Message::AskStats) => output.say(&ToParent::Stats(with_memory(engine.stats()))),
                 Ok(Message::Load(_)) => eprintln!("ignored a second load"),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return ExitCode::SUCCESS, // the input has ended
+                Err(TryRecvError::Disconnected) => {
+                    let _ = output.flush(); // the input has ended; what is said is said
+                    return ExitCode::SUCCESS;
+                }
             }
             next = inbox.try_recv();
         }
@@ -216,4 +219,124 @@ fn page_bytes() -> u64 {
 #[cfg(not(unix))]
 fn page_bytes() -> u64 {
     4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::time::Duration;
+
+    /// Standard input, line by line; it stays open until the test lets go.
+    struct Lines(Receiver<Vec<u8>>, Vec<u8>);
+
+    impl Read for Lines {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            if self.1.is_empty() {
+                self.1 = self.0.recv().unwrap_or_default();
+            }
+            let count = self.1.len().min(into.len());
+            into[..count].copy_from_slice(&self.1[..count]);
+            self.1.drain(..count);
+            Ok(count)
+        }
+    }
+
+    /// Standard output, read by the test.
+    struct Said(Sender<Vec<u8>>);
+
+    impl std::io::Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.send(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Writes one token a step, for ever; gives up on a request called "drop".
+    struct Endless(Vec<Answer>);
+
+    impl Engine for Endless {
+        fn begin(&mut self, answer: Answer) {
+            if answer.request.prompt != "drop" {
+                self.0.push(answer);
+            }
+        }
+
+        fn step(&mut self) -> bool {
+            thread::sleep(Duration::from_millis(1));
+            let (gone, stay) = std::mem::take(&mut self.0).into_iter().partition(Answer::is_cancelled);
+            self.0 = stay;
+            Vec::into_iter(gone).for_each(|answer: Answer| answer.finish(FinishReason::Cancelled));
+            self.0.iter().for_each(|answer| answer.chunk("x", 1));
+            !self.0.is_empty()
+        }
+    }
+
+    fn info() -> Info {
+        let text = r#"{"name":"e","version":"1","language":"rust","model":"m","dtype":"none","device":"none",
+            "batching":"continuous","max_concurrency":4,"context_length":100}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn conversation() -> (Sender<Vec<u8>>, Receiver<Vec<u8>>, thread::JoinHandle<()>) {
+        let (to_child, lines) = channel();
+        let (said, heard) = channel();
+        let child = thread::spawn(move || {
+            let input = BufReader::new(Lines(lines, Vec::new()));
+            converse(input, Output::new(Said(said)), |_| Ok((Endless(Vec::new()), info())));
+        });
+        (to_child, heard, child)
+    }
+
+    fn say(to_child: &Sender<Vec<u8>>, line: &str) {
+        to_child.send(format!("{line}\n").into_bytes()).unwrap();
+    }
+
+    fn hear_until(heard: &Receiver<Vec<u8>>, wanted: &str) -> String {
+        let mut all = String::new();
+        while !all.contains(wanted) {
+            let bytes = heard.recv_timeout(Duration::from_secs(10)).unwrap_or_else(|_| panic!("no {wanted} in {all}"));
+            all += &String::from_utf8(bytes).unwrap();
+        }
+        all
+    }
+
+    const LOAD: &str = r#"{"type":"load","version":1,"engine":"e","model":null}"#;
+
+    #[test]
+    fn a_cancel_ends_the_answer_and_the_end_of_input_ends_the_engine() {
+        let (to_child, heard, child) = conversation();
+        say(&to_child, LOAD);
+        say(&to_child, r#"{"type":"generate","id":7,"prompt":"","prompt_token_ids":[],"max_tokens":1}"#);
+        hear_until(&heard, r#"{"type":"chunk","id":7,"text":"x","tokens":1}"#);
+        say(&to_child, r#"{"type":"cancel","id":7}"#);
+        hear_until(&heard, r#"{"type":"done","id":7,"finish_reason":"cancelled"}"#);
+        say(&to_child, r#"{"type":"cancel","id":7}"#); // late: ignored
+        say(&to_child, "nonsense");
+        say(&to_child, r#"{"type":"stats"}"#);
+        hear_until(&heard, r#"{"type":"stats""#);
+        drop(to_child);
+        child.join().unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_an_engine_forgets_becomes_an_error() {
+        let (to_child, heard, _child) = conversation();
+        say(&to_child, LOAD);
+        say(&to_child, r#"{"type":"generate","id":1,"prompt":"drop","prompt_token_ids":[],"max_tokens":1}"#);
+        hear_until(&heard, r#""id":1,"kind":"internal","message":"the engine ended its answer without saying why.""#);
+    }
+
+    #[test]
+    fn another_version_of_the_protocol_is_refused() {
+        let (to_child, heard, child) = conversation();
+        say(&to_child, r#"{"type":"load","version":99,"engine":"e","model":null}"#);
+        let said = hear_until(&heard, r#""kind":"unavailable""#);
+        assert!(said.contains("protocol 1, the server 99"), "{said}");
+        child.join().unwrap();
+    }
 }
