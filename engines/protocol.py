@@ -204,8 +204,8 @@ def decode_to_parent(line: bytes, loads: Callable[[bytes], Any] = json.loads) ->
     try:
         match fields["type"]:
             case "chunk":
-                chunk = Chunk(fields["text"], fields["tokens"], None, _logprobs(fields.get("logprobs", ())))
-                return ChunkReady(fields["id"], chunk)
+                logprobs = _logprobs(fields["logprobs"]) if "logprobs" in fields else ()
+                return ChunkReady(fields["id"], Chunk(fields["text"], fields["tokens"], None, logprobs))
             case "done":
                 return Done(fields["id"], fields["finish_reason"])
             case "error":

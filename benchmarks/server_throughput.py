@@ -1,0 +1,239 @@
+"""What the server itself costs: one server process around the fake engine, driven from another process.
+
+    python benchmarks/server_throughput.py                 # every scenario, 5 s each
+    python benchmarks/server_throughput.py flood --seconds 10 --json
+
+    flood      64 streams without any delay: how many tokens a second go through, and at what CPU
+    paced      64 streams × 400 tokens/s: every token is a write of its own; CPU per token
+    latency    100 streams × 50 tokens/s: from a token's making in the engine to its arrival in the driver
+    requests   16 clients, answers of 1 token in one piece: requests a second
+
+CPU is that of the server's process alone, user and system, read before and after (psutil); the engine's process and
+the driver have their own. "Tokens per CPU second" is what one core would carry if it had nothing else to do; tokens per
+second is what this machine did while it also ran engine and driver. `latency` ends when the driver has read the token
+and begins at the stamp that the engine put into it (`stamped_engine.py`): an upper bound on what the server adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
+STAMP = re.compile(rb'"content":" (\d+)"')
+WARM_UP = 1.0  # seconds before counting begins
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    options: tuple[str, ...]  # of the fake engine
+    clients: int
+    tokens: int  # per answer
+    streamed: bool = True
+    stamped: float | None = None  # seconds per token of an engine that stamps its tokens, instead of the fake one
+
+
+SCENARIOS = {
+    "flood": Scenario((), clients=64, tokens=2_000),
+    "paced": Scenario(("tpot=0.0025",), clients=64, tokens=2_000),
+    "latency": Scenario((), clients=100, tokens=100, stamped=0.02),
+    "requests": Scenario((), clients=16, tokens=1, streamed=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rates per second over the counted window; CPU and lateness in seconds, `None` where it was not looked at."""
+
+    scenario: str
+    seconds: float
+    requests: float
+    tokens: float
+    server_cpu_share: float  # of one core
+    engine_cpu_share: float
+    driver_cpu_share: float
+    server_cpu_per_token: float
+    tokens_per_cpu_second: float
+    late_p50: float | None
+    late_p99: float | None
+
+
+class Client:
+    """One keep-alive connection that asks again as soon as it has its answer."""
+
+    def __init__(self, port: int, request: bytes, scenario: Scenario, late: list[float]) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.answers = 0
+        self.tokens = 0
+        self._request = request
+        self._scenario = scenario
+        self._late = late
+        self._end = b"0\r\n\r\n" if scenario.streamed else b"}}"
+        self.ask()
+
+    def ask(self) -> None:
+        self._tail = b""
+        self._seen = 0
+        self.socket.send(self._request)
+
+    def read(self) -> None:
+        data = self.socket.recv(1 << 20)
+        now = time.monotonic_ns()
+        if not data:
+            raise ConnectionError("the server hung up")
+        whole = self._tail + data
+        arrived = whole.count(CONTENT) - self._tail.count(CONTENT)
+        if self._scenario.stamped is not None:
+            stamps = STAMP.findall(whole)
+            self._late += [1e-9 * (now - int(stamp)) for stamp in stamps[len(stamps) - arrived :]]
+        self._seen += arrived
+        self.tokens += arrived
+        self._tail = whole[-1024:]
+        if whole.endswith(self._end):
+            usage = re.search(rb'"completion_tokens":(\d+)', self._tail)
+            if usage is None or int(usage[1]) != self._scenario.tokens or self._seen != self._scenario.tokens:
+                raise ValueError(f"not the answer that was asked for: {self._tail!r}")
+            self.answers += 1
+            self.ask()
+
+
+def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
+    """The driver's process: warm up, tell that counting begins, count, tell what was counted."""
+    late: list[float] = []
+    request = _request(scenario)
+    clients = [Client(port, request, scenario, late) for _ in range(scenario.clients)]
+    selector = selectors.DefaultSelector()
+    for client in clients:
+        selector.register(client.socket, selectors.EVENT_READ, client.read)
+
+    def turn(until: float) -> None:
+        while time.perf_counter() < until:
+            for key, _ in selector.select(timeout=0.1):
+                key.data()
+
+    turn(time.perf_counter() + WARM_UP)
+    late.clear()
+    before = sum(client.answers for client in clients), sum(client.tokens for client in clients)
+    report.send("counting")
+    turn(time.perf_counter() + seconds)
+    after = sum(client.answers for client in clients), sum(client.tokens for client in clients)
+    report.send((after[0] - before[0], after[1] - before[1], late))
+
+
+def _request(scenario: Scenario) -> bytes:
+    body = {
+        "messages": [{"role": "user", "content": "Tell me a story about a fox."}],
+        "max_tokens": scenario.tokens,
+        "temperature": 0,
+        "stream": scenario.streamed,
+    }
+    content = json.dumps(body).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
+@contextlib.contextmanager
+def server(scenario: Scenario) -> Iterator[tuple[psutil.Process, int]]:
+    """A server of its own in its own process, and its port."""
+    options = [part for option in scenario.options for part in ("-o", option)]
+    command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
+    if scenario.stamped is not None:
+        command = [sys.executable, str(Path(__file__).with_name("stamped_engine.py")), str(scenario.stamped)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next((line for line in process.stderr if " is ready at " in line), None)
+        if ready is None:
+            raise SystemExit("the server did not start")
+        yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def measure(name: str, seconds: float) -> Result:
+    scenario = SCENARIOS[name]
+    here, there = multiprocessing.Pipe()
+    with server(scenario) as (process, port):
+        driver = multiprocessing.get_context("spawn").Process(target=drive, args=(port, scenario, seconds, there))
+        driver.start()
+        there.close()
+        here.recv()
+        watched = [process, process.children()[0], psutil.Process(driver.pid)]
+        started, before = time.perf_counter(), [_cpu(one) for one in watched]
+        requests, tokens, late = here.recv()
+        used = [_cpu(one) - cpu for one, cpu in zip(watched, before, strict=True)]
+        took = time.perf_counter() - started
+        driver.join()
+    late.sort()
+    return Result(
+        scenario=name,
+        seconds=took,
+        requests=requests / took,
+        tokens=tokens / took,
+        server_cpu_share=used[0] / took,
+        engine_cpu_share=used[1] / took,
+        driver_cpu_share=used[2] / took,
+        server_cpu_per_token=used[0] / tokens,
+        tokens_per_cpu_second=tokens / used[0],
+        late_p50=late[len(late) // 2] if late else None,
+        late_p99=late[int(len(late) * 0.99)] if late else None,
+    )
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="all by default")
+    parser.add_argument("--seconds", type=float, default=5.0, help="counted, after a second of warm-up")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    results = [measure(name, arguments.seconds) for name in arguments.scenario or SCENARIOS]
+    if arguments.json:
+        host = {"cpu": _cpu_name(), "cores": os.cpu_count(), "python": platform.python_version()}
+        print(json.dumps({"host": host, "results": [asdict(result) for result in results]}, indent=2))
+        return
+    print(f"{'scenario':10}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
+    print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
+    for one in results:
+        late = [f"{1e3 * value:.2f}" if value is not None else "" for value in (one.late_p50, one.late_p99)]
+        print(
+            f"{one.scenario:10}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
+            f"{one.tokens_per_cpu_second:14.0f}{one.server_cpu_share:9.0%}{one.engine_cpu_share:9.0%}"
+            f"{one.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
+        )
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        if names:
+            return str(names[0])
+    return platform.processor()
+
+
+if __name__ == "__main__":
+    main()

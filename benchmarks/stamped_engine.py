@@ -1,0 +1,51 @@
+"""A server around an engine whose every token says when it was made: what follows that instant is the tool's own delay.
+
+    python benchmarks/stamped_engine.py 0.02        # seconds per token; prints its address when it is ready
+
+The text of a token is the reading of CLOCK_MONOTONIC in nanoseconds, which every process of a Linux machine shares.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from engines import ENGINES, EngineSpec  # noqa: E402
+from engines.base import Chunk, GenerateRequest  # noqa: E402
+from engines.fake import FakeEngine  # noqa: E402
+
+
+class StampedEngine(FakeEngine):
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        async for chunk in super().generate(request):
+            yield Chunk(f" {time.clock_gettime_ns(time.CLOCK_MONOTONIC)}", chunk.tokens, chunk.finish_reason)
+
+
+def main() -> None:
+    ENGINES["stamped"] = EngineSpec("stamped_engine:StampedEngine", "", "python", "continuous", needs_model=False)
+    if sys.argv[1] == "worker":
+        from engines.worker import main as work
+
+        work()
+        return
+    from engines.child import ChildEngine
+    from servers.app import create_app
+    from servers.prompt import ByteTokenizer
+    from servers.serve import listen, run
+    from servers.settings import Settings
+
+    os.environ["PYTHONPATH"] = str(ROOT / "benchmarks")
+    command = (sys.executable, __file__, "worker", "stamped")
+    engine = ChildEngine("stamped", None, {"tpot": sys.argv[1]}, command)
+    settings = Settings(port=0)
+    run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
+
+
+if __name__ == "__main__":
+    main()
