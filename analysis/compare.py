@@ -13,7 +13,7 @@ from analysis.findings import RUN_TO_RUN, Finding, in_order
 from analysis.stages import StageSummary
 from analysis.statistics import Estimate, mean_interval, ratio_interval
 from analysis.summary import RunSummary
-from analysis.units import format_ratio, format_seconds, format_share, significant
+from analysis.units import format_ratio, format_seconds, format_share, in_words, significant
 
 REPEATS = 3  # runs of one engine, from which their own spread is used
 # Settings that may differ: what they do to the lengths shows in the lengths themselves.
@@ -135,7 +135,7 @@ def _many(standings: Sequence[Standing], users: int, tie: bool) -> str:
         f"{_times(other)} those of {other.label}" if other.ratio.value is not None else f"{other.label} served none"
         for other in others
     ]
-    return f"{best.label} served the most tokens at {users} users: {', '.join(margins)}."
+    return f"{best.label} served the most tokens at {users} users: {in_words(margins)}."
 
 
 def _times(standing: Standing) -> str:

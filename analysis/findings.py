@@ -6,14 +6,14 @@ the server: the load generator was too slow, or nothing was measured. A run with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.run import Run
 from analysis.stages import StageSummary
 from analysis.statistics import trend
-from analysis.units import format_count, format_seconds, format_share, significant
+from analysis.units import format_count, format_seconds, format_share, in_words, significant
 
 Severity = Literal["note", "warn", "invalid"]
 Kind = Literal[
@@ -71,7 +71,7 @@ def findings_of(run: Run, stages: tuple[StageSummary, ...]) -> tuple[Finding, ..
     return in_order([replace(finding, label=run.meta.label) for finding in found])
 
 
-def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     grave = {"invalid": 0, "warn": 1, "note": 2}
     return tuple(sorted(findings, key=lambda finding: grave[finding.severity]))
 
@@ -80,8 +80,8 @@ def _of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]
     unreached = [str(s.users) for s in run.meta.stages if s.index not in {stage.index for stage in stages}]
     cut = [str(stage.users) for stage in stages if not stage.complete]
     if unreached or cut:
-        said = [f"nothing was measured at {_list(unreached)} users"] if unreached else []
-        said += [f"the step with {_list(cut)} users was cut short"] if cut else []
+        said = [f"nothing was measured at {in_words(unreached)} users"] if unreached else []
+        said += [f"the step with {in_words(cut)} users was cut short"] if cut else []
         yield Finding("stopped_early", "warn", f"the run was stopped: {' and '.join(said)}", "run it to its end")
     if run.spoilt_lines:
         yield Finding(
@@ -327,5 +327,34 @@ CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
 )
 
 
-def _list(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """The same finding at several steps, said once, with the evidence of the largest step."""
+
+    kind: Kind
+    severity: Severity
+    label: str | None
+    steps: tuple[int, ...]
+    evidence: str
+    remedy: str
+
+    @property
+    def where(self) -> str:
+        """`transformers, 10 and 20 users`; empty for what concerns all runs."""
+        steps = f"{in_words([str(step) for step in self.steps])} users" if self.steps else None
+        return ", ".join(part for part in (self.label, steps) if part)
+
+
+def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
+    """For people: gravest first, one remark for each kind, severity and run."""
+    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
+    for finding in in_order(findings):
+        groups.setdefault((finding.severity, finding.kind, finding.label), []).append(finding)
+    said = []
+    for group in groups.values():
+        by_step = sorted(group, key=lambda finding: finding.users or 0)
+        steps = tuple(dict.fromkeys(finding.users for finding in by_step if finding.users is not None))
+        worst = by_step[-1]
+        evidence = f"{worst.evidence} (at {worst.users} users)" if len(steps) > 1 else worst.evidence
+        said.append(Remark(worst.kind, worst.severity, worst.label, steps, evidence, worst.remedy))
+    return tuple(said)

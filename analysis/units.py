@@ -72,6 +72,11 @@ def format_ratio(value: float, low: float | None, high: float | None) -> str:
     return f"{text} [{significant(low, digits)}, {significant(high, digits)}]"
 
 
+def in_words(items: Sequence[str]) -> str:
+    """`10, 20 and 40`"""
+    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """The unit that a whole column is written in."""
