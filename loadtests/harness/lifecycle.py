@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import gevent
 from locust import argument_parser, events
 from locust.env import Environment
 from locust.exception import StopTest
@@ -40,8 +42,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 UNLIMITED = 24 * 3600 * SECOND  # of a run without a shape and without --run-time, until it is stopped
 OBSERVED = tuple(f.name for f in fields(Observation))
-# For every message that changes the number of users, Locust's workers build the whole argument parser once per option: a
-# tenth of a second in which the loop stands still, just when a stage begins. What it builds never changes.
+# For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
+# a tenth of a second in which the loop stands still, just when a stage begins. What it builds never changes.
 argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 STAMPS = ("t_sched", "t_send", "t_headers", "t_first", "t_first_out", "t_last", "t_end", "read_first")
@@ -135,6 +137,12 @@ def current_run() -> Run | None:
     return _current
 
 
+def refusal(environment: Environment, error: Exception) -> StopTest:
+    """Raise what this gives, and Locust says the error's sentence, stops, and leaves with exit code 2."""
+    environment.process_exit_code = 2
+    return StopTest(str(error))
+
+
 @events.init_command_line_parser.add_listener
 def _add_options(parser: Any) -> None:
     add_options(parser, web_page=True)
@@ -154,8 +162,8 @@ def _begin(environment: Environment, **_: Any) -> None:
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = Run(environment, settings, plan)
     except (ValueError, Unfit, OSError) as error:
-        environment.process_exit_code = 2
-        raise StopTest(str(error)) from error
+        raise refusal(environment, error) from error
+    environment.process_exit_code = None
 
 
 @events.test_stopping.add_listener
@@ -176,6 +184,12 @@ def _end(**_: Any) -> None:
 
 
 @events.init.add_listener
+def _mistakes_get_a_sentence(**_: Any) -> None:
+    # Locust answers a StopTest with its message and stops; gevent would add the traceback that nobody needs.
+    gevent.get_hub().NOT_ERROR += (StopTest,)
+
+
+@events.init.add_listener
 def _end_at_exit(environment: Environment, **_: Any) -> None:
     def end() -> None:
         if _current is not None and environment.runner is not None:
@@ -183,6 +197,22 @@ def _end_at_exit(environment: Environment, **_: Any) -> None:
         _end()
 
     atexit.register(end)
+
+
+@events.init.add_listener
+def _obey_sigterm(environment: Environment, **_: Any) -> None:
+    # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would die in mid-sentence.
+    # So SIGTERM becomes what Locust does handle there, Ctrl-C.
+    def interrupt() -> None:
+        assert environment.runner is not None
+        if environment.runner.shape_greenlet:
+            hub = gevent.get_hub()
+            assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
+            hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)
+
+    options = environment.parsed_options
+    if options is not None and options.headless and not options.worker:
+        gevent.signal_handler(signal.SIGTERM, interrupt)
 
 
 def _plan(environment: Environment, settings: Settings) -> Plan:

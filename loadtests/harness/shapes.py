@@ -10,10 +10,9 @@ import time
 
 import gevent
 from locust import LoadTestShape
-from locust.exception import StopTest
 
 from loadtests.harness import plan as plans
-from loadtests.harness.lifecycle import Run, current_run
+from loadtests.harness.lifecycle import Run, current_run, refusal
 from loadtests.harness.options import DEFAULT_STOP_TIMEOUT, Settings
 from loadtests.harness.record import Stage
 from loadtests.harness.stages import SECOND, stage_at
@@ -46,8 +45,8 @@ class Stages(LoadTestShape):
         assert self.runner is not None
         try:
             stages = Settings.parse(vars(self.runner.environment.parsed_options)).stages
-        except ValueError as error:  # typed into the web page
-            raise StopTest(str(error)) from error
+        except ValueError as error:
+            raise refusal(self.runner.environment, error) from error
         return _users(stages[0], stages, self._processes())
 
     def _wait_for_boundary(self, run: Run) -> None:

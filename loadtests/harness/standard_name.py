@@ -16,6 +16,8 @@ import sysconfig
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
+import loadtests
+
 
 def locustfile_name(name: str) -> str:
     """The name under which the module called `name` shall go on; a module that hides nothing keeps its own."""
@@ -24,6 +26,7 @@ def locustfile_name(name: str) -> str:
     ours = sys.modules.pop(name)
     own_name = f"loadtests.{name}"
     sys.modules[own_name] = ours
+    setattr(loadtests, name, ours)
 
     # The locustfile's folder is first on sys.path while it loads, so the standard library is looked up by its own path.
     spec = PathFinder.find_spec(name, [sysconfig.get_path("stdlib")])
