@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import monotonic_ns, time_ns
 
+ROUNDING = 1_000  # nanoseconds; a step this small does no harm
+
 
 @dataclass(frozen=True, slots=True)
 class WallOffset:
@@ -28,9 +30,9 @@ class WallOffset:
         return cls(wall - after, wall - before)
 
     def narrowed(self, other: WallOffset) -> WallOffset | None:
-        """What both allow. `None` when they exclude each other: the wall clock was set in between."""
+        """What both allow. `None` when they are more than rounding apart: the wall clock was set in between."""
         low, high = max(self.low, other.low), min(self.high, other.high)
-        return WallOffset(low, high) if low <= high else None
+        return WallOffset(low, high) if low - high < ROUNDING else None
 
     def monotonic(self, wall_ns: int) -> int:
         """The monotonic reading that belongs to a wall-clock stamp, nanoseconds."""

@@ -12,8 +12,6 @@ import contextlib
 import errno
 import socket
 import ssl
-import struct
-import sys
 from dataclasses import dataclass
 from time import monotonic_ns
 from urllib.parse import urlsplit
@@ -21,23 +19,12 @@ from urllib.parse import urlsplit
 import gevent
 from gevent import socket as cooperative
 
-SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; Python has no name for it yet
-TIMESPEC = struct.Struct("@ll")  # seconds and nanoseconds as the kernel's `struct timespec` has them
-READ_BYTES = 65536
-ANCILLARY_BYTES = _socket.CMSG_SPACE(TIMESPEC.size)
+from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, Ancillary, ask_for_stamps
 
-Ancillary = list[tuple[int, int, bytes]]
+READ_BYTES = 65536
+
 Read = tuple[int, Ancillary, bytes]
 """Monotonic user-space stamp as the read returned, what the kernel said beside it, the bytes (none: end of stream)."""
-
-
-def kernel_stamp(ancillary: Ancillary) -> int | None:
-    """When the last bytes of a read reached this host, wall-clock nanoseconds; `None` where the kernel did not say."""
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
-            seconds, nanoseconds = TIMESPEC.unpack(data)
-            return int(seconds) * 1_000_000_000 + int(nanoseconds)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +219,7 @@ def _connect(address: Address) -> _socket.socket:
     sock = _socket.socket(family, kind, protocol, fileno=opened.detach())
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if sys.platform == "linux":  # elsewhere the reads carry no stamp, and the record says so
-        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    ask_for_stamps(sock)
     return sock
 
 

@@ -16,10 +16,11 @@ from gevent.hub import Waiter
 
 from loadtests.harness.answer import Answer, Moment, message_of
 from loadtests.harness.clock import WallOffset
-from loadtests.harness.connection import Connection, Read, kernel_stamp
+from loadtests.harness.connection import Connection, Read
+from loadtests.harness.kernel_stamps import kernel_stamp
 from loadtests.harness.observation import Observation
 from loadtests.harness.record import Outcome
-from loadtests.harness.response import MalformedResponse, Response
+from loadtests.harness.response import Response
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
@@ -65,8 +66,8 @@ class Exchange:
     def start(self, message: bytes) -> None:
         """Write the request. The connection must be idle."""
         wrapped = self._connection.wrap(message)
-        self._readable.start(self._on_readable)
-        self._timer.start(self._on_timer)
+        self._readable.start(self.on_readable)
+        self._timer.start(self.on_timer)
         try:
             self._t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send(wrapped)
@@ -75,7 +76,7 @@ class Exchange:
             return
         if not everything_sent:  # a long prompt: the loop writes the rest while the answer may already come
             self._writable = get_hub().loop.io(self._connection.fileno, 2)
-            self._writable.start(self._on_writable)
+            self._writable.start(self.on_writable)
 
     def wait(self) -> None:
         """Until the answer has ended, one way or another. An exception from outside cuts the request off."""
@@ -91,7 +92,7 @@ class Exchange:
 
     # What the event loop calls. Nothing here may raise.
 
-    def _on_readable(self) -> None:
+    def on_readable(self) -> None:
         try:
             read = self._receive()
         except OSError as error:
@@ -114,7 +115,7 @@ class Exchange:
             return
         self._look()
 
-    def _on_writable(self) -> None:
+    def on_writable(self) -> None:
         try:
             if self._connection.send(b""):
                 self._writable.close()
@@ -123,7 +124,7 @@ class Exchange:
             self._writable.close()
             self._writable = None
 
-    def _on_timer(self) -> None:
+    def on_timer(self) -> None:
         now = monotonic_ns()
         assert self._t_send is not None
         silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
@@ -141,20 +142,20 @@ class Exchange:
     def _arm(self, seconds: float) -> None:
         self._timer.close()
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
-        self._timer.start(self._on_timer)
+        self._timer.start(self.on_timer)
 
     # Looking at what has come.
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
-        try:
-            for stamp, ancillary, data in pending:
-                self._take(data, (kernel_stamp(ancillary), stamp))
-        except MalformedResponse as error:
-            self._end("malformed", str(error))
-            return
-        if self._ending is None and self._response.ended:
+        for stamp, ancillary, data in pending:
+            self._take(data, (kernel_stamp(ancillary), stamp))
+            if self._response.malformed is not None:
+                break
+        if self._response.ended:
             self._end("complete", None)
+        elif self._response.malformed is not None:
+            self._end("malformed", self._response.malformed)
         elif self._answer.error is not None:
             self._end("malformed", self._answer.error)
 
@@ -178,7 +179,7 @@ class Exchange:
         else:
             self._body += b"".join(pieces)
             if len(self._body) > BODY_LIMIT:
-                raise MalformedResponse(f"the answer is longer than {BODY_LIMIT} bytes")
+                self._end("malformed", f"the answer is longer than {BODY_LIMIT} bytes")
 
     # The end.
 

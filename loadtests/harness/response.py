@@ -9,10 +9,6 @@ import httptools
 Framing = Literal["chunked", "counted", "until_close"]
 
 
-class MalformedResponse(Exception):
-    """Bytes that are no HTTP/1.1 response. The message is a sentence."""
-
-
 class Response:
     """Reads one response, interim ones (1xx) skipped. Read the attributes once `has_head` is true."""
 
@@ -23,24 +19,25 @@ class Response:
         self.framing: Framing = "until_close"
         self.has_head = False
         self.ended = False
+        self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
         self.keep_alive = False
         self._pieces: list[bytes] = []
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The pieces of body in `data`. Raises `MalformedResponse`."""
+        """The pieces of body in `data`, up to where it stops being HTTP/1.1."""
         if self._parser is None:
             self.keep_alive = False  # bytes after the end belong to no request: do not use the connection again
             return []
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            raise MalformedResponse("the server wants to switch protocols") from None
+            self.malformed = "the server wants to switch protocols"
         except httptools.HttpParserError as error:
-            if not self.ended:
-                raise MalformedResponse(f"the answer is not HTTP/1.1 ({error})") from None
             self.keep_alive = False
-        if self.ended:
+            if not self.ended:
+                self.malformed = f"the answer is not HTTP/1.1 ({error})"
+        if self.ended or self.malformed is not None:
             self._parser = None  # it holds this object's methods: let go of each other without the garbage collector
         pieces, self._pieces = self._pieces, []
         return pieces

@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic_ns
 
 from loadtests.harness.clock import WallOffset
-from loadtests.harness.connection import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp
+from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp
 
 LOOK_FOR_REQUESTS_NS = 1_000_000
 
@@ -144,7 +144,7 @@ class ScriptedServer:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            ask_for_stamps(sock)
             self._connections[sock.fileno()] = Connected(sock)
             self._epoll.register(sock, select.EPOLLIN)
 
