@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from loadtests.harness.options import DEFAULT_STOP_TIMEOUT, Settings, add_option
 from loadtests.harness.plan import Plan
 from loadtests.harness.record import RequestRecord, RunMeta, Stage, write_meta
 from loadtests.harness.recorder import Recorder
+from loadtests.harness.run_id import new_run_id
 from loadtests.harness.stages import SECOND, cut_stages, stage_at
 from loadtests.harness.target import Target, Unfit
 from loadtests.harness.telemetry import Scraper, Telemetry
@@ -145,7 +147,7 @@ def refusal(environment: Environment, error: Exception) -> StopTest:
 
 @events.init_command_line_parser.add_listener
 def _add_options(parser: Any) -> None:
-    add_options(parser, web_page=True)
+    add_options(parser, for_locust=True)
 
 
 @events.test_start.add_listener
@@ -232,7 +234,7 @@ def _plan(environment: Environment, settings: Settings) -> Plan:
         end = round(options.run_time * SECOND) if options.run_time else UNLIMITED
         stages = (Stage(0, runner.target_user_count, 0, 0, end, end),)
     label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
-    start, at = time.monotonic_ns(), plans.now_utc()
+    start, at = time.monotonic_ns(), datetime.now(UTC)
     folder = _new_folder(settings, label, at)
     meta = RunMeta(
         run_id=folder.name,
@@ -271,8 +273,8 @@ def _workload(settings: Settings, model: str, engine: dict[str, Any] | None, tar
     )
 
 
-def _new_folder(settings: Settings, label: str, at: Any) -> Path:
-    run_id = settings.run_id or plans.new_run_id(label, at)
+def _new_folder(settings: Settings, label: str, at: datetime) -> Path:
+    run_id = settings.run_id or new_run_id(label, at)
     folder, again = (settings.runs / run_id).absolute(), 1
     while (folder / "meta.json").exists():  # started again from the web page under the same --run-id
         again += 1

@@ -106,23 +106,30 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {"Load": LOAD, "Requests": REQUESTS, 
 SECRETS = ("--api-key",)
 
 
-def add_options(parser: Any, web_page: bool = False) -> None:
-    """Add every option to a configargparse parser; `web_page` when it is Locust's, which shows them on its page too."""
+def add_options(parser: argparse.ArgumentParser, for_locust: bool = False) -> None:
+    """Add every option to a parser; `for_locust` to Locust's own, which has a page and its own way with variables."""
     for title, options in GROUPS.items():
         group = parser.add_argument_group(f"{title} (enginebench)")
         for option in options:
-            given: dict[str, Any] = {"default": option.default, "help": option.help.replace("%", "%%")}
-            given["env_var"] = option.environment_variable
+            default = os.environ.get("OPENAI_API_KEY", "") if option.flag == "--api-key" else option.default
+            given: dict[str, Any] = {"help": option.help.replace("%", "%%")}
             if isinstance(option.default, bool):
                 given["action"] = "store_true"
             else:
                 given |= {"type": _checked(option), "metavar": option.metavar, "choices": option.choices}
-            if web_page:
-                # A group is argparse's own class and does not know the page; the page reads this from the action.
-                group.add_argument(option.flag, **given).include_in_web_ui = option.in_web_page
+            if for_locust:
+                given |= {"default": default, "env_var": option.environment_variable}
             else:
-                group.add_argument(option.flag, **given)
-    parser.set_defaults(api_key=os.environ.get("OPENAI_API_KEY", ""))
+                given["default"] = _from_environment(option, default)
+            action = group.add_argument(option.flag, **given)
+            action.include_in_web_ui = option.in_web_page  # type: ignore[attr-defined]  # Locust's page looks here
+
+
+def _from_environment(option: Option, default: str | int | float | bool) -> str | int | float | bool:
+    value = os.environ.get(option.environment_variable)
+    if value is None:
+        return default
+    return value.lower() in {"true", "yes", "1"} if isinstance(option.default, bool) else value
 
 
 def _checked(option: Option) -> Callable[[str], str | int | float]:

@@ -7,13 +7,9 @@ begins at the same instant everywhere, but no stamp of one host is ever compared
 
 from __future__ import annotations
 
-import random
-import re
-import string
 import time
 from argparse import Namespace
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +66,3 @@ def received(options: Namespace) -> Plan:
     if sent is None:
         raise ValueError("the master sent no plan: it must run the same scenario file as its workers.")
     return msgspec.convert(sent, Plan)
-
-
-def new_run_id(label: str, at: datetime) -> str:
-    """`20261121-100542-transformers-k3vq`: sorts by time, says what it is, and is not taken twice."""
-    readable = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
-    chance = "".join(random.SystemRandom().choices(string.ascii_lowercase + string.digits, k=4))
-    return f"{at:%Y%m%d-%H%M%S}-{readable}-{chance}"
-
-
-def now_utc() -> datetime:
-    return datetime.now(UTC)

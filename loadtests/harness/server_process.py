@@ -1,0 +1,89 @@
+"""An engine behind our server, in a process of its own, for as long as a test lasts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
+POLL = 0.2  # seconds between two looks
+PATIENCE = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
+
+
+class ServerFailed(Exception):
+    """The server did not come up. A sentence for a person."""
+
+
+class ServerProcess:
+    """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
+
+    def __init__(self, engine: str, options: Sequence[str], model: str | None, log: Path) -> None:
+        """`options` are `name=value`; everything the server says goes to the file `log`."""
+        self.engine = engine
+        self.log = log
+        self.url = f"http://127.0.0.1:{_free_port()}"
+        self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
+        self._command += ["--port", self.url.rpartition(":")[2]]
+        self._command += [word for option in options for word in ("-o", option)]
+        self._command += ["--model", model] if model else []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ServerProcess:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C in the terminal is ours to answer: the server goes last
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE if kind is None else PATIENCE / 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def wait_until_ready(self, progress: Callable[[float], None]) -> None:
+        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server gives up."""
+        assert self._process is not None
+        started = time.monotonic()
+        with httpx.Client(trust_env=False, timeout=5) as http:
+            while True:
+                if self._process.poll() is not None:
+                    raise ServerFailed(self._last_words())
+                try:
+                    if http.get(f"{self.url}/ready").status_code == 200:
+                        return
+                except httpx.HTTPError:
+                    pass  # it does not listen yet
+                progress(time.monotonic() - started)
+                time.sleep(POLL)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        if not lines:
+            return f"{self.engine} ended at once and said nothing."
+        return f"{lines[-1].strip()}\n(all it said: {self.log})"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
