@@ -48,6 +48,7 @@ class Exchange:
         self._detail: str | None = None
         self._headers_at: Moment | None = None
         self._last: Moment | None = None
+        self._size = 0
         self._ended_at = 0  # user-space clock, for endings that no read marks
         self._last_read = 0
         self._t_send: int | None = None
@@ -161,6 +162,7 @@ class Exchange:
 
     def _take(self, data: bytes, moment: Moment) -> None:
         self._last = moment
+        self._size += len(data)
         response = self._response
         if not data:
             self._end("complete" if response.end_of_stream() else "closed", None)
@@ -244,6 +246,7 @@ class Exchange:
             server_queue=answer.queue,
             server_prefill=answer.prefill,
             server_decode=answer.decode,
+            size=self._size,
         )
 
     def _read_what_is_left(self) -> None:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
 
 UNLIMITED = 24 * 3600 * SECOND  # of a run without a shape and without --run-time, until it is stopped
-OBSERVED = tuple(f.name for f in fields(Observation))
+OBSERVED = tuple({f.name for f in fields(Observation)} & {f.name for f in fields(RequestRecord)})
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
 # a tenth of a second in which the loop stands still, just when a stage begins. What it builds never changes.
 argument_parser.default_args_dict = cache(argument_parser.default_args_dict)

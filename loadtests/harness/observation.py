@@ -43,3 +43,4 @@ class Observation:
     server_queue: float | None
     server_prefill: float | None
     server_decode: float | None
+    size: int = 0  # bytes of the answer, headers and framing included; not recorded, Locust's page shows it

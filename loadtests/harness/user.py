@@ -19,6 +19,7 @@ from locust.exception import StopUser
 from loadtests.harness.client import Call, Client
 from loadtests.harness.lifecycle import current_run
 from loadtests.harness.observation import Observation
+from loadtests.harness.page import e2e, tpot, ttft
 from loadtests.harness.stages import SECOND
 
 PAUSE_AFTER_FAILURE = (
@@ -86,40 +87,20 @@ class ModelUser(User):
         self._run.record(observation)
         if observation.outcome == "cut_off":
             return  # stopped by the run's own end: no request that succeeded, none that failed
-        name, stats = self._call.path, self.environment.stats
-        ttft, tpot = _ttft(observation), _tpot(observation)
-        if observation.outcome == "ok" and ttft is not None:
-            stats.get(name, "TTFT").log(ttft / 1e6, 0)
-        if observation.outcome == "ok" and tpot is not None:
-            stats.get(name, "TPOT").log(tpot / 1e6, 0)
+        name = self._call.path
         failure = None
-        if observation.outcome != "ok":
-            failure = RequestFailed(
-                f"{observation.outcome}: {observation.detail or observation.status or 'no reason given'}"
-            )
+        if observation.outcome == "ok":
+            for row, time in (("TTFT", ttft(observation)), ("TPOT", tpot(observation))):
+                if time is not None:
+                    self.environment.stats.get(name, row).log(time / 1e6, 0)
+        else:
+            reason = observation.detail or observation.status or "no reason given"
+            failure = RequestFailed(f"{observation.outcome}: {reason}")
         self.environment.events.request.fire(
             request_type="POST",
             name=name,
-            response_time=_e2e(observation) / 1e6,  # Locust counts in milliseconds
-            response_length=0,
+            response_time=e2e(observation) / 1e6,  # Locust counts in milliseconds
+            response_length=observation.size,
             exception=failure,
             context={},
         )
-
-
-# METRICS.md's formulas, in nanoseconds.
-
-
-def _e2e(seen: Observation) -> int:
-    return (seen.t_last or seen.t_end) - (seen.t_send or seen.t_sched)
-
-
-def _ttft(seen: Observation) -> int | None:
-    return None if seen.t_first is None or seen.t_send is None else seen.t_first - seen.t_send
-
-
-def _tpot(seen: Observation) -> float | None:
-    if seen.t_first is None or seen.t_last is None or seen.output_tokens is None or seen.first_chunk_tokens is None:
-        return None
-    later = seen.output_tokens - seen.first_chunk_tokens
-    return (seen.t_last - seen.t_first) / later if later > 0 else None
