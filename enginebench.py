@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "servers.cli",
     "run": "loadtests.cli",
     "calibrate": "loadtests.cli",
+    "collect": "loadtests.cli",
     "report": "analysis.cli",
 }
 

@@ -181,6 +181,26 @@ def _report(folders: list[Path], as_json: bool) -> int:
 
 
 @app.command()
+def collect(
+    run: Annotated[Path, typer.Argument(help="The run's folder on the master's host.")],
+    parts: Annotated[list[Path], typer.Argument(help="Copies of the folder that workers on other hosts have written.")],
+) -> None:
+    """Gather what workers on several hosts have recorded into one run.
+
+    Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
+    """
+    from loadtests.harness.collect import NotThisRun
+    from loadtests.harness.collect import collect as gather
+
+    try:
+        new = gather(run, parts)
+    except NotThisRun as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(f"{len(new)} files added to {run}" + (": " + ", ".join(path.name for path in new) if new else ""))
+
+
+@app.command()
 def calibrate(
     seconds: Annotated[float, typer.Option(min=1, help="How long each load lasts once all users are there.")] = 6.0,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share each load.")] = 1,
