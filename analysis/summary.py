@@ -103,7 +103,7 @@ def _timeline_edges(run: Run) -> tuple[Any, float]:
     span = run.last / SECOND
     step = max(span / TIMELINE_POINTS, min(1.0, span / 40))
     step = float(f"{step:.2g}")
-    count = max(math.ceil(span / step), 1)
+    count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
     return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
 
 

@@ -38,7 +38,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     widths = [console.measure(table, options=room).maximum for table in tables]
     fitting = next((index for index, width in enumerate(widths) if width <= console.width), None)
     if fitting is None:  # better broken by the terminal than cut off
-        Console(highlight=False, width=widths[-1]).print(tables[-1])
+        Console(file=console.file, highlight=False, width=widths[-1]).print(tables[-1])
     else:
         console.print(tables[fitting])
     console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))

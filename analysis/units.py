@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MISSING = "n/a"
-FIGURE_SPACE = "\u2007"  # as wide as a digit: pads a column so that its decimal points stand in line
+FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -83,6 +83,7 @@ class Unit:
 
     name: str
     scale: float  # what one second, or one of the base unit, is in this unit
+    word: str = ""  # the name in a sentence
 
     def write(self, value: float) -> str:
         return significant(value * self.scale)
@@ -91,7 +92,8 @@ class Unit:
         return f"[{self.write(low)}, {self.write(high)}]"
 
 
-SECONDS, MILLISECONDS, MICROSECONDS = Unit("s", 1), Unit("ms", 1e3), Unit("µs", 1e6)
+SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
+MICROSECONDS = Unit("µs", 1e6, "microseconds")
 PLAIN = Unit("", 1)
 
 
@@ -105,14 +107,13 @@ def time_unit(seconds: Iterable[float | None]) -> Unit:
 
 def align(numbers: Sequence[str]) -> list[str]:
     """Pad numbers on the right so that their decimal points stand in line once they are set flush right."""
-    after = [
-        len(text.partition(".")[2]) + ("." in text) if text[:1].isdigit() or text[:1] == "-" else None
-        for text in numbers
-    ]
-    most = max((length for length in after if length is not None), default=0)
+    decimals = [len(text.partition(".")[2]) if text[-1:].isdigit() else None for text in numbers]
+    most = max((count for count in decimals if count is not None), default=0)
     return [
-        text if length is None else text + FIGURE_SPACE * (most - length)
-        for text, length in zip(numbers, after, strict=True)
+        text
+        if count is None or count == most
+        else text + (POINT_SPACE if not count else "") + FIGURE_SPACE * (most - count)
+        for text, count in zip(numbers, decimals, strict=True)
     ]
 
 

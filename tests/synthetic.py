@@ -144,7 +144,7 @@ def simulate(
     ready = [(stages[i].start + rng.randrange(SECOND), u) for i in range(len(steps)) for u in _joining(steps, i)]
     heapq.heapify(ready)
     free = [0] * engine.slots
-    records = []
+    records: list[RequestRecord] = []
     while ready:
         t, user = heapq.heappop(ready)
         if t >= end:
@@ -163,7 +163,7 @@ def _joining(steps: tuple[int, ...], index: int) -> range:
 
 def _request(engine: Engine, rng: Random, number: int, t: int, stage: Stage, free: list[int]) -> RequestRecord:
     sent = t + rng.randrange(100_000)
-    place = dict(stage=stage.index, users=stage.users, t_send=sent, server_queue=None)
+    place: dict[str, Any] = {"stage": stage.index, "users": stage.users, "t_send": sent}
     if rng.random() < engine.failures:
         return record(number, t, **place, **FAILED | {"t_end": sent + SECOND // 100})
 

@@ -1,0 +1,149 @@
+"""`enginebench report`: runs in; a table, what speaks against it, a sentence and an HTML page out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.compare import Comparison
+    from analysis.summary import RunSummary
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def about() -> None:
+    """Analysis of finished runs."""
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Folders or ids of runs. Default: the newest run.", show_default=False)
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
+            metavar="METRIC_pN=SECONDS",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the page. Default: in the run's folder, or beside several.", metavar="FILE"),
+    ] = None,
+    runs_folder: Annotated[
+        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
+    ] = Path("runs"),
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
+    ] = None,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 in spite of invalid findings.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Report on one run, or compare several.
+
+    Every number is computed again from the run's records, so a run that was killed can be reported on too.
+
+    Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run.
+
+    Examples:
+
+      enginebench report
+
+      enginebench report runs/20261121-100542-mistralrs-k3vq runs/20261121-100912-transformers-x1pd
+
+      enginebench report --slo ttft_p99=0.5 --slo tpot_p99=0.05
+    """
+    from rich.console import Console
+
+    from analysis.compare import compare
+    from analysis.run import NotARun, find_run, load_run
+    from analysis.slo import parse_objectives
+    from analysis.summary import summarise, write_summary
+
+    log = Console(stderr=True, highlight=False)
+    try:
+        objectives = parse_objectives(slo or ())
+        folders = [find_run(name, runs_folder) for name in runs] if runs else [find_run(None, runs_folder)]
+        summaries = []
+        for folder in dict.fromkeys(path.resolve() for path in folders):
+            with log.status(f"Reading {folder.name} …"):
+                summary = summarise(load_run(_shown(folder), tokenizer), objectives)
+                write_summary(summary)
+            summaries.append(summary)
+        comparison = compare(summaries, allow_invalid)
+        with log.status("Drawing the charts …"):
+            page = _write_page(summaries, comparison, html)
+    except (NotARun, ValueError) as error:
+        log.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        log.print(f"{error.filename or 'the report'} cannot be written ({error.strerror}).", style="red", markup=False)
+        raise typer.Exit(2) from None
+    _print(summaries, comparison, page, as_json)
+    invalid = comparison.invalid or any(summary.invalid for summary in summaries)
+    if invalid and not allow_invalid:
+        log.print("A finding makes this invalid; --allow-invalid reports in spite of it.", style="red")
+        raise typer.Exit(2)
+    if not met(summaries):
+        raise typer.Exit(1)
+
+
+def _shown(folder: Path) -> Path:
+    """Relative where that is shorter to read."""
+    relative = os.path.relpath(folder)
+    return Path(relative) if not relative.startswith("..") else folder
+
+
+def _write_page(summaries: Sequence[RunSummary], comparison: Comparison, html: Path | None) -> Path:
+    from analysis.report import write_report
+
+    only = summaries[0].folder
+    page = html or (only / "report.html" if len(summaries) == 1 else summaries[-1].folder.parent / "report.html")
+    write_report(summaries, comparison, page)
+    return page
+
+
+def _print(summaries: Sequence[RunSummary], comparison: Comparison, page: Path, as_json: bool) -> None:
+    from analysis.terminal import print_report, stdout
+
+    if as_json:
+        typer.echo(json.dumps(document(summaries, comparison, page), allow_nan=False))
+        return
+    console = stdout()
+    print_report(console, summaries, comparison)
+    console.print()
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def document(summaries: Sequence[RunSummary], comparison: Comparison, page: Path) -> dict[str, Any]:
+    """What `--json` prints: every run's `summary.json`, the comparison, and where the page is."""
+    from dataclasses import asdict
+
+    from analysis.summary import SCHEMA_VERSION, as_document
+
+    return {
+        "schema": SCHEMA_VERSION,
+        "runs": [as_document(summary) | {"folder": str(summary.folder)} for summary in summaries],
+        "comparison": asdict(comparison),
+        "invalid": comparison.invalid or any(summary.invalid for summary in summaries),
+        "objectives_met": met(summaries) if summaries[0].objectives else None,
+        "report": str(page),
+    }
+
+
+def met(summaries: Sequence[RunSummary]) -> bool:
+    """Whether every step of every run met every objective."""
+    attainments = [stage.attainment for summary in summaries for stage in summary.stages]
+    return all(attainment is None or attainment.met for attainment in attainments)

@@ -1,0 +1,55 @@
+"""Colours of the report, for light and dark pages.
+
+Charts are drawn once, in the light colours; on a dark page the style sheet swaps each for its partner, so every colour
+here is used for one thing only. Engines have colours that people with colour-blindness can tell apart too (after Okabe
+& Ito 2008), and a mark of their own besides. All of them are legible as text on their page: contrast above 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    light: str
+    dark: str
+
+
+PAGE = Colour("#fdfdfc", "#15181d")
+INK = Colour("#1c2127", "#e7e9ec")
+MUTED = Colour("#5c6570", "#9ba5b1")
+GRID = Colour("#e6e8eb", "#2b3038")
+SHADE = Colour("#eff1f3", "#21262d")  # steady windows
+CHART_COLOURS = {"page": PAGE, "ink": INK, "muted": MUTED, "grid": GRID, "shade": SHADE}
+
+ENGINES = (
+    Colour("#0a67b5", "#63adf2"),  # blue
+    Colour("#c74d06", "#f28e4a"),  # vermilion
+    Colour("#0b7d61", "#45c4a2"),  # green
+    Colour("#97408c", "#dc90d2"),  # purple
+    Colour("#876700", "#dcbb45"),  # ochre
+    Colour("#3f4c94", "#9aa8f5"),  # indigo
+    Colour("#a31543", "#f27d9f"),  # crimson
+    Colour("#4b5563", "#b3bcc7"),  # slate
+)
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one engine looks, in every chart and table."""
+
+    colour: Colour
+    shape: str
+    slot: int
+
+
+def styles_of(labels: Iterable[str]) -> dict[str, Style]:
+    """A style per engine in the order of first appearance; beyond eight they come round again."""
+    distinct = dict.fromkeys(labels)
+    return {
+        label: Style(ENGINES[index % len(ENGINES)], SHAPES[index % len(SHAPES)], index % len(ENGINES))
+        for index, label in enumerate(distinct)
+    }
