@@ -1,0 +1,265 @@
+//! A decoder of the Llama family in Burn's tensors: the same on every device that Burn knows.
+
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::weights::Weights;
+use anyhow::{Result, anyhow};
+use burn::prelude::*;
+use burn::tensor::{DType, Int, activation};
+use enginebench_protocol::{Failure, Model, Piece};
+
+pub struct Decoder {
+    config: Config,
+    device: Device,
+    dtype: DType,
+    embedding: Tensor<2>,
+    layers: Vec<Layer>,
+    norm: Norm,
+    head: Projection,
+    cosines: Tensor<2>, // one row per position
+    sines: Tensor<2>,   // the first half of a row negated: what turns a pair of values is (-sin, sin)
+    slots: Vec<Option<Vec<Cache>>>,
+    logits: Vec<f32>,
+}
+
+struct Layer {
+    before_attention: Norm,
+    qkv: Projection,
+    output: Projection,
+    before_mlp: Norm,
+    gate_up: Projection,
+    down: Projection,
+}
+
+/// Rows are outputs, so that one token's product runs along memory.
+struct Projection {
+    transposed: Tensor<2>,
+    bias: Option<Tensor<2>>,
+}
+
+struct Norm {
+    factors: Tensor<2>,
+    epsilon: f64,
+}
+
+impl Projection {
+    fn new(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
+        Self { transposed: weight.transpose(), bias: bias.map(Tensor::unsqueeze) }
+    }
+
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let y = x.matmul(self.transposed.clone());
+        match &self.bias {
+            Some(bias) => y + bias.clone(),
+            None => y,
+        }
+    }
+}
+
+impl Norm {
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let scale = (x.clone().square().mean_dim(1) + self.epsilon).sqrt().recip();
+        x * scale * self.factors.clone()
+    }
+}
+
+/// What all layers need to know of the tokens of one step.
+struct Step<'a> {
+    pieces: &'a [Piece<'a>],
+    cosines: Tensor<4>, // token, head (one for all), half, pair
+    sines: Tensor<4>,
+    masks: Vec<Option<Tensor<3>>>, // of each piece: minus infinity where a token would look ahead
+}
+
+impl Decoder {
+    pub fn load(config: Config, weights: &mut Weights, device: &Device, dtype: DType, slots: usize) -> Result<Self> {
+        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let embedding = weights.matrix("model.embed_tokens.weight", [vocabulary, hidden])?;
+        let head = if config.tie_word_embeddings || !weights.has("lm_head.weight") {
+            embedding.clone()
+        } else {
+            weights.matrix("lm_head.weight", [vocabulary, hidden])?
+        };
+        let layers =
+            (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights)).collect::<Result<_>>()?;
+        let norm = Norm::load("model.norm", &config, weights)?;
+        let (cosines, sines) = turns(&config, device, dtype)?;
+        Ok(Self {
+            embedding,
+            layers,
+            norm,
+            head: Projection::new(head, None),
+            cosines,
+            sines,
+            slots: (0..slots).map(|_| None).collect(),
+            logits: Vec::new(),
+            device: device.clone(),
+            dtype,
+            config,
+        })
+    }
+
+    fn step<'a>(&self, pieces: &'a [Piece]) -> Step<'a> {
+        let positions: Vec<i32> = pieces
+            .iter()
+            .flat_map(|piece| (piece.start..piece.start + piece.tokens.len()).map(|at| at as i32))
+            .collect();
+        let (count, half) = (positions.len(), self.config.head_dim() / 2);
+        let positions = self.indices(positions);
+        let rows = |table: &Tensor<2>| table.clone().select(0, positions.clone()).reshape([count, 1, 2, half]);
+        Step {
+            pieces,
+            cosines: rows(&self.cosines),
+            sines: rows(&self.sines),
+            masks: pieces.iter().map(|piece| self.mask(piece)).collect(),
+        }
+    }
+
+    /// Rows: the piece's tokens, once for each query head of a group. Columns: everything up to the last of them.
+    fn mask(&self, piece: &Piece) -> Option<Tensor<3>> {
+        let count = piece.tokens.len();
+        if count == 1 {
+            return None;
+        }
+        let (groups, end) = (self.config.num_attention_heads / self.config.kv_heads(), piece.start + count);
+        let row = |at: usize| (0..end).map(move |other| if other > at { f32::NEG_INFINITY } else { 0.0 });
+        let values: Vec<f32> = (0..groups).flat_map(|_| (piece.start..end).flat_map(row)).collect();
+        Some(Tensor::from_data(TensorData::new(values, [1, groups * count, end]), (&self.device, self.dtype)))
+    }
+
+    fn indices(&self, values: Vec<i32>) -> Tensor<1, Int> {
+        let count = values.len();
+        Tensor::from_data(TensorData::new(values, [count]), &self.device)
+    }
+
+    fn attend(&mut self, at: usize, x: Tensor<2>, step: &Step) -> Tensor<2> {
+        let (heads, kv_heads, size) = (self.config.num_attention_heads, self.config.kv_heads(), self.config.head_dim());
+        let [count, _] = x.dims();
+        let qkv = self.layers[at].qkv.forward(x);
+        let turning = heads + kv_heads;
+        let qk = qkv.clone().slice([0..count, 0..turning * size]).reshape([count, turning, 2, size / 2]);
+        let qk = qk.clone() * step.cosines.clone() + qk.flip([2]) * step.sines.clone();
+        let qk = qk.reshape([count, turning, size]);
+        let values =
+            qkv.slice([0..count, turning * size..(turning + kv_heads) * size]).reshape([count, kv_heads, size]);
+        let mut answers = Vec::with_capacity(step.pieces.len());
+        let mut row = 0;
+        for (piece, mask) in step.pieces.iter().zip(&step.masks) {
+            let rows = row..row + piece.tokens.len();
+            row = rows.end;
+            let cache = &mut self.slots[piece.slot].as_mut().expect("a piece's slot has caches")[at];
+            let keys = qk.clone().slice([rows.clone(), heads..turning, 0..size]);
+            cache.append(piece.start, keys, values.clone().slice([rows.clone(), 0..kv_heads, 0..size]));
+            answers.push(cache.attend(qk.clone().slice([rows, 0..heads, 0..size]), mask.as_ref()));
+        }
+        let answer = if answers.len() == 1 { answers.remove(0) } else { Tensor::cat(answers, 0) };
+        self.layers[at].output.forward(answer)
+    }
+
+    fn run(&mut self, pieces: &[Piece]) -> Result<Tensor<2>> {
+        for piece in pieces.iter().filter(|piece| piece.start == 0) {
+            self.slots[piece.slot] = Some((0..self.config.num_hidden_layers).map(|_| Cache::default()).collect());
+        }
+        let ids = pieces.iter().flat_map(|piece| piece.tokens.iter().map(|&id| id as i32)).collect();
+        let mut x = self.embedding.clone().select(0, self.indices(ids));
+        let step = self.step(pieces);
+        for at in 0..self.layers.len() {
+            let normed = self.layers[at].before_attention.forward(x.clone());
+            x = x + self.attend(at, normed, &step);
+            x = x.clone() + self.layers[at].mlp(x);
+        }
+        let mut end = 0;
+        let mut last = Vec::new();
+        for piece in pieces {
+            end += piece.tokens.len();
+            if piece.wants_logits {
+                last.push(end as i32 - 1);
+            }
+        }
+        if last.len() < end {
+            x = x.select(0, self.indices(last));
+        }
+        Ok(self.head.forward(self.norm.forward(x)))
+    }
+}
+
+impl Model for Decoder {
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+        let logits = self.run(batch)?;
+        let data = logits.try_into_data_as::<f32>().map_err(|error| anyhow!("{error:?}"))?;
+        self.logits = data.try_into_vec().map_err(|error| anyhow!("{error:?}"))?;
+        Ok(&mut self.logits)
+    }
+
+    fn free(&mut self, slot: usize) {
+        self.slots[slot] = None;
+    }
+}
+
+impl Layer {
+    fn load(at: usize, config: &Config, weights: &mut Weights) -> Result<Self> {
+        let name = |part: &str| format!("model.layers.{at}.{part}");
+        let (hidden, inner, size) = (config.hidden_size, config.intermediate_size, config.head_dim());
+        let (q, kv) = (config.num_attention_heads * size, config.kv_heads() * size);
+        let mut rows = Vec::new();
+        let mut biases = Vec::new();
+        for (part, outputs) in [("q", q), ("k", kv), ("v", kv)] {
+            // Attention divides by the root of a head's size; the queries' weights may as well hold that already.
+            let scale = if part == "q" { (size as f64).powf(-0.5) } else { 1.0 };
+            let part = name(&format!("self_attn.{part}_proj"));
+            rows.push(weights.matrix(&format!("{part}.weight"), [outputs, hidden])? * scale);
+            if config.has_qkv_bias() {
+                biases.push(weights.factors(&format!("{part}.bias"), outputs)? * scale);
+            }
+        }
+        let bias = config.has_qkv_bias().then(|| Tensor::cat(biases, 0));
+        let gate = weights.matrix(&name("mlp.gate_proj.weight"), [inner, hidden])?;
+        let up = weights.matrix(&name("mlp.up_proj.weight"), [inner, hidden])?;
+        Ok(Self {
+            before_attention: Norm::load(&name("input_layernorm"), config, weights)?,
+            qkv: Projection::new(Tensor::cat(rows, 0), bias),
+            output: Projection::new(weights.matrix(&name("self_attn.o_proj.weight"), [hidden, q])?, None),
+            before_mlp: Norm::load(&name("post_attention_layernorm"), config, weights)?,
+            gate_up: Projection::new(Tensor::cat(vec![gate, up], 0), None),
+            down: Projection::new(weights.matrix(&name("mlp.down_proj.weight"), [hidden, inner])?, None),
+        })
+    }
+
+    fn mlp(&self, x: Tensor<2>) -> Tensor<2> {
+        let both = self.gate_up.forward(self.before_mlp.forward(x));
+        let [count, width] = both.dims();
+        let gate = both.clone().slice([0..count, 0..width / 2]);
+        let up = both.slice([0..count, width / 2..width]);
+        self.down.forward(activation::silu(gate) * up)
+    }
+}
+
+impl Norm {
+    fn load(name: &str, config: &Config, weights: &mut Weights) -> Result<Self> {
+        let factors = weights.factors(&format!("{name}.weight"), config.hidden_size)?;
+        Ok(Self { factors: factors.unsqueeze(), epsilon: config.rms_norm_eps })
+    }
+}
+
+/// The rotary embedding's tables, computed in 64 bits: cosines, and sines with the first half of each row negated.
+fn turns(config: &Config, device: &Device, dtype: DType) -> Result<(Tensor<2>, Tensor<2>)> {
+    let frequencies = config.inverse_frequencies().map_err(|Failure { message, .. }| anyhow!(message))?;
+    let (positions, size) = (config.max_position_embeddings, config.head_dim());
+    let mut cosines = Vec::with_capacity(positions * size);
+    let mut sines = Vec::with_capacity(positions * size);
+    for position in 0..positions {
+        for sign in [-1.0, 1.0] {
+            for frequency in &frequencies {
+                let (sine, cosine) = (position as f64 * frequency).sin_cos();
+                cosines.push(cosine as f32);
+                sines.push((sign * sine) as f32);
+            }
+        }
+    }
+    let table = |values| Tensor::from_data(TensorData::new(values, [positions, size]), (device, dtype));
+    Ok((table(cosines), table(sines)))
+}
