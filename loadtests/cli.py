@@ -140,8 +140,9 @@ def _measure(
 
     stages = job.settings.stages
     seconds = stages[-1].end / 1e9 * max(1, len(options))
+    length = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     console.print(
-        f"{job.scenario.stem}: {', '.join(str(s.users) for s in stages)} users, about {seconds / 60:.1f} min of load",
+        f"{job.scenario.stem}: {', '.join(str(s.users) for s in stages)} users, about {length} of load",
         highlight=False,
     )
     whole = True

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from loadtests.harness.calibration import LIMITS, Calibration, Cell
 
-WIDTH = 122
+WIDTH = 124
 COLUMNS = (
     "users ×\ntokens/s",
     "achieved\ntokens/s",
@@ -22,7 +22,7 @@ COLUMNS = (
     "E2E\np50\nms",
     "E2E\np99\nms",
     "CPU per\ntoken\nµs",
-    "waited\nfor core\n%",
+    "no free\ncore\n%",
 )
 
 

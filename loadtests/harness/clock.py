@@ -34,6 +34,7 @@ class WallOffset:
         low, high = max(self.low, other.low), min(self.high, other.high)
         return WallOffset(low, high) if low - high < ROUNDING else None
 
-    def monotonic(self, wall_ns: int) -> int:
-        """The monotonic reading that belongs to a wall-clock stamp, nanoseconds."""
-        return wall_ns - (self.low + self.high) // 2
+    @property
+    def middle(self) -> int:
+        """The best guess: a wall-clock stamp minus this is a reading of the monotonic clock."""
+        return (self.low + self.high) // 2

@@ -207,17 +207,20 @@ class Exchange:
         if self._ending == "complete":
             self._read_what_is_left()
         outcome, detail = self._verdict()
-        clock = self._offset.narrowed(WallOffset.read())
-        kernel = clock is not None and self._all_kernel_stamped
+        offset = self._offset.narrowed(WallOffset.read())
+        kernel = offset is not None and self._all_kernel_stamped
+        behind = 0 if offset is None else offset.middle
 
         def stamp(moment: Moment | None) -> int | None:
             if moment is None:
                 return None
             wall, user = moment
             # A read of nothing (end of stream) has no kernel stamp; the offset's own error must not make a stamp late.
-            return user if clock is None or not kernel or wall is None else min(clock.monotonic(wall), user)
+            return min(wall - behind, user) if kernel and wall is not None else user
 
-        chunks = [stamp(moment) or 0 for moment in zip(answer.kernel, answer.user, strict=True)]
+        chunks = answer.user.tolist()
+        if kernel:
+            chunks = [min(wall - behind, user) for wall, user in zip(answer.kernel, chunks, strict=True)]
         whole = None if self._is_event_stream or not answer.text else self._last
         tokens = answer.usage.completion_tokens
         return Observation(

@@ -18,16 +18,17 @@ TIMESPEC = struct.Struct("@ll")  # seconds and nanoseconds as the kernel's `stru
 ANCILLARY_BYTES = _socket.CMSG_SPACE(TIMESPEC.size) if sys.platform == "linux" else 0
 PATIENCE = 0.2  # seconds for the kernel to begin; it takes up to ten milliseconds
 
+_unpack = TIMESPEC.unpack
 Ancillary = list[tuple[int, int, bytes]]
 
 
 def kernel_stamp(ancillary: Ancillary) -> int | None:
     """When the last bytes of a read reached this host, wall-clock nanoseconds; `None` where the kernel did not say."""
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
-            seconds, nanoseconds = TIMESPEC.unpack(data)
-            return int(seconds) * 1_000_000_000 + int(nanoseconds)
-    return None
+    if not ancillary:
+        return None
+    ((_, _, timespec),) = ancillary  # nothing else was asked for
+    seconds, nanoseconds = _unpack(timespec)
+    return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
 
 
 def ask_for_stamps(sock: _socket.socket) -> None:

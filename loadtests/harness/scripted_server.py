@@ -170,7 +170,7 @@ class ScriptedServer:
         user = re.search(rb'"user": *"([^"]*)"', body)
         wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
         connected.truth = Truth(
-            user[1].decode() if user else "", noticed if stamp is None else self._offset.monotonic(stamp), noticed
+            user[1].decode() if user else "", noticed if stamp is None else stamp - self._offset.middle, noticed
         )
         connected.left = int(wanted[1]) if wanted else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
