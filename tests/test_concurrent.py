@@ -158,7 +158,7 @@ def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, serve
     assert meta.host["cores"] == os.cpu_count()
     assert meta.run_id == finished.run.name
     assert "***" in meta.command
-    assert all("a-secret" not in path.read_text() for path in finished.run.iterdir())
+    assert all(b"a-secret" not in path.read_bytes() for path in finished.run.iterdir())
     assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret"}
 
 

@@ -99,9 +99,11 @@ def where_it_stands(stages: tuple[Stage, ...], now: int, tally: Tally) -> tuple[
     """How far a run is, from 0 to 1, and a line about it."""
     end = stages[-1].end
     stage = stage_at(stages, now)
-    left = max(0, end - now) // SECOND
-    place = "last answers" if stage is None else f"stage {stage.index + 1}/{len(stages)}, {stage.users} users"
-    return min(1.0, now / end), f"{place}, {left // 60}:{left % 60:02d} left, {tally.sentence(now)}"
+    place = "last answers"
+    if stage is not None:
+        left = (end - now) // SECOND
+        place = f"stage {stage.index + 1}/{len(stages)}, {stage.users} users, {left // 60}:{left % 60:02d} left"
+    return min(1.0, now / end), f"{place}, {tally.sentence(now)}"
 
 
 @contextmanager

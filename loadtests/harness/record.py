@@ -4,7 +4,7 @@ A run is a folder:
 
     runs/<id>/meta.json          what, where, when, with which settings (`RunMeta`)
     runs/<id>/requests*.jsonl    one `RequestRecord` per line, written as the request ends; one file per worker process
-    runs/<id>/telemetry.jsonl    one `TelemetrySample` per line, about once a second
+    runs/<id>/telemetry*.jsonl   one `TelemetrySample` per line, about once a second; the server is in `telemetry.jsonl`
 
 Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
 `None`, never 0. Plain standard library, so that anything can read it.
@@ -112,7 +112,7 @@ class RunMeta:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySample:
-    """The server's gauges and counters at one instant, by their Prometheus names with labels; the generator's own CPU."""
+    """The server's gauges and counters at one instant, by Prometheus name with labels; the generator's own CPU."""
 
     t: Nanoseconds
     client_cpu: float | None  # cores used by this worker process since the last sample

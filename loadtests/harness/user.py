@@ -42,7 +42,7 @@ class ModelUser(User):
         run = current_run()
         assert run is not None, "Locust starts users after test_start"
         self._run = run
-        workload, settings = run.plan.workload, run.settings
+        self.workload, settings = run.plan.workload, run.settings
         number = run.next_user()
         self._calls = self.calls(number)
         self._client = Client(
@@ -54,7 +54,7 @@ class ModelUser(User):
             request_timeout=settings.request_timeout,
         )
         # Locust starts a second's worth of users in one instant; they must not send in one instant.
-        gevent.sleep(Random(f"spread {workload.seed}/{number}").uniform(0, SPREAD))
+        gevent.sleep(Random(f"spread {self.workload.seed}/{number}").uniform(0, SPREAD))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
         self._call = next(self._calls)
@@ -66,7 +66,7 @@ class ModelUser(User):
 
     def calls(self, number: int) -> Iterator[Call]:
         """What this user asks, one after the other. `number` is the user's in the whole run, from 0."""
-        return self._run.plan.workload.calls(number)
+        return self.workload.calls(number)
 
     @task
     def ask(self) -> None:
