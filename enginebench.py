@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
+    "collect": "loadtests.cli",
     "report": "analysis.cli",
 }
 
