@@ -119,10 +119,15 @@ def test_locusts_own_table_counts_requests_once_and_shows_ttft_and_tpot_beside_t
         "TTFT": count,
         "TPOT": count,
     }
-    # The script: 20 ms to the first token, then three more tokens, 5 ms apart.
-    assert rows["TTFT"]["min_response_time"] == pytest.approx(20, abs=2)
-    assert rows["TPOT"]["min_response_time"] == pytest.approx(5, abs=1)
-    assert rows["POST"]["min_response_time"] == pytest.approx(35, abs=3)
+    seen = [(r.t_send, r.t_first, r.t_last) for r in finished.records if r.t_send and r.t_first and r.t_last]
+    expected = {
+        "TTFT": [(first - send) / MS for send, first, _ in seen],
+        "TPOT": [(last - first) / 3 / MS for _, first, last in seen],  # four tokens, one of them in the first chunk
+        "POST": [(last - send) / MS for send, _, last in seen],
+    }
+    for row, times in expected.items():
+        assert rows[row]["min_response_time"] == pytest.approx(min(times)), "in milliseconds, not rounded"
+        assert rows[row]["total_response_time"] == pytest.approx(sum(times))
 
 
 def test_requests_belong_to_the_stage_in_which_they_were_due(finished: Locust) -> None:
@@ -187,7 +192,7 @@ def asked_by_users(users: int, prompt_tokens: int, seed: int) -> list[set[str]]:
 def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, processes: int) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server, tmp_path, "--steps", "4,8", "--stage-seconds", "2", "--prompt-tokens", "40", "--seed", "7",
+            server, tmp_path, "--steps", "4,8", "--stage-seconds", "1.5", "--prompt-tokens", "40", "--seed", "7",
             "--processes", str(processes), "--json-file", str(tmp_path / "stats"),
         )  # fmt: skip
         output = locust.wait()
@@ -207,11 +212,11 @@ def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, proc
     assert all(any(prompt in sent for prompt in prompts) for prompts in by_user)
     # All workers stand on one time line.
     assert {record.stage for record in records} == {0, 1}
-    assert max(record.t_sched for record in records) < 4000 * MS
+    assert max(record.t_sched for record in records) < 3000 * MS
     for worker in map(str, range(processes)):
         mine = [record.t_sched for record in records if record.worker == worker]
-        assert min(mine) < 1900 * MS
-        assert max(mine) > 3000 * MS
+        assert min(mine) < 1500 * MS
+        assert max(mine) > 1500 * MS
     # And Locust's master shows the rows of all.
     rows = stats(tmp_path)
     assert {method: row["num_requests"] for method, row in rows.items()} == dict.fromkeys(
@@ -228,8 +233,14 @@ def test_the_last_requests_may_finish(tmp_path: Path) -> None:
     assert len(locust.records) == len(server.bodies)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    ("stop", "processes"),
+    [
+        pytest.param(signal.SIGTERM, 1, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 1, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 2, id="SIGTERM to the master of two"),
+    ],
+)
 def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
     tmp_path: Path, stop: signal.Signals, processes: int
 ) -> None:
@@ -261,7 +272,7 @@ def test_a_killed_run_keeps_what_had_ended(tmp_path: Path) -> None:
 
 def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[503, 429, 500])) as server:
-        locust = start(server, tmp_path, "--steps", "1", "--stage-seconds", "5", "--json-file", str(tmp_path / "stats"))
+        locust = start(server, tmp_path, "--steps", "1", "--stage-seconds", "4", "--json-file", str(tmp_path / "stats"))
         locust.wait()
     outcomes = [record.outcome for record in locust.records]
     assert outcomes[:3] == ["rejected", "rejected", "http_error"]
@@ -276,7 +287,7 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
 
 def test_a_server_that_dies_under_load_leaves_failures_on_record(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "4")
+        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "3")
         locust.wait_until(lambda: len(server.bodies) >= 10)
     locust.wait()
     outcomes = [record.outcome for record in locust.records]
