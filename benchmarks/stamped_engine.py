@@ -35,9 +35,10 @@ def main() -> None:
         work()
         return
     from engines.child import ChildEngine
+    from servers.address import listen
     from servers.app import create_app
     from servers.prompt import ByteTokenizer
-    from servers.serve import listen, run
+    from servers.serve import run
     from servers.settings import Settings
 
     os.environ["PYTHONPATH"] = str(ROOT / "benchmarks")

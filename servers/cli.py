@@ -56,14 +56,11 @@ def serve(
 
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
-    from engines import load_engine, spec
-    from engines.base import EngineUnavailable
-    from servers.app import create_app
-    from servers.prompt import load_tokenizer
-    from servers.serve import configure_logging, listen, run
+    from engines import engine_class, load_engine, spec
+    from engines.base import EngineUnavailable, parse_options
+    from servers.address import listen
     from servers.settings import Settings, read_api_keys
 
-    configure_logging(log_level.value)
     try:
         settings = Settings(
             host=host,
@@ -79,13 +76,20 @@ def serve(
         )
         options = _options(option or [])
         needs_model = spec(engine).needs_model
+        parse_options(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
         listener = listen(settings)
         prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
-        served = create_app(load_engine(engine, prepared, options), load_tokenizer(prepared), settings)
-    except OSError as error:
-        _fail(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port, or 0 for any.")
+        loaded = load_engine(engine, prepared, options)
+
+        # Web framework and tokenizer: not needed to tell somebody of a typing error.
+        from servers.app import create_app
+        from servers.prompt import load_tokenizer
+        from servers.serve import configure_logging, run
+
+        served = create_app(loaded, load_tokenizer(prepared), settings)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))
+    configure_logging(log_level.value)
     if (failure := run(served, listener, settings)) is not None:
         _fail(f"{engine} could not be loaded: {failure}")
 

@@ -12,11 +12,11 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from servers.address import url_of
 from servers.connection import limited
 from servers.lifecycle import Lifecycle
 from servers.settings import Settings
 
-BACKLOG = 2048
 GC_THRESHOLD = 20_000  # new objects between two looks at the youngest
 LAST_WORDS = 5  # seconds for the last bytes to leave once the engine has stopped
 
@@ -62,17 +62,10 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(settings: Settings) -> socket.socket:
-    """Take the address before a model is loaded for it. Raises `OSError`."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-
-
 def run(app: FastAPI, listener: socket.socket, settings: Settings) -> str | None:
     """Serve until asked to stop. Returns why the engine could not be loaded, or `None` after a good end."""
     lifecycle: Lifecycle = app.state.lifecycle
-    host, port = listener.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    address = url_of(listener)
     config = uvicorn.Config(
         app,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
@@ -83,7 +76,6 @@ def run(app: FastAPI, listener: socket.socket, settings: Settings) -> str | None
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_keep_alive=int(settings.keep_alive),
         timeout_graceful_shutdown=LAST_WORDS,
     )

@@ -1,0 +1,25 @@
+"""Where a server listens, and how people write that."""
+
+from __future__ import annotations
+
+import socket
+
+from servers.settings import Settings
+
+BACKLOG = 2048  # connections that may arrive in one moment
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Take the address, before a model is fetched or loaded for it. Raises `ValueError` with a sentence."""
+    host, port = settings.host, settings.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(f"cannot listen on {host}:{port} ({reason}); choose another --port, or 0 for any.") from error
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
