@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from engines.base import Chunk, EngineError
-from engines.child import Stream
+from engines.process import Stream
 from servers.access import read_body
 from servers.admission import QueueFull
 from servers.errors import ApiError, ClientGone, Outcome, from_engine, unexpected

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from engines.base import EngineError, EngineInfo, EngineStats, GenerateRequest
 from engines.child import State as EngineState
-from engines.child import Stream
+from engines.process import Stream
 from servers.admission import Admission
 from servers.errors import ApiError
 from servers.prompt import Tokenizer
