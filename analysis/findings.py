@@ -99,7 +99,11 @@ def _of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]
             "copy the requests*.jsonl of every worker into the run's folder",
         )
     if stages and not any(stage.ok for stage in stages):
-        yield Finding("failures", "invalid", "no request ended well", "see how they failed, and the server's log")
+        if any(stage.failed for stage in stages):
+            yield Finding("failures", "invalid", "no request ended well", "see how they failed, and the server's log")
+        else:
+            remedy = "make the stages longer than the longest wait, or ask for shorter answers"
+            yield Finding("censored", "invalid", "no request ended before the run did", remedy)
 
 
 def _client_late(stage: StageSummary) -> Finding | None:
