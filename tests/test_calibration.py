@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loadtests.harness.calibrate import measure, parse_grid, percentile
+from loadtests.harness.calibrate import TTFT, measure, pace, parse_grid, percentile
 from loadtests.harness.calibration import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration_table import sentence
 
@@ -78,6 +78,12 @@ def test_the_highest_load_is_where_the_error_first_exceeds_the_limit(
     made = of(*loads)
     assert made.highest_load(0.001) == highest
     assert says in sentence(made)
+
+
+@pytest.mark.parametrize("rate", [2.5, 10, 50, 400])
+def test_a_user_gets_the_rate_that_the_load_names(rate: float) -> None:
+    tokens, tpot = pace(rate)
+    assert tokens / (TTFT + (tokens - 1) * tpot) == pytest.approx(rate)
 
 
 def test_percentiles_are_values_that_occurred() -> None:

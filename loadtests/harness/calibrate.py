@@ -26,9 +26,10 @@ from loadtests.harness.calibration import Calibration, Cell, Error
 from loadtests.harness.host import host_facts, versions
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
-ANSWER_SECONDS = 1.0  # an answer streams for so long
+ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included
+FEWEST_TOKENS = 8  # of an answer
 GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (800, 50), (1000, 10), (1000, 40))
-"""Users, and tokens per second for each."""
+"""Users, and tokens per second for each: over all of a user's time, waits for first tokens included."""
 
 
 class CalibrationFailed(Exception):
@@ -95,11 +96,11 @@ def calibrate(
 
 def measure(users: int, rate: float, seconds: float, processes: int, spread: float | None = None) -> Cell:
     """One load. Users start spread over one answer's time, or over `spread` seconds. Raises `CalibrationFailed`."""
-    tokens = max(8, round(rate * ANSWER_SECONDS))
-    spread = TTFT + tokens / rate if spread is None else spread
+    tokens, tpot = pace(rate)
+    spread = tokens / rate if spread is None else spread
     with tempfile.TemporaryDirectory() as folder:
         truth_file = Path(folder) / "truth.jsonl"
-        with _scripted_server(rate, tokens, truth_file) as port:
+        with scripted_server(tpot, tokens, truth_file) as port:
             shares = [users // processes + (n < users % processes) for n in range(processes)]
             loads = [
                 _spawn(
@@ -113,6 +114,15 @@ def measure(users: int, rate: float, seconds: float, processes: int, spread: flo
             results = [_result(load) for load in loads]
         truths = {truth["user"]: truth for truth in map(json.loads, truth_file.read_text().splitlines())}
     return _cell(users, rate, processes, results, truths)
+
+
+def pace(rate: float) -> tuple[int, float]:
+    """Tokens of an answer, and seconds between two of them, for a user to get `rate` tokens/s on average.
+
+    The wait for the first token brings nothing, so the others come a little faster than `rate`.
+    """
+    tokens = max(FEWEST_TOKENS, round(rate * ANSWER_SECONDS))
+    return tokens, (tokens / rate - TTFT) / (tokens - 1)
 
 
 def _cell(
@@ -172,10 +182,11 @@ def percentile(values: list[float], q: float) -> float:
 
 
 @contextmanager
-def _scripted_server(rate: float, tokens: int, truth_file: Path) -> Iterator[int]:
+def scripted_server(tpot: float, tokens: int, truth_file: Path) -> Iterator[int]:
+    """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `CalibrationFailed`."""
     server = _spawn(
         "loadtests.harness.scripted_server",
-        *("--ttft", str(TTFT), "--tpot", str(1 / rate), "--tokens", str(tokens), "--truth", str(truth_file)),
+        *("--ttft", str(TTFT), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
     )
     try:
         assert server.stdout is not None

@@ -32,7 +32,7 @@ class Cell:
     """One load of the grid. Seconds, except `tpot`, whose errors are fractions of the true value."""
 
     users: int
-    rate: float  # planned tokens per second and user
+    rate: float  # planned tokens per second and user, over all of a user's time
     processes: int
     tokens_per_second: float  # achieved while all users were there
     requests: int

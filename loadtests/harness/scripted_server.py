@@ -37,7 +37,8 @@ LOOK_FOR_REQUESTS_NS = 1_000_000
 class Truth:
     """What really happened in one request, monotonic nanoseconds."""
 
-    user: str  # the request's `user` field: how the client finds its own request again
+    user: str  # the request's `user` field or X-Request-ID header: how a client finds its own request again
+    answer: str  # the `id` in every chunk: how it does if it can name no request
     received: int  # the kernel had the whole request
     noticed: int  # this process had it
     first_before: int = 0  # around the write of the first token
@@ -50,14 +51,15 @@ class Truth:
 class Connected:
     """One connection, and the answer that is on its way over it."""
 
-    __slots__ = ("due", "inbox", "left", "sock", "truth")
+    __slots__ = ("due", "inbox", "left", "sock", "token", "truth")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.inbox = b""
         self.left = 0
         self.due = 0
-        self.truth = Truth("", 0, 0)
+        self.token = b""
+        self.truth = Truth("", "", 0, 0)
 
 
 def _frame(*events: str) -> bytes:
@@ -66,17 +68,23 @@ def _frame(*events: str) -> bytes:
 
 def _chunk(choices: str, rest: str = "") -> str:
     return (
-        '{"id":"chatcmpl-5f0c9a5e0c3d4d6f9a","object":"chat.completion.chunk","created":1790000000,'
+        f'{{"id":"{SOME_ID}","object":"chat.completion.chunk","created":1790000000,'
         f'"model":"scripted","choices":[{choices}]{rest}}}'
     )
 
 
+SOME_ID = f"chatcmpl-{0:018x}"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + _frame(
     _chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}')
 )
 TOKEN = _frame(_chunk('{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}'))
 _MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
 MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
+
+
+def _of(truth: Truth, data: bytes) -> bytes:
+    """`data` with the answer's own id, which is as long as any."""
+    return data.replace(SOME_ID.encode(), truth.answer.encode())
 
 
 def _tail(tokens: int) -> bytes:
@@ -167,21 +175,21 @@ class ScriptedServer:
             self._send(connected, MODELS)
             return
         stamp = kernel_stamp(ancillary)
-        user = re.search(rb'"user": *"([^"]*)"', body)
+        user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
         wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
-        connected.truth = Truth(
-            user[1].decode() if user else "", noticed if stamp is None else stamp - self._offset.middle, noticed
-        )
+        received = noticed if stamp is None else stamp - self._offset.middle
+        truth = Truth(user[1].decode() if user else "", f"chatcmpl-{len(self.truths):018x}", received, noticed)
+        connected.truth, connected.token = truth, _of(truth, TOKEN)
         connected.left = int(wanted[1]) if wanted else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
-        self.truths.append(connected.truth)
-        self._send(connected, HEAD)
+        self.truths.append(truth)
+        self._send(connected, _of(truth, HEAD))
         heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
 
     def _write_token(self, connected: Connected) -> None:
         truth = connected.truth
         before = monotonic_ns()
-        self._send(connected, TOKEN)
+        self._send(connected, connected.token)
         after = monotonic_ns()
         if not truth.tokens:
             truth.first_before, truth.first_after = before, after
@@ -192,7 +200,7 @@ class ScriptedServer:
             connected.due += self._tpot
             heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
         else:
-            self._send(connected, _tail(truth.tokens))
+            self._send(connected, _of(truth, _tail(truth.tokens)))
 
     def _send(self, connected: Connected, data: bytes) -> None:
         try:
