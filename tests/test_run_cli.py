@@ -1,5 +1,6 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 from scripted import Script, ScriptedServer
 from test_recorder import record
 
-from loadtests.harness.drive import Mistake, engine_options, find_scenario
+from loadtests.cli import _warn_beyond_calibration
+from loadtests.harness.calibration import Calibration, Cell, Error
+from loadtests.harness.drive import Measured, Mistake, engine_options, find_scenario
 from loadtests.harness.progress import Tally, where_it_stands
 from loadtests.harness.record import read_meta, read_requests
 from loadtests.harness.stages import SECOND, plan_stages
@@ -30,6 +34,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
         env=ENVIRONMENT,
     )
     assert "Traceback" not in done.stderr
+    assert " requests, 0 failed" in done.stderr, done.stderr
     (folder,) = tmp_path.iterdir()
     meta = read_meta(folder)
     assert (meta.label, meta.scenario, [stage.users for stage in meta.stages]) == ("fake", "concurrent", [2, 3])
@@ -147,10 +152,26 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     tally.update()
     assert tally.requests == 1, "half a line is not yet a record"
     path.write_text("".join(lines))
+    (tmp_path / "requests-1.jsonl").write_text(dataclasses.replace(record(1), outcome="cut_off").to_line())
     tally.update()
     tally.update()
     # Four answers of four tokens within four seconds.
-    assert tally.sentence(4 * SECOND) == "4 requests, 0 failed, 4 tokens/s, TTFT p50 0 ms"
+    assert tally.sentence(4 * SECOND) == "4 requests, 0 failed, 1 cut off by its end, 4 tokens/s, TTFT p50 0 ms"
+
+
+def test_a_run_beyond_what_was_calibrated_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    error = Error(0.0, 0.0, 0.001)
+    cell = Cell(100, 50.0, 1, 5000.0, 1000, 0, error, error, error, error, 0.0, 0.0, 1e-5, None, 0.0, "kernel")
+    monkeypatch.setattr(
+        "loadtests.harness.calibration.of_this_host", lambda processes: Calibration("now", processes, (cell,), {}, {})
+    )
+    runs = [Measured(tmp_path, "slow", 4000.0), Measured(tmp_path, "fast", 6000.0)]
+    _warn_beyond_calibration(runs, 1, Console(stderr=True))
+    said = capsys.readouterr().err
+    assert "fast: 6,000 tokens/s is more than" in said
+    assert "slow" not in said
 
 
 def test_progress_says_where_the_run_stands(tmp_path: Path) -> None:

@@ -161,7 +161,11 @@ def _run(job: Job, url: str, folder: Path, title: str, console: Console) -> Meas
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
     tally.update()
-    console.print(f"{title}: {tally.requests:,} requests, {tally.failures:,} failed", highlight=False)
+    if tally.requests + tally.cut_off == 0:
+        raise RunFailed(f"{title}: not one request was sent. {_reason(log)}")
+    console.print(f"{title}: {tally.total()}", highlight=False)
+    if process.returncode != 0:
+        console.print(f"{title}: Locust ended with exit code {process.returncode}: see {log}", style="yellow")
     return Measured(folder, title, tally.peak)
 
 

@@ -44,6 +44,7 @@ class Tally:
     stage: int = -1
     requests: int = 0
     failures: int = 0
+    cut_off: int = 0
     peak: float = 0.0  # tokens per second
     _ttfts: list[int] = field(default_factory=list)
     _recent: deque[tuple[int, int]] = field(default_factory=deque)
@@ -64,6 +65,7 @@ class Tally:
         if ended.stage > self.stage:  # what is shown is about the stage that is on
             self.stage, self._ttfts = ended.stage, []
         if ended.outcome == "cut_off":
+            self.cut_off += 1  # neither a success nor a failure
             return
         self.requests += 1
         self.failures += ended.outcome != "ok"
@@ -81,9 +83,12 @@ class Tally:
         self.peak = max(self.peak, rate)
         return rate
 
+    def total(self) -> str:
+        cut_off = f", {self.cut_off:,} cut off by its end" if self.cut_off else ""
+        return f"{self.requests:,} requests, {self.failures:,} failed{cut_off}"
+
     def sentence(self, now: int) -> str:
-        parts = [f"{self.requests:,} requests", f"{self.failures:,} failed"]
-        parts.append(f"{self.tokens_per_second(now):,.0f} tokens/s")
+        parts = [self.total(), f"{self.tokens_per_second(now):,.0f} tokens/s"]
         if self._ttfts:
             parts.append(f"TTFT p50 {median(self._ttfts) / 1e6:,.0f} ms")
         return ", ".join(parts)
