@@ -10,6 +10,7 @@ forward pass over the prompt, one per token after that, with the model's own key
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -67,6 +68,9 @@ class TransformersEngine(BlockingEngine):
         return None
 
     def load(self) -> EngineInfo:
+        # OpenMP's workers spin while they wait for each other. On cores shared with a server and a load generator that
+        # makes every token ten times slower; asleep they cost little. Read when torch is imported, so set before.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         return self._threads().submit(self._load).result()
 
     def _load(self) -> EngineInfo:
