@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.base import EngineUnavailable
-from engines.cache import built_once
+from engines.cache import built_once, cache_folder
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +38,7 @@ def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path) -> N
 
 BUILDER = """
 import pathlib, sys, time
-from engines.cache import built_once
+from engines.cache import built_once, cache_folder
 
 def build(folder):
     with open(sys.argv[2], "a") as log:
@@ -74,3 +74,16 @@ def test_a_killed_build_is_never_used_and_done_anew(tmp_path: Path) -> None:
     assert not folder.exists()
     assert builder(folder, log, 0).wait(30) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["first", "last"]
+
+
+def test_a_cache_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EngineUnavailable, match=r"cannot write to .*/file/cache .*; set ENGINEBENCH_CACHE to a folder"):
+        built_once(tmp_path / "file" / "cache" / "model", lambda folder: pytest.fail("built"))
+
+
+def test_the_cache_moves_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("ENGINEBENCH_CACHE")
+    assert cache_folder().name == "enginebench"
