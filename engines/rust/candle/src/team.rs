@@ -1,0 +1,186 @@
+//! The threads that compute together, kept for the life of the program.
+//!
+//! A step of a small model is some hundred products of tens of microseconds each, so handing out work must cost next
+//! to nothing. And the cores are shared, at least with the server and often with the load test itself: a thread that
+//! the system has put aside must not hold up the rest. So work is claimed piece by piece, and the caller waits only for
+//! pieces that somebody has begun, never for a helper to come.
+
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, Thread};
+
+/// Pieces per thread: few enough to be cheap, enough that nobody waits long for the last one.
+const PIECES_PER_THREAD: usize = 8;
+/// How long an idle helper watches for work before it sleeps: about 50 µs, longer than the gaps inside a step.
+const WATCH: usize = 2_000;
+/// How long the caller watches for the last pieces before it lets others have its core.
+const PATIENCE: usize = 500;
+
+static TEAM: OnceLock<Team> = OnceLock::new();
+
+/// Say how many threads compute, before any work is shared; without it there is one for each core.
+pub fn set_threads(threads: usize) {
+    let _ = TEAM.set(Team::new(threads.max(1)));
+}
+
+pub fn threads() -> usize {
+    team().helpers.get().map_or(0, Vec::len) + 1
+}
+
+/// Run `work` over `0..count`, in pieces, on all threads. Not from within such work, and from one thread at a time.
+pub fn share(count: usize, work: impl Fn(Range<usize>) + Sync) {
+    team().share(count, &work);
+}
+
+fn team() -> &'static Team {
+    TEAM.get_or_init(|| Team::new(thread::available_parallelism().map_or(1, usize::from)))
+}
+
+struct Team {
+    /// Pieces not yet claimed (upper half) and pieces begun but not finished (lower half), in one word, so that the
+    /// last claim and the end of the work cannot miss each other.
+    state: AtomicU64,
+    job: UnsafeCell<Option<Job>>,
+    asleep: AtomicUsize,
+    helpers: OnceLock<Vec<Thread>>,
+    size: usize,
+}
+
+/// What is being done. The reference lives as long as some piece is unclaimed or unfinished, and no longer.
+#[derive(Clone, Copy)]
+struct Job {
+    work: *const (dyn Fn(Range<usize>) + Sync),
+    count: usize,
+    pieces: usize,
+}
+
+// SAFETY: `job` is written only while no piece is unclaimed or unfinished, and read only by those who hold one.
+unsafe impl Sync for Team {}
+// SAFETY: the only part that is not `Send` by itself is the reference in `job`, to something that is `Sync`.
+unsafe impl Send for Team {}
+
+const ONE_UNCLAIMED: u64 = 1 << 32;
+
+impl Team {
+    fn new(size: usize) -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            job: UnsafeCell::new(None),
+            asleep: AtomicUsize::new(0),
+            helpers: OnceLock::new(),
+            size,
+        }
+    }
+
+    fn share(&'static self, count: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        let helpers = self.helpers.get_or_init(|| (1..self.size).map(|_| self.hire()).collect());
+        let pieces = count.min(self.size * PIECES_PER_THREAD);
+        if helpers.is_empty() || pieces < 2 {
+            return if count > 0 {
+                work(0..count)
+            };
+        }
+        // SAFETY: the lifetime is forgotten here, and `share` does not return before every piece is finished.
+        let work: &'static (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
+        // SAFETY: nothing is unclaimed or unfinished now, so nobody reads.
+        unsafe { *self.job.get() = Some(Job { work, count, pieces }) };
+        self.state.store(pieces as u64 * ONE_UNCLAIMED, SeqCst);
+        if self.asleep.load(SeqCst) > 0 {
+            helpers.iter().for_each(Thread::unpark);
+        }
+        while self.do_a_piece() {}
+        let mut looked = 0;
+        while self.state.load(SeqCst) != 0 {
+            looked += 1;
+            if looked < PATIENCE { spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    fn hire(&'static self) -> Thread {
+        let helper = thread::Builder::new().name("compute".into()).spawn(move || self.help());
+        helper.expect("a process may have as many threads as cores").thread().clone()
+    }
+
+    fn help(&self) {
+        let mut looked = 0;
+        loop {
+            if self.do_a_piece() {
+                looked = 0;
+            } else if looked < WATCH {
+                looked += 1;
+                spin_loop();
+            } else {
+                self.asleep.fetch_add(1, SeqCst);
+                if self.state.load(SeqCst) < ONE_UNCLAIMED {
+                    thread::park();
+                }
+                self.asleep.fetch_sub(1, SeqCst);
+                looked = 0;
+            }
+        }
+    }
+
+    /// Claim a piece and do it; whether there was one.
+    fn do_a_piece(&self) -> bool {
+        let mut state = self.state.load(SeqCst);
+        loop {
+            if state < ONE_UNCLAIMED {
+                return false;
+            }
+            match self.state.compare_exchange_weak(state, state - ONE_UNCLAIMED + 1, SeqCst, SeqCst) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        // SAFETY: this thread holds a piece, so the job stays as it is.
+        let Job { work, count, pieces } = unsafe { (*self.job.get()).expect("a piece belongs to a job") };
+        let piece = pieces - (state / ONE_UNCLAIMED) as usize;
+        // SAFETY: as above: what it points to lives until the last piece is finished.
+        unsafe { (*work)(piece * count / pieces..(piece + 1) * count / pieces) };
+        self.state.fetch_sub(1, SeqCst);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The pool serves one caller at a time, and tests run together.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn everything_is_done_exactly_once() {
+        let _alone = ALONE.lock();
+        let team: &'static Team = Box::leak(Box::new(Team::new(4)));
+        for count in [0, 1, 2, 31, 32, 33, 1000] {
+            for _ in 0..200 {
+                let done: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                team.share(count, &|range: Range<usize>| {
+                    range.for_each(|at| {
+                        done[at].fetch_add(1, SeqCst);
+                    });
+                });
+                assert!(done.iter().all(|times| times.load(SeqCst) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn helpers_wake_up_again() {
+        let _alone = ALONE.lock();
+        let team: &'static Team = Box::leak(Box::new(Team::new(2)));
+        for _ in 0..3 {
+            let sum = AtomicUsize::new(0);
+            team.share(100, &|range: Range<usize>| {
+                sum.fetch_add(range.sum(), SeqCst);
+            });
+            assert_eq!(sum.into_inner(), 4950);
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
