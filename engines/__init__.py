@@ -70,4 +70,4 @@ def load_engine(name: str, model: Model | None = None, options: Mapping[str, str
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    return ChildEngine(name, model, options or {})
+    return ChildEngine(name, model, options or {}, kind.command())

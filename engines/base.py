@@ -179,6 +179,11 @@ class Engine(ABC):
         """The same, once the options are known: one of them may name what is missing here."""
         return cls.why_not_here()
 
+    @classmethod
+    def command(cls) -> tuple[str, ...] | None:
+        """The program that speaks the protocol for this engine; `None` for one written in Python (`engines.worker`)."""
+        return None
+
     @abstractmethod
     def load(self) -> EngineInfo:
         """Make ready to generate. Called once, off the event loop; may take minutes. Raises `EngineUnavailable`."""

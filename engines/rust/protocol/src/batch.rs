@@ -247,7 +247,7 @@ impl Sequence {
         context_length: usize,
     ) -> Option<FinishReason> {
         let request = &self.answer.request;
-        if self.produced < request.min_tokens {
+        if self.produced < request.min_tokens && !request.ignore_eos {
             end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
         }
         let token = self.sampler.choose(logits);
@@ -255,12 +255,14 @@ impl Sequence {
         self.produced += 1;
         let end = end_of_text.contains(&token) && !request.ignore_eos;
         let full = self.produced >= request.max_tokens || self.tokens.len() >= context_length;
-        let mut new = if end { String::new() } else { self.text.push(token) };
-        if end || full {
-            new += &self.text.rest();
+        let mut send = self.text.push(token);
+        let mut stopped = false;
+        if self.produced > request.min_tokens {
+            (send, stopped) = self.held.push(&send);
         }
-        let (mut send, stopped) = self.held.push(&new);
         if (end || full) && !stopped {
+            let (rest, met) = self.held.push(&self.text.rest());
+            (send, stopped) = (send + &rest, met);
             send += &self.held.rest();
         }
         match request.logprobs {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokenizers::Tokenizer;
 
 const REPLACEMENT: char = '\u{FFFD}'; // what a decoder shows for half a character
-const TAIL_OF_PROMPT: usize = 5; // tokens; enough to see whether the answer begins inside a word
+const TAIL_OF_PROMPT: usize = 8; // tokens; enough to see whether the answer begins with a space
+const LONGEST_CHARACTER: usize = 4; // bytes of UTF-8, and so the most tokens that one character can take
 
 /// A model's vocabulary, read from its `tokenizer.json`.
 #[derive(Clone)]
@@ -52,16 +53,16 @@ impl TextStream {
     pub fn push(&mut self, id: u32) -> String {
         self.ids.push(id);
         let text = self.vocabulary.text(&self.ids);
-        if text.len() <= self.seen.len() || text.ends_with(REPLACEMENT) {
-            return String::new();
-        }
-        self.take(&text)
+        let whole = text.len() > self.seen.len() && !text.ends_with(REPLACEMENT);
+        // So many tokens and still no character: bytes that will never be one, or special tokens.
+        let hopeless = self.ids.len() - self.sent >= LONGEST_CHARACTER;
+        if whole || hopeless { self.take(&text) } else { String::new() }
     }
 
     /// What is left at the end: at most half a character.
     pub fn rest(&mut self) -> String {
         let text = self.vocabulary.text(&self.ids);
-        if text.len() > self.seen.len() { self.take(&text) } else { String::new() }
+        self.take(&text)
     }
 
     fn take(&mut self, text: &str) -> String {
