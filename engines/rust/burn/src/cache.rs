@@ -34,7 +34,7 @@ impl Cache {
         if room == 0 { grown } else { grown.slice_assign([0..room, 0..heads, 0..size], old) }
     }
 
-    /// What queries (`[tokens, query heads, size]`, already scaled) find: `[tokens, query heads * size]`.
+    /// What queries (`[tokens, query heads, size]`) find: `[tokens, query heads * size]`.
     pub fn attend(&self, queries: Tensor<3>, mask: Option<&Tensor<3>>) -> Tensor<2> {
         let (keys, values) = self.both.as_ref().expect("keys are written before they are read");
         let [count, heads, size] = queries.dims();
@@ -48,7 +48,7 @@ impl Cache {
             1 => queries.reshape([kv_heads, groups, size]),
             _ => queries.permute([1, 0, 2]).reshape([kv_heads, groups * count, size]),
         };
-        let scores = queries.matmul(keys);
+        let scores = queries.matmul(keys) * (size as f64).powf(-0.5);
         let scores = match mask {
             Some(mask) => scores + mask.clone(),
             None => scores,

@@ -4,6 +4,7 @@ mod cache;
 mod config;
 mod device;
 mod model;
+mod projection;
 mod weights;
 
 use config::Config;
@@ -40,8 +41,9 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         true => Weights::drawn(&device, dtype),
         false => Weights::open(&model.folder, &device, dtype).map_err(unreadable)?,
     };
+    let in_blocks = device_name == "cpu";
     let context_length = config.max_position_embeddings;
-    let decoder = Decoder::load(config, &mut weights, &device, dtype, slots).map_err(unreadable)?;
+    let decoder = Decoder::load(config, &mut weights, slots, in_blocks).map_err(unreadable)?;
     let info = Info {
         name: load.engine.clone(),
         version: BURN_VERSION.into(),

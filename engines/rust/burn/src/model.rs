@@ -2,6 +2,7 @@
 
 use crate::cache::Cache;
 use crate::config::Config;
+use crate::projection::Projection;
 use crate::weights::Weights;
 use anyhow::{Result, anyhow};
 use burn::prelude::*;
@@ -31,29 +32,9 @@ struct Layer {
     down: Projection,
 }
 
-/// Rows are outputs, so that one token's product runs along memory.
-struct Projection {
-    transposed: Tensor<2>,
-    bias: Option<Tensor<2>>,
-}
-
 struct Norm {
     factors: Tensor<2>,
     epsilon: f64,
-}
-
-impl Projection {
-    fn new(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
-        Self { transposed: weight.transpose(), bias: bias.map(Tensor::unsqueeze) }
-    }
-
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = x.matmul(self.transposed.clone());
-        match &self.bias {
-            Some(bias) => y + bias.clone(),
-            None => y,
-        }
-    }
 }
 
 impl Norm {
@@ -72,28 +53,29 @@ struct Step<'a> {
 }
 
 impl Decoder {
-    pub fn load(config: Config, weights: &mut Weights, device: &Device, dtype: DType, slots: usize) -> Result<Self> {
+    /// `slots`: how many sequences at a time; `in_blocks`: see `Projection`.
+    pub fn load(config: Config, weights: &mut Weights, slots: usize, in_blocks: bool) -> Result<Self> {
+        let (device, dtype) = (weights.device.clone(), weights.dtype);
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        let embedding = weights.matrix("model.embed_tokens.weight", [vocabulary, hidden])?;
-        let head = if config.tie_word_embeddings || !weights.has("lm_head.weight") {
-            embedding.clone()
-        } else {
-            weights.matrix("lm_head.weight", [vocabulary, hidden])?
+        let embedding = weights.rows("model.embed_tokens.weight", [vocabulary, hidden])?;
+        let head = match !config.tie_word_embeddings && weights.has("lm_head.weight") {
+            true => weights.rows("lm_head.weight", [vocabulary, hidden])?,
+            false => embedding.clone(),
         };
-        let layers =
-            (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights)).collect::<Result<_>>()?;
+        let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights, in_blocks));
+        let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::load("model.norm", &config, weights)?;
-        let (cosines, sines) = turns(&config, device, dtype)?;
+        let (cosines, sines) = turns(&config, &device, dtype)?;
         Ok(Self {
             embedding,
             layers,
             norm,
-            head: Projection::new(head, None),
+            head: Projection::new(head, None, in_blocks),
             cosines,
             sines,
             slots: (0..slots).map(|_| None).collect(),
             logits: Vec::new(),
-            device: device.clone(),
+            device,
             dtype,
             config,
         })
@@ -201,31 +183,31 @@ impl Model for Decoder {
 }
 
 impl Layer {
-    fn load(at: usize, config: &Config, weights: &mut Weights) -> Result<Self> {
+    fn load(at: usize, config: &Config, weights: &mut Weights, in_blocks: bool) -> Result<Self> {
         let name = |part: &str| format!("model.layers.{at}.{part}");
         let (hidden, inner, size) = (config.hidden_size, config.intermediate_size, config.head_dim());
         let (q, kv) = (config.num_attention_heads * size, config.kv_heads() * size);
-        let mut rows = Vec::new();
-        let mut biases = Vec::new();
-        for (part, outputs) in [("q", q), ("k", kv), ("v", kv)] {
-            // Attention divides by the root of a head's size; the queries' weights may as well hold that already.
-            let scale = if part == "q" { (size as f64).powf(-0.5) } else { 1.0 };
-            let part = name(&format!("self_attn.{part}_proj"));
-            rows.push(weights.matrix(&format!("{part}.weight"), [outputs, hidden])? * scale);
-            if config.has_qkv_bias() {
-                biases.push(weights.factors(&format!("{part}.bias"), outputs)? * scale);
+        let outputs =
+            [("q", q), ("k", kv), ("v", kv)].map(|(part, size)| (name(&format!("self_attn.{part}_proj")), size));
+        let qkv = outputs.iter().map(|(part, size)| weights.rows(&format!("{part}.weight"), [*size, hidden]));
+        let qkv = qkv.collect::<Result<_>>()?;
+        let bias = match config.has_qkv_bias() {
+            true => {
+                let parts = outputs.iter().map(|(part, size)| weights.factors(&format!("{part}.bias"), *size));
+                Some(Tensor::cat(parts.collect::<Result<_>>()?, 0))
             }
-        }
-        let bias = config.has_qkv_bias().then(|| Tensor::cat(biases, 0));
-        let gate = weights.matrix(&name("mlp.gate_proj.weight"), [inner, hidden])?;
-        let up = weights.matrix(&name("mlp.up_proj.weight"), [inner, hidden])?;
+            false => None,
+        };
+        let gate_up = ["gate", "up"].map(|part| name(&format!("mlp.{part}_proj.weight")));
+        let gate_up = gate_up.iter().map(|part| weights.rows(part, [inner, hidden])).collect::<Result<_>>()?;
+        let (output, down) = (name("self_attn.o_proj.weight"), name("mlp.down_proj.weight"));
         Ok(Self {
             before_attention: Norm::load(&name("input_layernorm"), config, weights)?,
-            qkv: Projection::new(Tensor::cat(rows, 0), bias),
-            output: Projection::new(weights.matrix(&name("self_attn.o_proj.weight"), [hidden, q])?, None),
+            qkv: Projection::new(Tensor::cat(qkv, 0), bias, in_blocks),
+            output: Projection::new(weights.rows(&output, [hidden, q])?, None, in_blocks),
             before_mlp: Norm::load(&name("post_attention_layernorm"), config, weights)?,
-            gate_up: Projection::new(Tensor::cat(vec![gate, up], 0), None),
-            down: Projection::new(weights.matrix(&name("mlp.down_proj.weight"), [hidden, inner])?, None),
+            gate_up: Projection::new(Tensor::cat(gate_up, 0), None, in_blocks),
+            down: Projection::new(weights.rows(&down, [hidden, inner])?, None, in_blocks),
         })
     }
 

@@ -14,8 +14,8 @@ const SEED: u64 = 0;
 pub struct Weights {
     files: Vec<SafetensorsStore>,
     file_of: HashMap<String, usize>, // empty: everything is drawn
-    device: Device,
-    dtype: DType,
+    pub device: Device,
+    pub dtype: DType,
 }
 
 impl Weights {
@@ -49,8 +49,8 @@ impl Weights {
         self.file_of.is_empty() || self.file_of.contains_key(name)
     }
 
-    /// Rows are outputs and columns inputs, as PyTorch keeps them.
-    pub fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>> {
+    /// One row per output, as PyTorch keeps them.
+    pub fn rows(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>> {
         if self.file_of.is_empty() {
             return Ok(Tensor::random(shape, Distribution::Normal(0.0, SPREAD), (&self.device, self.dtype)));
         }
