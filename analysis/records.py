@@ -131,7 +131,7 @@ def _checked(table: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:
     """Fill in the tokens of answers that came without usage, and say that the tokenizer counted them."""
-    uncounted = pl.col("output_tokens").is_null() & pl.col("text").is_not_null()
+    uncounted = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
     texts = table.filter(uncounted)["text"].to_list()
     numbers = count_tokens(texts) if texts else None
     if numbers is None:

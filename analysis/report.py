@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 from analysis.charts import Named
 from analysis.compare import Comparison
 from analysis.figures import Number, duration, figures_of, rate
-from analysis.findings import remarks
 from analysis.palette import CHART_COLOURS, ENGINES, styles_of
+from analysis.remarks import remarks
 from analysis.rows import names_of, results_of
 from analysis.stages import StageSummary
 from analysis.statistics import Estimate

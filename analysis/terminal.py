@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare import Comparison
-from analysis.findings import Finding, remarks
+from analysis.findings import Finding
+from analysis.remarks import remarks
 from analysis.rows import Results, names_of, results_of
 from analysis.summary import RunSummary
 from analysis.units import format_seconds, format_share, in_words

@@ -19,17 +19,16 @@ import recompute
 from recompute import NS, Line
 from scripted import Script, ScriptedServer
 from synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
+from typer.testing import CliRunner
+
+from analysis.cli import app
 
 ROOT = Path(__file__).parent.parent
-FRONT_DOOR = [sys.executable, "-m", "enginebench"]
 
 
-def report(*arguments: str | Path) -> dict[str, Any]:
-    command = [*FRONT_DOOR, "report", *map(str, arguments), "--json", "--allow-invalid"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode in {0, 1}, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+def report(*arguments: str | Path) -> None:
+    done = CliRunner().invoke(app, ["report", *map(str, arguments), "--allow-invalid"])
+    assert done.exit_code in {0, 1}, done.output
 
 
 @pytest.fixture(scope="module")
