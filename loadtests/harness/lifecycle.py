@@ -186,9 +186,12 @@ def _end(**_: Any) -> None:
 
 
 @events.init.add_listener
-def _mistakes_get_a_sentence(**_: Any) -> None:
+def _settle_the_loop(**_: Any) -> None:
+    hub = gevent.get_hub()
     # Locust answers a StopTest with its message and stops; gevent would add the traceback that nobody needs.
-    gevent.get_hub().NOT_ERROR += (StopTest,)
+    hub.NOT_ERROR += (StopTest,)
+    # Timers count from the loop's last turn, which was before all imports: --run-time would end seconds early.
+    hub.loop.update_now()
 
 
 @events.init.add_listener

@@ -46,7 +46,7 @@ class Tally:
     failures: int = 0
     cut_off: int = 0
     peak: float = 0.0  # tokens per second
-    _ttfts: list[int] = field(default_factory=list)
+    _ttfts: deque[int] = field(default_factory=lambda: deque(maxlen=2000))
     _recent: deque[tuple[int, int]] = field(default_factory=deque)
     _offsets: dict[Path, int] = field(default_factory=dict)
 
@@ -63,7 +63,8 @@ class Tally:
 
     def _count(self, ended: Ended) -> None:
         if ended.stage > self.stage:  # what is shown is about the stage that is on
-            self.stage, self._ttfts = ended.stage, []
+            self.stage = ended.stage
+            self._ttfts.clear()
         if ended.outcome == "cut_off":
             self.cut_off += 1  # neither a success nor a failure
             return

@@ -51,10 +51,9 @@ class Stages(LoadTestShape):
 
     def _wait_for_boundary(self, run: Run) -> None:
         t = time.monotonic_ns() - run.start
-        for stage in run.stages:
-            if t < stage.end <= t + LOOK_AHEAD:
-                gevent.sleep((stage.end - t) / SECOND)
-                return
+        soon = next((stage.end for stage in run.stages if t < stage.end <= t + LOOK_AHEAD), t)
+        while (left := run.start + soon - time.monotonic_ns()) > 0:  # a busy loop wakes sleepers early
+            gevent.sleep(left / SECOND)
 
     def _drained(self, run: Run) -> bool:
         """Past the end no user asks anything new; each leaves when it has its answer, or when patience ends."""

@@ -70,6 +70,9 @@ class ModelUser(User):
 
     @task
     def ask(self) -> None:
+        # The loop's timers count from its last turn, so a busy loop wakes sleepers early: nobody shall send too soon.
+        while (early := self._free_at - monotonic_ns()) > 0:
+            gevent.sleep(early / SECOND)
         observation = self._client.request(self._call, self._free_at, self._observed)
         pause = self._run.settings.think_time
         if observation.outcome != "ok":
