@@ -153,12 +153,12 @@ def test_requests_share_a_batch(loaded: Loaded) -> None:
 
 def test_leaving_an_answer_frees_its_place() -> None:
     alone = Loaded(max_concurrency=1)
-    long = alone.engine.generate_blocking(alone.request(max_tokens=4000, ignore_eos=True))
+    long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
     next(iter(long))
     long.close()  # type: ignore[attr-defined]
     left = time.monotonic()
     assert sum(chunk.tokens for chunk in alone.chunks(max_tokens=3)) == 3
-    assert time.monotonic() - left < 30, "4000 tokens would take minutes"
+    assert time.monotonic() - left < 60, "8000 tokens would take minutes"
 
 
 def test_it_says_what_it_is(loaded: Loaded) -> None:
