@@ -182,11 +182,11 @@ def percentile(values: list[float], q: float) -> float:
 
 
 @contextmanager
-def scripted_server(tpot: float, tokens: int, truth_file: Path) -> Iterator[int]:
+def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
     """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `CalibrationFailed`."""
     server = _spawn(
         "loadtests.harness.scripted_server",
-        *("--ttft", str(TTFT), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
+        *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
     )
     try:
         assert server.stdout is not None

@@ -80,6 +80,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 TOKEN = _frame(_chunk('{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}'))
 _MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
 MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 def _of(truth: Truth, data: bytes) -> bytes:
@@ -171,18 +172,20 @@ class ScriptedServer:
         if not blank or len(body) < (int(length[1]) if length else 0):
             return
         connected.inbox = b""
-        if head.startswith(b"GET"):
-            self._send(connected, MODELS)
-            return
-        stamp = kernel_stamp(ancillary)
+        if head.startswith(b"POST /v1/chat/completions "):
+            stamp = kernel_stamp(ancillary)
+            self._begin(connected, head, body, noticed if stamp is None else stamp - self._offset.middle, noticed)
+        else:
+            self._send(connected, MODELS if head.startswith((b"GET /v1/models ", b"GET /health ")) else NOT_FOUND)
+
+    def _begin(self, connected: Connected, head: bytes, body: bytes, received: int, noticed: int) -> None:
         user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
         wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
-        received = noticed if stamp is None else stamp - self._offset.middle
         truth = Truth(user[1].decode() if user else "", f"chatcmpl-{len(self.truths):018x}", received, noticed)
+        self.truths.append(truth)
         connected.truth, connected.token = truth, _of(truth, TOKEN)
         connected.left = int(wanted[1]) if wanted else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
-        self.truths.append(truth)
         self._send(connected, _of(truth, HEAD))
         heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
 
