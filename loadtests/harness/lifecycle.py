@@ -27,6 +27,7 @@ from locust.exception import StopTest
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness import plan as plans
+from loadtests.harness.calibration import of_this_host
 from loadtests.harness.host import clock_id, host_facts, versions
 from loadtests.harness.observation import Observation
 from loadtests.harness.options import DEFAULT_STOP_TIMEOUT, Settings, add_options, without_secrets
@@ -254,6 +255,7 @@ def _plan(environment: Environment, settings: Settings) -> Plan:
         command=without_secrets(sys.argv),
         commit=_commit(),
         workers=getattr(runner, "worker_count", 1),
+        client_error=_client_error(getattr(runner, "worker_count", 1)),
     )
     write_meta(folder, meta)
     grace = float(options.stop_timeout or 0)
@@ -284,6 +286,14 @@ def _new_folder(settings: Settings, label: str, at: datetime) -> Path:
         folder = (settings.runs / f"{run_id}-{again}").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _client_error(processes: int) -> tuple[tuple[float, float], ...]:
+    """What `enginebench calibrate` last found on this host, lightest load first; nothing where it was never run."""
+    calibration = of_this_host(processes)
+    if calibration is None:
+        return ()
+    return tuple(sorted((cell.tokens_per_second, cell.ttft.p99) for cell in calibration.cells))
 
 
 def _commit() -> str | None:

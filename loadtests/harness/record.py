@@ -107,6 +107,7 @@ class RunMeta:
     command: tuple[str, ...]
     commit: str | None = None
     workers: int = 1
+    client_error: tuple[tuple[float, float], ...] = ()  # host's calibration: tokens/s, TTFT p99 error in seconds
     schema: int = SCHEMA_VERSION
 
 
@@ -135,6 +136,7 @@ def read_meta(folder: Path) -> RunMeta:
         raise ValueError(f"{folder} has records of schema {fields.get('schema')}; this version reads {SCHEMA_VERSION}.")
     fields["stages"] = tuple(Stage(**stage) for stage in fields["stages"])
     fields["command"] = tuple(fields["command"])
+    fields["client_error"] = tuple((load, error) for load, error in fields.get("client_error", ()))
     return RunMeta(**fields)
 
 
