@@ -164,7 +164,8 @@ class Process(asyncio.SubprocessProtocol):
             if len(self._tail) > MAX_LINE_BYTES:
                 raise ProtocolError("a line without an end")
         except ProtocolError as error:
-            self.kill(f"it broke the protocol: {error}")
+            self._log.error("%s", error)  # the line may hold somebody's answer: it is not for the other clients
+            self.kill("it broke the protocol")
 
     def _hear(self, line: bytes) -> None:
         try:
