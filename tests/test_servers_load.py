@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,31 @@ def test_metrics_count_requests_and_tokens_exactly() -> None:
         assert (server.metric("engine_memory_bytes") or 0) > 1e6
         assert server.metric("kv_cache_usage_ratio") is None
         assert server.metric("build_info", engine="fake", model="fake", device="none") == 1
+
+
+def test_server_and_client_agree_on_the_time_to_first_token() -> None:
+    """What the client sees is what the server says and the way there and back: never less, and at best under 2 ms more.
+
+    The best of many, because a busy machine can make any one of them late.
+    """
+    content = json.dumps(body(2, stream=True)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(content) + content
+    with served("ttft=0.02", "tpot=0.005") as server:
+        port = int(server.url.rpartition(":")[2])
+        differences = []
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            for _ in range(60):
+                sent = time.perf_counter()
+                connection.sendall(request)
+                answer = connection.recv(65536)
+                seen = time.perf_counter() - sent
+                while b"[DONE]" not in answer:
+                    answer += connection.recv(65536)
+                timing = json.loads(answer.rpartition(b'"timing":')[2].partition(b"}")[0] + b"}")
+                differences.append(seen - timing["queue"] - timing["prefill"])
+    assert min(differences) >= 0
+    assert min(differences) < 0.002
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: Served) -> None:
