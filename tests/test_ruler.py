@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from served import ROOT, served
+
+from loadtests.harness.record import json_schema
 
 TTFT, TPOT, TOKENS, USERS = 0.3, 0.02, 11, 5
 E2E = TTFT + (TOKENS - 1) * TPOT
@@ -53,6 +56,13 @@ def test_nothing_failed_and_the_server_says_where_the_time_went(reported: tuple[
     assert parts["prefill"] == pytest.approx(TTFT, abs=0.015)
     assert parts["queue"] < 0.01
     assert parts["delivery"] < 0.01
+
+
+def test_every_record_obeys_the_published_schema(reported: tuple[Path, dict[str, Any]]) -> None:
+    lines = [line for path in reported[0].glob("requests*.jsonl") for line in path.read_text().splitlines()]
+    assert len(lines) > 50
+    for line in lines:
+        jsonschema.validate(json.loads(line), json_schema())
 
 
 def test_the_page_that_people_open_shows_it(reported: tuple[Path, dict[str, Any]]) -> None:
