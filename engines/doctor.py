@@ -118,7 +118,7 @@ def _installed(name: str, wanted: list, install: str, required: bool = False) ->
 def _gpu() -> Check:
     remedy = "Without an NVIDIA driver the engines run on the CPU, and reports have no GPU columns."
     try:
-        import pynvml  # type: ignore[import-untyped]
+        import pynvml
 
         pynvml.nvmlInit()
     except (ImportError, OSError) as error:
