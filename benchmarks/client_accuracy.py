@@ -92,10 +92,10 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
             raise ToolFailed(f"exit code {code}, no results ({error}):\n{last}") from None
         shown = [word.replace(name, "FOLDER").replace(str(Path.home()), "~") for word in command]
     server_cpu = after.user + after.system - before.user - before.system
-    return _row(tool, load, seen, truths, samples, server_cpu, load_average, shown)
+    return compared(tool, load, seen, truths, samples, server_cpu, load_average, shown)
 
 
-def _row(
+def compared(
     tool: Tool,
     load: Load,
     seen: list[Seen],
@@ -105,6 +105,7 @@ def _row(
     load_average: float,
     command: list[str],
 ) -> Row:
+    """What the tool has seen, against what the server's stamps say. Raises `ToolFailed`."""
     whole = {truth[tool.key]: truth for truth in truths if truth["tokens"] == load.tokens}
     if not whole:
         raise ToolFailed("no request of it was answered to the end")
@@ -141,7 +142,8 @@ def _ttft(truth: dict[str, Any]) -> float:
 
 
 def _tpot(truth: dict[str, Any]) -> float:
-    return float(truth["last_before"] - truth["first_before"]) / (truth["tokens"] - 1) / 1e9
+    streaming = int(truth["last_before"] - truth["first_before"])
+    return streaming / (int(truth["tokens"]) - 1) / 1e9
 
 
 def _streamed(truths: Iterable[dict[str, Any]], begin: int, end: int) -> float:
