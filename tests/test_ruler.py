@@ -36,26 +36,26 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 def test_300_ms_to_the_first_token_are_300_ms(reported: tuple[Path, dict[str, Any]]) -> None:
     ttft = reported[1]["latencies"]["ttft"]
-    assert TTFT <= ttft["p50"]["value"] < TTFT + 0.015  # never less than the truth, and little more than the pipe
+    assert TTFT <= ttft["p50"]["value"] < TTFT + 0.03  # never less than the truth, and little more than the pipe
     assert ttft["n"] == reported[1]["ok"] > 50
 
 
 def test_20_ms_per_token_are_20_ms(reported: tuple[Path, dict[str, Any]]) -> None:
     tpot = reported[1]["latencies"]["tpot"]["p50"]["value"]
-    assert tpot == pytest.approx(TPOT, rel=0.02)
+    assert tpot == pytest.approx(TPOT, rel=0.05)
 
 
 def test_the_throughput_is_that_of_five_users_who_never_rest(reported: tuple[Path, dict[str, Any]]) -> None:
-    assert reported[1]["throughput"]["value"] == pytest.approx(USERS * TOKENS / E2E, rel=0.05)
+    assert reported[1]["throughput"]["value"] == pytest.approx(USERS * TOKENS / E2E, rel=0.1)
 
 
 def test_nothing_failed_and_the_server_says_where_the_time_went(reported: tuple[Path, dict[str, Any]]) -> None:
     stage = reported[1]
     assert stage["failed"] == 0
     parts = stage["ttft_parts"]
-    assert parts["prefill"] == pytest.approx(TTFT, abs=0.015)
-    assert parts["queue"] < 0.01
-    assert parts["delivery"] < 0.01
+    assert parts["prefill"] == pytest.approx(TTFT, abs=0.03)
+    assert parts["queue"] < 0.02
+    assert parts["delivery"] < 0.02
 
 
 def test_every_record_obeys_the_published_schema(reported: tuple[Path, dict[str, Any]]) -> None:
