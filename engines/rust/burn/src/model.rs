@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::projection::Projection;
+use crate::settings::Settings;
 use crate::weights::Weights;
 use anyhow::{Result, anyhow};
 use burn::prelude::*;
@@ -53,8 +54,9 @@ struct Step<'a> {
 }
 
 impl Decoder {
-    /// `slots`: how many sequences at a time; `in_blocks`: see `Projection`.
-    pub fn load(config: Config, weights: &mut Weights, slots: usize, in_blocks: bool) -> Result<Self> {
+    /// `context`: the most tokens that a sequence will hold.
+    pub fn load(config: Config, weights: &mut Weights, context: usize, settings: &Settings) -> Result<Self> {
+        let in_blocks = settings.in_blocks();
         let (device, dtype) = (weights.device.clone(), weights.dtype);
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
         let embedding = weights.rows("model.embed_tokens.weight", [vocabulary, hidden])?;
@@ -65,7 +67,7 @@ impl Decoder {
         let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights, in_blocks));
         let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::load("model.norm", &config, weights)?;
-        let (cosines, sines) = turns(&config, &device, dtype)?;
+        let (cosines, sines) = turns(&config, context, &device, dtype)?;
         Ok(Self {
             embedding,
             layers,
@@ -73,7 +75,7 @@ impl Decoder {
             head: Projection::new(head, None, in_blocks),
             cosines,
             sines,
-            slots: (0..slots).map(|_| None).collect(),
+            slots: (0..settings.slots).map(|_| None).collect(),
             logits: Vec::new(),
             device,
             dtype,
@@ -228,9 +230,9 @@ impl Norm {
 }
 
 /// The rotary embedding's tables, computed in 64 bits: cosines, and sines with the first half of each row negated.
-fn turns(config: &Config, device: &Device, dtype: DType) -> Result<(Tensor<2>, Tensor<2>)> {
+fn turns(config: &Config, positions: usize, device: &Device, dtype: DType) -> Result<(Tensor<2>, Tensor<2>)> {
     let frequencies = config.inverse_frequencies().map_err(|Failure { message, .. }| anyhow!(message))?;
-    let (positions, size) = (config.max_position_embeddings, config.head_dim());
+    let size = config.head_dim();
     let mut cosines = Vec::with_capacity(positions * size);
     let mut sines = Vec::with_capacity(positions * size);
     for position in 0..positions {

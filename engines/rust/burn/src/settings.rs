@@ -1,8 +1,48 @@
-//! Where to compute, and in which numbers.
+//! The options: where to compute, in which numbers, and how much at a time.
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use enginebench_protocol::Failure;
+use enginebench_protocol::{Failure, Load};
+
+const SLOTS: usize = 32;
+const STEP_TOKENS: (usize, usize) = (256, 2048); // on a CPU, and on a GPU
+
+pub struct Settings {
+    pub device: Device,
+    pub device_name: String,
+    pub dtype: DType,
+    pub dtype_name: &'static str,
+    pub slots: usize,
+    pub context: Option<usize>,
+    pub step_tokens: usize,
+}
+
+impl Settings {
+    pub fn from(load: &Load) -> Result<Self, Failure> {
+        if let Some(threads) = load.option::<usize>("threads")? {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+            pool.map_err(|_| Failure::internal("the threads could not be started."))?;
+        }
+        let (device, device_name) = choose(load.option::<String>("device")?.as_deref())?;
+        let wanted = load.option::<String>("dtype")?;
+        let (dtype, dtype_name) = dtype(wanted.as_deref(), &device, &device_name)?;
+        let step_tokens = if device_name.starts_with("cpu") { STEP_TOKENS.0 } else { STEP_TOKENS.1 };
+        Ok(Self {
+            slots: load.option("concurrency")?.unwrap_or(SLOTS).max(1),
+            context: load.option("context")?,
+            step_tokens: load.option("step_tokens")?.unwrap_or(step_tokens).max(1),
+            device,
+            device_name,
+            dtype,
+            dtype_name,
+        })
+    }
+
+    /// Whether products shall be cut for Burn's Flex; the other devices divide their work by themselves.
+    pub fn in_blocks(&self) -> bool {
+        self.device_name == "cpu"
+    }
+}
 
 /// The devices that were built in, the best first.
 const BUILT: &[&str] = &[
@@ -21,7 +61,7 @@ const BUILT: &[&str] = &[
 ];
 
 /// The device of that name, or the best there is. Gives the name too.
-pub fn choose(wanted: Option<&str>) -> Result<(Device, String), Failure> {
+fn choose(wanted: Option<&str>) -> Result<(Device, String), Failure> {
     let name = match wanted {
         None | Some("auto") => BUILT[0],
         Some(name) => name,
@@ -48,7 +88,7 @@ pub fn choose(wanted: Option<&str>) -> Result<(Device, String), Failure> {
 }
 
 /// On a CPU 32-bit floats are the fastest that Burn has: the shorter ones are widened for every product.
-pub fn dtype(wanted: Option<&str>, device: &Device, device_name: &str) -> Result<(DType, &'static str), Failure> {
+fn dtype(wanted: Option<&str>, device: &Device, device_name: &str) -> Result<(DType, &'static str), Failure> {
     let (dtype, name) = match wanted {
         None | Some("auto") if device_name.starts_with("cpu") => (DType::F32, "float32"),
         None | Some("auto" | "float16") => (DType::F16, "float16"),

@@ -1,0 +1,18 @@
+//! Tells the program what it was built with.
+
+use std::env;
+
+fn main() {
+    let lock = std::fs::read_to_string("../Cargo.lock").unwrap_or_default();
+    let after = lock.split("name = \"burn\"\nversion = \"").nth(1).unwrap_or("unknown\"");
+    println!("cargo::rustc-env=BURN_VERSION={}", after.split('"').next().unwrap_or("unknown"));
+    println!("cargo::rerun-if-changed=../Cargo.lock");
+
+    let features = ["FLEX", "CPU", "CUDA", "ROCM", "WGPU", "METAL"];
+    let with = features.iter().filter(|name| env::var(format!("CARGO_FEATURE_{name}")).is_ok());
+    let mut words = vec![env::var("TARGET").unwrap_or_default(), env::var("PROFILE").unwrap_or_default()];
+    words.extend(env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default().split('\x1f').map(String::from));
+    words.extend(with.map(|name| name.to_lowercase()));
+    words.retain(|word| !word.is_empty());
+    println!("cargo::rustc-env=ENGINEBENCH_BUILD={}", words.join(" "));
+}
