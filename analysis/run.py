@@ -8,12 +8,17 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.records import write_table
+from analysis.records import derived, write_table
 from analysis.telemetry import Telemetry, read_telemetry
 from analysis.tokens import TokenCounter
 from loadtests.harness.record import RunMeta, read_meta
 
-BULKY = ("icl", "request_id", "scenario", "schema")  # stay on disk; the rest is small enough for a million requests
+# What is held in memory, a quarter of a kilobyte a request; the rest stays on disk.
+COLUMNS = (
+    *("worker", "outcome", "detail", "t_sched", "t_send", "t_end", "chunks", "merged_first", "reconnected"),
+    *("prompt_tokens", "output_tokens", "token_source", "server_queue", "server_prefill"),
+    *derived(),
+)
 
 
 class NotARun(Exception):
@@ -22,8 +27,8 @@ class NotARun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`requests` has one row per request in the order of `t_sched`, with the columns of `records.write_table` that are
-    not bulky; `table` is the parquet file with all of them. `last` is the last instant of which anything is known."""
+    """`requests` has one row per request in the order of `t_sched`, with `COLUMNS`; `table` is the parquet file with
+    everything. `last` is the last instant of which anything is known."""
 
     folder: Path
     meta: RunMeta
@@ -51,7 +56,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
     except OSError as error:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
     table = folder / "requests.parquet"
-    requests = pl.scan_parquet(table).drop(BULKY).collect().sort("t_sched")
+    requests = pl.scan_parquet(table).select(COLUMNS).sort("t_sched").collect()
     if requests.is_empty():
         raise NotARun(f"{folder} holds no finished request: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import fft, stats
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,8 +72,9 @@ def inefficiency(series: npt.ArrayLike) -> float:
     variance = float(centred @ centred)
     if variance <= 0:
         return 1.0
-    spectrum = np.fft.rfft(centred, 2 * n)  # padded, so that the ends do not wrap round
-    rho = np.fft.irfft(spectrum * np.conj(spectrum))[:n] / variance
+    size = fft.next_fast_len(2 * n, real=True)  # padded, so that the ends do not wrap round
+    spectrum = fft.rfft(centred, size)
+    rho = fft.irfft(spectrum * np.conj(spectrum), size)[:n] / variance
     pairs = rho[0 : n - 1 : 2] + rho[1:n:2]  # sums of neighbours: positive and decreasing in theory
     ends = np.flatnonzero(pairs <= 0)
     positive = pairs[: ends[0]] if len(ends) else pairs
