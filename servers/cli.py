@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from engines.base import Model
+    from servers.settings import Settings
 
 app = typer.Typer()
 
@@ -56,9 +57,7 @@ def serve(
 
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
-    from engines import engine_class, load_engine, spec
-    from engines.base import EngineUnavailable, parse_options
-    from servers.address import listen
+    from engines.base import EngineUnavailable
     from servers.settings import Settings, read_api_keys
 
     try:
@@ -74,24 +73,39 @@ def serve(
             warmup_tokens=warmup_tokens,
             api_keys=read_api_keys(api_key_file),
         )
-        options = _options(option or [])
-        needs_model = spec(engine).needs_model
-        parse_options(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
-        listener = listen(settings)
-        prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
-        loaded = load_engine(engine, prepared, options)
-
-        # Web framework and tokenizer: not needed to tell somebody of a typing error.
-        from servers.app import create_app
-        from servers.prompt import load_tokenizer
-        from servers.serve import configure_logging, run
-
-        served = create_app(loaded, load_tokenizer(prepared), settings)
+        failure = _serve(engine, _options(option or []), model, trust_remote_code, settings, log_level)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))
-    configure_logging(log_level.value)
-    if (failure := run(served, listener, settings)) is not None:
+    if failure is not None:
         _fail(f"{engine} could not be loaded: {failure}")
+
+
+def _serve(
+    engine: str,
+    options: dict[str, str],
+    model: str | None,
+    trust_remote_code: bool,
+    settings: Settings,
+    log_level: LogLevel,
+) -> str | None:
+    """Find out what is wrong as early as can be, then serve. Returns why the engine could not be loaded."""
+    from engines import engine_class, load_engine, spec
+    from engines.base import parse_options
+    from servers.address import listen
+
+    needs_model = spec(engine).needs_model
+    parse_options(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
+    listener = listen(settings)
+    prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
+    loaded = load_engine(engine, prepared, options)
+
+    # Web framework and tokenizer: not needed to tell somebody of a mistake.
+    from servers.app import create_app
+    from servers.prompt import load_tokenizer
+    from servers.serve import configure_logging, run
+
+    configure_logging(log_level.value)
+    return run(create_app(loaded, load_tokenizer(prepared), settings), listener, settings)
 
 
 def _options(given: list[str]) -> dict[str, str]:
