@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system check lint test test-gpu test-lmrs demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs demo lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,7 +43,10 @@ lint: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: system ## the whole suite
+engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
+	$(BIN)/python -m engines.rust_programs build $(if $(FEATURES),--features $(FEATURES))
+
+test: system engines ## the whole suite
 	$(BIN)/python -m pytest
 
 check: lint test ## lint, types and tests

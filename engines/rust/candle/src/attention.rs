@@ -2,15 +2,15 @@
 //! many there are. Causal, with several query heads to one key/value head (Ainslie et al. 2023).
 
 use crate::config::Config;
-use crate::kernels::{Shared, blocks, exp, tile};
+use crate::kernels::{Shared, TOKENS, blocks, exp, tile};
 use crate::team::share;
 use enginebench_protocol::Piece;
 use std::cell::RefCell;
 use std::ops::Range;
 
-const LANES: usize = 16;
+const LANES: usize = 16; // floats of a value handled together
 /// Queries that walk along the keys together: they share what is read.
-const QUERIES: usize = 6;
+const QUERIES: usize = TOKENS;
 const KEYS: usize = 4;
 
 /// The shape of one layer's heads.
@@ -149,7 +149,6 @@ impl Task<'_> {
             2 => self.run_with::<2>(rows, heads, outputs),
             3 => self.run_with::<3>(rows, heads, outputs),
             4 => self.run_with::<4>(rows, heads, outputs),
-            5 => self.run_with::<5>(rows, heads, outputs),
             _ => self.run_with::<QUERIES>(rows, heads, outputs),
         }
     }

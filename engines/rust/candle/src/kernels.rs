@@ -1,5 +1,5 @@
-//! The arithmetic that decides the speed on a CPU, in plain Rust: fixed-size lanes that the compiler turns into the
-//! machine's vectors (so build with `target-cpu=native`), spread over the threads of `team`.
+//! The arithmetic that decides the speed on a CPU, in the machine's widest registers (see `lanes`), spread
+//! over the threads of `team`.
 //!
 //! A decoder that serves few users reads every weight once per step and does little with it. Candle's general matrix
 //! product is made for square shapes; here a tile of a few weight rows meets a few tokens at a time, which keeps the
@@ -8,34 +8,12 @@
 //! Every sum is taken in the same order however many tokens run together, so an answer does not depend on who else is
 //! being served.
 
+use crate::lanes::{LANES, Lanes, ROWS, Weight};
 use crate::team::share;
-use half::bf16;
 use std::ops::Range;
 
-/// Floats handled together: one register of the widest vectors there are.
-const LANES: usize = 16;
-/// Weight rows, and tokens at most, in one tile: as many sums as the registers hold.
-const ROWS: usize = 4;
-const TOKENS: usize = 6;
-
-/// How a weight is kept. It becomes 32-bit floats on its way into the multiplier.
-pub trait Weight: Copy + Send + Sync {
-    fn float(self) -> f32;
-}
-
-impl Weight for f32 {
-    #[inline(always)]
-    fn float(self) -> f32 {
-        self
-    }
-}
-
-impl Weight for bf16 {
-    #[inline(always)]
-    fn float(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
-    }
-}
+/// Tokens at most in one tile.
+pub const TOKENS: usize = 5;
 
 /// `a * b + c`, fused where the machine can.
 #[inline(always)]
@@ -47,24 +25,26 @@ fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
 #[inline(always)]
 pub fn tile<W: Weight, const R: usize, const C: usize>(weights: [&[W]; R], tokens: [&[f32]; C]) -> [[f32; C]; R] {
     let length = weights[0].len();
-    let weights = weights.map(|row| &row[..length]);
-    let tokens = tokens.map(|one| &one[..length]);
-    let mut sums = [[[0f32; LANES]; C]; R];
+    for row in &weights {
+        assert_eq!(row.len(), length);
+    }
+    for one in &tokens {
+        assert_eq!(one.len(), length);
+    }
+    let mut sums = [[Lanes::zero(); C]; R];
     let whole = length - length % LANES;
     for at in (0..whole).step_by(LANES) {
-        let mut w = [[0f32; LANES]; R];
-        for r in 0..R {
-            for lane in 0..LANES {
-                w[r][lane] = weights[r][at + lane].float();
-            }
-        }
+        // Plain loops, not `map`: that is not always inlined, and then it costs half of the speed.
+        let mut x = [Lanes::zero(); C];
         for c in 0..C {
-            let mut x = [0f32; LANES];
-            x.copy_from_slice(&tokens[c][at..at + LANES]);
-            for r in 0..R {
-                for lane in 0..LANES {
-                    sums[r][c][lane] = multiply_add(w[r][lane], x[lane], sums[r][c][lane]);
-                }
+            // SAFETY: `at + LANES` is at most `whole`, and no slice is shorter, by the lines above.
+            x[c] = unsafe { Lanes::load(tokens[c].as_ptr().add(at)) };
+        }
+        for r in 0..R {
+            // SAFETY: as above.
+            let w = unsafe { W::load(weights[r].as_ptr().add(at)) };
+            for c in 0..C {
+                sums[r][c] = w.multiply_add(x[c], sums[r][c]);
             }
         }
     }
@@ -72,22 +52,10 @@ pub fn tile<W: Weight, const R: usize, const C: usize>(weights: [&[W]; R], token
     for r in 0..R {
         for c in 0..C {
             let rest: f32 = (whole..length).map(|at| weights[r][at].float() * tokens[c][at]).sum();
-            out[r][c] = total(sums[r][c]) + rest;
+            out[r][c] = sums[r][c].total() + rest;
         }
     }
     out
-}
-
-#[inline(always)]
-fn total(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
 }
 
 /// `outputs[t][r] = weights[r] · inputs[t]`: `weights` is `[rows, width]`, `inputs` `[tokens, width]`, `outputs`
@@ -141,8 +109,7 @@ fn tile_of<W: Weight, const R: usize>(few: [&[W]; R], inputs: &[f32], width: usi
         2 => with!(2),
         3 => with!(3),
         4 => with!(4),
-        5 => with!(5),
-        _ => with!(6),
+        _ => with!(5),
     }
 }
 
@@ -221,6 +188,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::bf16;
 
     fn numbers(count: usize, seed: u64) -> Vec<f32> {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -6,6 +6,7 @@ mod attention;
 mod cache;
 mod config;
 mod kernels;
+mod lanes;
 mod linear;
 mod llama;
 mod quantised;

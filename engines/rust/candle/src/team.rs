@@ -27,7 +27,7 @@ pub fn set_threads(threads: usize) {
 }
 
 pub fn threads() -> usize {
-    team().helpers.get().map_or(0, Vec::len) + 1
+    team().size
 }
 
 /// Run `work` over `0..count`, in pieces, on all threads. Not from within such work, and from one thread at a time.
