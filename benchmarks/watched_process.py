@@ -32,7 +32,15 @@ def run_watched(
     used: dict[int, float] = {}
     samples = []
     with log.open("wb") as output:
-        process = psutil.Popen(command, env=dict(env), cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        process = psutil.Popen(
+            command,
+            env=dict(env),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # one that reaches for the terminal would be stopped by it, and we along with it
+        )
         give_up = time.monotonic() + timeout
         while process.poll() is None:
             _look(process, used)
