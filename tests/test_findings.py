@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from synthetic import FAILED, NOTHING_CAME, SECOND, Engine, meta_of, record, simulate, stages_of, write_run
 
-from analysis.findings import Finding, remarks
+from analysis.findings import Finding
+from analysis.remarks import remarks
 from analysis.run import load_run
 from analysis.summary import RunSummary, summarise
 from loadtests.harness.record import RequestRecord, TelemetrySample
