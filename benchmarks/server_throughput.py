@@ -167,7 +167,11 @@ def server(scenario: Scenario) -> Iterator[tuple[psutil.Process, int]]:
         yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 def measure(name: str, seconds: float) -> Result:
