@@ -46,7 +46,7 @@ impl Projection {
             return None;
         }
         let mut block = 1;
-        while block * 2 * tokens <= SMALL_OUTPUT && outputs % (block * 2) == 0 {
+        while block * 2 * tokens <= SMALL_OUTPUT && outputs.is_multiple_of(block * 2) {
             block *= 2;
         }
         (block >= LEAST_ROWS).then_some(block)
