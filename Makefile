@@ -46,7 +46,7 @@ lint: $(STAMP) ## ruff and mypy --strict
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
 	$(BIN)/python -m engines.rust_programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system engines ## the whole suite
+test: system ## the whole suite
 	$(BIN)/python -m pytest
 
 check: lint test ## lint, types and tests

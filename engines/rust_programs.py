@@ -9,6 +9,7 @@ stale or foreign one is never run. Building takes cargo and some minutes; runnin
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
 import platform
@@ -17,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -65,7 +67,7 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
     """
     program, wanted = PROGRAMS[name], sorted(set(features))
     folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
-    if not folder.is_dir() and shutil.which("cargo") is None:
+    if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
     built_once(folder, lambda unfinished: _cargo_build(program, wanted, unfinished), progress=progress)
     os.utime(folder / program.binary)  # the one asked for last is the one to be found
@@ -79,10 +81,27 @@ def _cargo_build(program: Program, features: list[str], into: Path) -> None:
         command += ["--features", ",".join(features)]
     target = cache_folder() / "cargo-target"
     flags = " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
-    environment = os.environ | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)}
+    environment = (cargo_environment() or {}) | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)}
     if subprocess.run(command, cwd=WORKSPACE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
         raise EngineUnavailable(f"cargo could not build {program.name}; the lines above say why.")
     shutil.copy2(target / "release" / program.binary, into / program.binary)
+
+
+@cache
+def cargo_environment() -> dict[str, str] | None:
+    """Variables under which cargo runs here; `None` where it does not.
+
+    Cargo may be rustup's stand-in, which finds no toolchain under another HOME (sudo, a clean one for a test) than that
+    of the account that installed it: then the account's own is named.
+    """
+    if shutil.which("cargo") is None:
+        return None
+    accounts = Path(f"~{getpass.getuser()}").expanduser() / ".rustup"
+    for more in ({}, {"RUSTUP_HOME": str(accounts)}):
+        environment = {**os.environ, **more}
+        if subprocess.run(["cargo", "--version"], env=environment, capture_output=True, check=False).returncode == 0:
+            return environment
+    return None
 
 
 def _stem(program: Program) -> str:
@@ -119,7 +138,7 @@ class RustEngine(Engine):
     def why_not_here(cls) -> str | None:
         if find(cls.program) is not None:
             return None
-        if shutil.which("cargo") is None:
+        if cargo_environment() is None:
             return f"its program is not built, and {NO_CARGO}"
         return "its program is not built for this machine yet; run `make engines` (some minutes)."
 

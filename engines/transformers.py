@@ -68,9 +68,9 @@ class TransformersEngine(BlockingEngine):
         return None
 
     def load(self) -> EngineInfo:
-        # OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a server
-        # and a load generator that makes every token ten times slower; without any spin each is a third slower. A short
-        # one costs nothing either way. Read when torch is imported, so set before.
+        # OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a
+        # server and a load generator that makes every token ten times slower; with no spin at all each is a third
+        # slower. A short one costs nothing either way. Read when torch is imported, so set before.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
         return self._threads().submit(self._load).result()
 

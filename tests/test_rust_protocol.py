@@ -38,7 +38,7 @@ def test_every_recorded_message_survives_being_read_and_written(who: str, messag
 
 @pytest.fixture(scope="module")
 def echo() -> Path:
-    if shutil.which("cargo") is None and not os.environ.get("CI"):
+    if rust_programs.cargo_environment() is None and not os.environ.get("CI"):
         pytest.skip("cargo is not here, so there is no echo engine to talk to")
     return rust_programs.build("echo")
 
@@ -116,7 +116,7 @@ def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: Backgrou
 
 
 def test_the_rust_side_is_formatted_and_passes_its_own_tests() -> None:
-    if shutil.which("cargo") is None and not os.environ.get("CI"):
+    if rust_programs.cargo_environment() is None and not os.environ.get("CI"):
         pytest.skip("cargo is not here")
     target = cache_folder() / "cargo-target"
     for command in (
@@ -126,7 +126,7 @@ def test_the_rust_side_is_formatted_and_passes_its_own_tests() -> None:
         done = subprocess.run(
             command,
             cwd=rust_programs.WORKSPACE,
-            env=os.environ | {"CARGO_TARGET_DIR": str(target)},
+            env=(rust_programs.cargo_environment() or {}) | {"CARGO_TARGET_DIR": str(target)},
             capture_output=True,
             text=True,
             check=False,
