@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -100,13 +101,15 @@ def measure(users: int, rate: float, seconds: float, processes: int, spread: flo
     spread = tokens / rate if spread is None else spread
     with tempfile.TemporaryDirectory() as folder:
         truth_file = Path(folder) / "truth.jsonl"
-        with scripted_server(tpot, tokens, truth_file) as port:
+        server_core, client_cores = cores_apart(processes)
+        with scripted_server(tpot, tokens, truth_file, core=server_core) as port:
             shares = [users // processes + (n < users % processes) for n in range(processes)]
             loads = [
                 _spawn(
                     "loadtests.harness.calibrate_load",
                     *("--url", f"http://127.0.0.1:{port}", "--users", str(share), "--tokens", str(tokens)),
                     *("--seconds", str(seconds + spread), "--spread", str(spread), "--name", f"p{n}"),
+                    *("--cores", *map(str, client_cores)),
                 )
                 for n, share in enumerate(shares)
                 if share
@@ -114,6 +117,18 @@ def measure(users: int, rate: float, seconds: float, processes: int, spread: flo
             results = [_result(load) for load in loads]
         truths = {truth["user"]: truth for truth in map(json.loads, truth_file.read_text().splitlines())}
     return _cell(users, rate, processes, results, truths)
+
+
+def cores_apart(processes: int) -> tuple[int | None, list[int]]:
+    """A core for the server, and those for the clients; none named where there are not enough for everybody.
+
+    Left alone, the kernel likes to wake a client on the very core whose server has just written to it. Real servers
+    are elsewhere, or have more to do than this one.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) <= processes:
+        return None, []
+    return cores[-1], cores[:-1]
 
 
 def pace(rate: float) -> tuple[int, float]:
@@ -182,11 +197,14 @@ def percentile(values: list[float], q: float) -> float:
 
 
 @contextmanager
-def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
+def scripted_server(
+    tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT, core: int | None = None
+) -> Iterator[int]:
     """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `CalibrationFailed`."""
     server = _spawn(
         "loadtests.harness.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
+        *(() if core is None else ("--core", str(core))),
     )
     try:
         assert server.stdout is not None

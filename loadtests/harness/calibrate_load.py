@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import time
 from dataclasses import asdict, dataclass
@@ -104,7 +105,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--spread", type=float, default=1.0)
     parser.add_argument("--name", default="load")
+    parser.add_argument("--cores", type=int, nargs="*", default=[], help="stay on these")
     options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
     result = drive(options.url, options.users, options.seconds, options.tokens, options.spread, options.name)
     print(json.dumps(asdict(result)))
 
