@@ -160,7 +160,8 @@ def _plain(value: Any) -> dict[str, Any]:
     plain = {}
     for f in dataclasses.fields(value):
         item = getattr(value, f.name)
-        if f.default is not dataclasses.MISSING and item == f.default:
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        if default is not dataclasses.MISSING and item == default:
             continue
         if isinstance(item, Path):
             item = str(item)

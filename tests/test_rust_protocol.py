@@ -136,7 +136,7 @@ def test_the_rust_side_is_formatted_and_passes_its_own_tests() -> None:
 
 def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))
-    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(rust_programs, "cargo_environment", lambda: None)
     with pytest.raises(EngineUnavailable, match=r"install Rust from rustup\.rs, then run `make engines`"):
         rust_programs.build("echo")
 
