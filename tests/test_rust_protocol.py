@@ -120,7 +120,7 @@ def test_the_rust_side_is_formatted_and_passes_its_own_tests() -> None:
         pytest.skip("cargo is not here")
     target = cache_folder() / "cargo-target"
     for command in (
-        ["cargo", "fmt", "--all", "--check"],
+        ["cargo", "fmt", "--package", "enginebench-protocol", "--check"],
         ["cargo", "test", "--locked", "--quiet", "--package", "enginebench-protocol"],
     ):
         done = subprocess.run(
