@@ -125,10 +125,8 @@ def _many(standings: Sequence[Standing], users: int, tie: bool) -> str:
     if not best.throughput.value:
         return f"None of them served a token at {users} users."
     if tie:
-        text = (
-            f"{best.label} and {others[0].label} served as many tokens as each other at {users} users, within the error"
-        )
-        return f"{text} ({_times(others[0])})."
+        margin = f"{best.label} served {_times(others[0])} the tokens of {others[0].label}"
+        return f"Nobody won at {users} users: {margin}, which is within the error."
     if len(others) == 1 and others[0].ratio.value is not None:
         return f"{best.label} served {_times(others[0])} the tokens of {others[0].label} at {users} users."
     margins = [

@@ -8,7 +8,7 @@ how long it would have taken, nobody knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -153,7 +153,7 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
         failure_share=share_interval(len(failed), len(attempted)),
         offered_rate=len(scheduled) / window.seconds,
         achieved_rate=len(completed) / window.seconds,
-        throughput=mean_interval(rates),
+        throughput=_not_negative(mean_interval(rates)),
         throughput_batches=tuple(rates.tolist()),
         user_throughput=1 / tpot if tpot else None,
         latencies=latencies,
@@ -170,6 +170,11 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(attempted, objectives, window.seconds),
     )
+
+
+def _not_negative(rate: Estimate) -> Estimate:
+    """Few and uneven batches give a t interval that reaches below zero, where no rate is."""
+    return rate if rate.low is None else replace(rate, low=max(rate.low, 0.0))
 
 
 def _distribution(in_time_order: pl.Series) -> Distribution:

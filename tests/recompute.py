@@ -156,11 +156,12 @@ def in_flight(lines: list[Line], start: int, end: int) -> float:
 
 
 def t_interval(batches: list[float]) -> tuple[float, float]:
+    """Of a rate, which is never below zero."""
     n, inflated = len(batches), inflation(batches)
     mean = math.fsum(batches) / n
     deviation = math.sqrt(math.fsum((b - mean) ** 2 for b in batches) / (n - 1))
     half = float(stats.t.ppf(0.975, max(1.0, n / inflated - 1))) * deviation * math.sqrt(inflated / n)
-    return mean - half, mean + half
+    return max(mean - half, 0.0), mean + half
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
