@@ -1,6 +1,6 @@
-"""The front door. Each room brings its own commands in its `cli.py`; a room is imported only when one of them is asked for.
+"""The front door. Each room brings its commands in its `cli.py`, and is imported only when one of them is asked for.
 
-    enginebench --help
+enginebench --help
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -23,7 +23,6 @@ COMMANDS = {
     "run": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
-    "collect": "loadtests.cli",
     "report": "analysis.cli",
 }
 
@@ -32,7 +31,7 @@ class Rooms(TyperGroup):
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: object, cmd_name: str):  # type: ignore[no-untyped-def]  # typer keeps the type private
+    def get_command(self, ctx: object, cmd_name: str) -> Any:  # typer keeps the type private
         if cmd_name not in COMMANDS:
             return None
         return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
