@@ -141,11 +141,19 @@ class Answer(Response):
                 data = wire.opening() + data
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
+                self._still_there()
+        await asyncio.sleep(0)  # a disconnect that came with the last chunks is told now
+        self._still_there()
         closing = wire.closing(_ending(stream, timeline))
         if not self._head_sent:
             await self._send_head(wire, timeline)
             closing = wire.opening() + closing
         await send({"type": "http.response.body", "body": closing, "more_body": False})
+
+    def _still_there(self) -> None:
+        """Raises `ClientGone`. Bytes for a lost connection vanish without a word, and the rest may be ready at once."""
+        if self._gone:
+            raise ClientGone
 
     async def _send_head(self, wire: Wire, timeline: Timeline) -> None:
         """The status line leaves with the first token, so that a request that fails before it gets a proper status."""
