@@ -13,7 +13,7 @@ from analysis.findings import RUN_TO_RUN, Finding, in_order
 from analysis.stages import StageSummary
 from analysis.statistics import Estimate, mean_interval, ratio_interval
 from analysis.summary import RunSummary
-from analysis.units import format_ratio, format_seconds, format_share, in_words, significant
+from analysis.units import format_interval, format_ratio, format_seconds, format_share, in_words, significant
 
 REPEATS = 3  # runs of one engine, from which their own spread is used
 # Settings that may differ: what they do to the lengths shows in the lengths themselves.
@@ -61,7 +61,7 @@ def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False) -> Com
     samples = {label: _samples(runs, users) for label, runs in groups.items()}
     ranked = sorted(samples, key=lambda label: -sum(samples[label]) / len(samples[label]))
     standings = tuple(
-        Standing(label, len(groups[label]), mean_interval(samples[label]), _ratio(samples, ranked[0], label))
+        Standing(label, len(groups[label]), _throughput(groups[label], users), _ratio(samples, ranked[0], label))
         for label in ranked
     )
     invalid = [s.label for s in summaries if s.invalid]
@@ -92,6 +92,10 @@ def _samples(runs: Sequence[RunSummary], users: int) -> tuple[float, ...]:
     return tuple(batch for run in runs for batch in _step(run, users).throughput_batches)
 
 
+def _throughput(runs: Sequence[RunSummary], users: int) -> Estimate:
+    return _step(runs[0], users).throughput if len(runs) == 1 else mean_interval(_samples(runs, users))
+
+
 def _ratio(samples: dict[str, tuple[float, ...]], best: str, label: str) -> Estimate:
     if label == best:
         return Estimate(1.0, 1.0, 1.0, len(samples[label]))
@@ -101,23 +105,17 @@ def _ratio(samples: dict[str, tuple[float, ...]], best: str, label: str) -> Esti
 def _one(runs: Sequence[RunSummary], users: int, standing: Standing) -> str:
     """A run by itself has no winner: say what it served, and how long its users waited."""
     stage = _step(runs[-1], users)
-    value, ttft = standing.throughput, stage.latencies["ttft"]
-    served = (
-        f"{standing.label} served {significant(value.value or 0.0)}{_between(value)} output tokens/s at {users} users"
-    )
     if not stage.ok:
         return f"{standing.label} answered no request at {users} users."
+    rate = standing.throughput
+    tokens = " ".join(filter(None, (significant(rate.value or 0.0), format_interval(rate.low, rate.high))))
+    served = f"{standing.label} served {tokens} output tokens/s at {users} users"
+    ttft = stage.latencies["ttft"]
     if ttft.n == 0:
-        e2e = stage.latencies["e2e"]
-        return f"{served}; half of the answers were there within {format_seconds(e2e.p50.value)}."
+        answered = format_seconds(stage.latencies["e2e"].p50.value)
+        return f"{served}; half of the answers were there within {answered}."
     median, tail = format_seconds(ttft.p50.value), format_seconds(ttft.p95.value)
     return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
-
-
-def _between(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f" [{significant(estimate.low)}, {significant(estimate.high)}]"
 
 
 def _many(standings: Sequence[Standing], users: int, tie: bool) -> str:

@@ -26,7 +26,16 @@ from analysis.stages import StageSummary
 from analysis.statistics import Estimate
 from analysis.summary import RunSummary
 from analysis.terminal import objective_lines
-from analysis.units import MISSING, format_bytes, format_count, format_seconds, format_share, in_words, significant
+from analysis.units import (
+    MISSING,
+    format_bytes,
+    format_count,
+    format_interval,
+    format_seconds,
+    format_share,
+    in_words,
+    significant,
+)
 
 CARDS = 4  # engines that get a card; the table has all
 
@@ -115,22 +124,16 @@ def _cards(runs: Sequence[Named], comparison: Comparison) -> list[Card]:
         stage = run.summary.at(comparison.users) if comparison.users is not None else None
         if stage is None:
             continue
-        tokens, ttft, tpot = stage.throughput, stage.latencies["ttft"].p95, stage.latencies["tpot"].p50
-        spread = (
-            ""
-            if tokens.low is None or tokens.high is None
-            else f"[{significant(tokens.low)}, {significant(tokens.high)}]"
-        )
-        failures = format_share(stage.failure_share.value)
+        tokens = stage.throughput
         cards.append(
             Card(
-                run.name,
-                run.style.slot,
-                rate(tokens.value),
-                spread,
-                duration(ttft.value),
-                duration(tpot.value),
-                failures,
+                name=run.name,
+                slot=run.style.slot,
+                tokens=rate(tokens.value),
+                spread=format_interval(tokens.low, tokens.high),
+                ttft=duration(stage.latencies["ttft"].p95.value),
+                tpot=duration(stage.latencies["tpot"].p50.value),
+                failures=format_share(stage.failure_share.value),
             )
         )
     return cards[:CARDS]

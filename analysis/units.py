@@ -60,6 +60,11 @@ def format_count(count: float | None) -> str:
     return MISSING if count is None else f"{count:,.0f}"
 
 
+def format_interval(low: float | None, high: float | None) -> str:
+    """`[1.19, 1.28]`; nothing where there is none."""
+    return "" if low is None or high is None else f"[{significant(low)}, {significant(high)}]"
+
+
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
     """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close."""
     digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
@@ -87,9 +92,6 @@ class Unit:
 
     def write(self, value: float) -> str:
         return significant(value * self.scale)
-
-    def interval(self, low: float, high: float) -> str:
-        return f"[{self.write(low)}, {self.write(high)}]"
 
 
 SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
