@@ -1,16 +1,25 @@
-"""The engines, by name. A name costs nothing until it is asked for: nothing heavy is imported here."""
+"""The engines, by name. A name costs nothing until it is asked for: nothing heavy is imported here.
+
+Other packages add theirs through the entry-point group `enginebench.engines`; docs/adding-an-engine.md shows how.
+"""
 
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from engines.base import Engine, EngineUnavailable, Model, parse_options
 
 if TYPE_CHECKING:
-    from engines.child import ChildEngine
+    from engines.child import ChildEngine, Watch
+
+
+ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
+log = logging.getLogger("enginebench.engines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +48,34 @@ ENGINES: dict[str, EngineSpec] = {
 
 
 def names() -> list[str]:
-    return list(ENGINES)
+    return [*ENGINES, *_installed()]
 
 
 def spec(name: str) -> EngineSpec:
     """Raises `ValueError` with the choices."""
-    if name not in ENGINES:
-        raise ValueError(f"no engine called `{name}`; choose from {', '.join(ENGINES)}.")
-    return ENGINES[name]
+    found = ENGINES.get(name) or _installed().get(name)
+    if found is None:
+        raise ValueError(f"no engine called `{name}`; choose from {', '.join(names())}.")
+    return found
+
+
+@cache
+def _installed() -> dict[str, EngineSpec]:
+    """What other packages bring. Our own names are taken, and one that is broken is left out, not in everybody's way."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, EngineSpec] = {}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        try:
+            brought = entry.load()
+            if not isinstance(brought, EngineSpec):
+                raise TypeError(f"{entry.value} is no EngineSpec")
+        except Exception as error:  # whatever somebody else's module raises
+            package = entry.dist.name if entry.dist is not None else entry.value
+            log.warning("the engine `%s` of %s is left out: %s.", entry.name, package, str(error).rstrip("."))
+        else:
+            found.setdefault(entry.name, brought)
+    return {name: one for name, one in found.items() if name not in ENGINES}
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -56,13 +85,15 @@ def engine_class(name: str) -> type[Engine]:
     return kind
 
 
-def load_engine(name: str, model: Model | None = None, options: Mapping[str, str] | None = None) -> ChildEngine:
-    """An engine that is ready to be started in a child process of its own.
+def load_engine(
+    name: str, model: Model | None = None, options: Mapping[str, str] | None = None, watch: Watch | None = None
+) -> ChildEngine:
+    """An engine that is ready to be started in a child process of its own, and watched as `watch` says.
 
     Raises `ValueError` for an unknown name or option and `EngineUnavailable` where it cannot run here, before anything
     is started.
     """
-    from engines.child import ChildEngine
+    from engines.child import ChildEngine, Watch
 
     kind = engine_class(name)
     parsed = parse_options(kind.Options, options or {})  # the user's mistake is told before any process starts
@@ -70,4 +101,4 @@ def load_engine(name: str, model: Model | None = None, options: Mapping[str, str
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    return ChildEngine(name, model, options or {}, kind.command())
+    return ChildEngine(name, model, options or {}, kind.command(), watch or Watch())

@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -54,6 +54,7 @@ class ChildEngine:
         self._state: State = "stopped"
         self.info: EngineInfo | None = None
         self.restarts = 0
+        self.on_restart: Callable[[EngineInfo], None] | None = None  # called when a new child is ready
         self._load = Load(name, model, dict(options))
         self._command = command or (sys.executable, "-m", "engines.worker", name)
         self._watch = watch
@@ -152,9 +153,11 @@ class ChildEngine:
 
     async def _try_again(self) -> bool:
         try:
-            await self._launch()
+            info = await self._launch()
         except EngineUnavailable:
             return False
+        if self.on_restart is not None:
+            self.on_restart(info)
         return True
 
     async def _watch_until_it_ends(self) -> None:

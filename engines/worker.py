@@ -45,14 +45,15 @@ class Worker:
         self._out = out
         self._lines: list[bytes] = []
         self._running: dict[int, asyncio.Task[Done | Failed]] = {}
+        self._loading: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
 
     async def run(self, lines: asyncio.StreamReader) -> None:
-        """Serve until standard input ends."""
+        """Serve until standard input ends, be it while the model loads."""
         try:
             while line := await lines.readline():
                 try:
-                    await self._obey(line)
+                    self._obey(line)
                 except ProtocolError as error:
                     print(f"ignored a line: {error}", file=sys.stderr)
         finally:
@@ -61,10 +62,10 @@ class Worker:
             if self._engine is not None:
                 self._engine.close()
 
-    async def _obey(self, line: bytes) -> None:
+    def _obey(self, line: bytes) -> None:
         match decode_to_child(line):
             case Load() as load:
-                await self._load(load)
+                self._loading = asyncio.get_running_loop().create_task(self._load(load))
             case Generate(id, _) as generate:
                 task = asyncio.get_running_loop().create_task(self._answer(generate))
                 self._running[id] = task
@@ -91,6 +92,8 @@ class Worker:
     async def _answer(self, generate: Generate) -> Done | Failed:
         id = generate.id
         try:
+            if self._loading is not None and not self._loading.done():
+                await asyncio.shield(self._loading)
             if self._engine is None:
                 raise EngineUnavailable("the engine is not loaded.")
             chunks: Any = self._engine.generate(generate.request)

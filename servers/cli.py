@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from engines.base import Model
+    from engines.child import Watch
     from servers.settings import Settings
 
 app = typer.Typer()
@@ -44,6 +45,9 @@ def serve(
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens an answer may have.")] = None,
     max_body_bytes: Annotated[int, typer.Option(min=1, help="Largest body that is taken.")] = 4 * 1024 * 1024,
     warmup_tokens: Annotated[int, typer.Option(min=0, help="Tokens asked of the engine before it is ready.")] = 8,
+    hung_after: Annotated[
+        float, typer.Option(min=1, help="Seconds of silence after which the engine's process is started again.")
+    ] = 60.0,
     api_key_file: Annotated[
         Path | None, typer.Option(help="Keys that clients must show, one a line; or set ENGINEBENCH_API_KEY.")
     ] = None,
@@ -58,6 +62,7 @@ def serve(
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
     from engines.base import EngineUnavailable
+    from engines.child import Watch
     from servers.settings import Settings, read_api_keys
 
     try:
@@ -73,7 +78,8 @@ def serve(
             warmup_tokens=warmup_tokens,
             api_keys=read_api_keys(api_key_file),
         )
-        failure = _serve(engine, _options(option or []), model, trust_remote_code, settings, log_level)
+        watch = Watch(hung_after=hung_after)
+        failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings, log_level)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))
     if failure is not None:
@@ -85,6 +91,7 @@ def _serve(
     options: dict[str, str],
     model: str | None,
     trust_remote_code: bool,
+    watch: Watch,
     settings: Settings,
     log_level: LogLevel,
 ) -> str | None:
@@ -97,7 +104,7 @@ def _serve(
     parse_options(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
     listener = listen(settings)
     prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
-    loaded = load_engine(engine, prepared, options)
+    loaded = load_engine(engine, prepared, options, watch)
 
     # Web framework and tokenizer: not needed to tell somebody of a mistake.
     from servers.app import create_app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from engines.base import EngineError, EngineInfo, EngineStats, GenerateRequest
@@ -24,6 +25,8 @@ log = logging.getLogger("enginebench.server")
 
 class ServedEngine(Protocol):
     """What the server needs of `engines.child.ChildEngine`."""
+
+    on_restart: Callable[[EngineInfo], None] | None
 
     @property
     def name(self) -> str: ...
@@ -50,6 +53,7 @@ class Lifecycle:
         self._settings = settings
         self._draining = False
         self._loading: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None  # after a restart; the first warm-up belongs to the loading
 
     @property
     def state(self) -> State:
@@ -59,6 +63,8 @@ class Lifecycle:
             return "failed"
         if self._loading is None or not self._loading.done():
             return "loading"
+        if self._warming is not None and not self._warming.done():
+            return "restarting"
         return self.engine.state
 
     def info(self) -> EngineInfo:
@@ -93,19 +99,27 @@ class Lifecycle:
 
     async def close(self) -> None:
         self._draining = True
-        if self._loading is not None and not self._loading.done():
-            self._loading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loading
+        for task in (self._loading, self._warming):
+            if task is not None and not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self.engine.stop()
 
     async def _load(self) -> None:
+        self.engine.on_restart = self._restarted
         try:
             info = await self.engine.start()
         except EngineError as error:
             self.failure = str(error)
             log.error("%s could not be loaded: %s", self.engine.name, error)
             return
+        await self._prepare(info)
+
+    def _restarted(self, info: EngineInfo) -> None:
+        self._warming = asyncio.get_running_loop().create_task(self._prepare(info), name="warm the engine up")
+
+    async def _prepare(self, info: EngineInfo) -> None:
         if self._settings.warmup_tokens:
             await self._warm_up(info)
         self.admission.resize(info.max_concurrency)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -13,6 +14,9 @@ import pytest
 from engines import load_engine
 from engines.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest
 from engines.child import ChildEngine, Watch
+from engines.protocol import AskStats, Load, Stats, decode_to_parent, encode
+
+ROOT = Path(__file__).parent.parent
 
 QUICK = Watch(heartbeat=0.05, hung_after=0.5, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
 
@@ -237,6 +241,18 @@ def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> 
     assert 0.9 < asyncio.run(main()) < 5
 
 
+def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None:
+    command = [sys.executable, "-m", "engines.worker", "fake"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(encode(Load("fake", None, {"load_time": "600"})) + encode(AskStats()))
+        worker.stdin.flush()
+        assert isinstance(decode_to_parent(worker.stdout.readline()), Stats)
+        worker.stdin.close()
+        assert worker.wait(20) == 0
+
+
 def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins, os, sys\n"
@@ -247,7 +263,7 @@ def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> No
         "    return old(self)\n"
         "engines.fake.FakeEngine.load = load\n"
     )
-    command = ("env", f"PYTHONPATH={tmp_path}:{Path(__file__).parent.parent}", sys.executable, "-m", "engines.worker")
+    command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.worker")
 
     async def main() -> None:
         engine = ChildEngine("fake", None, {}, command=(*command, "fake"), watch=QUICK)

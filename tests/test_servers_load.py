@@ -207,6 +207,29 @@ def test_a_killed_engine_comes_back_and_those_who_asked_are_told() -> None:
         assert server.metric("requests_running") == 0
 
 
+def test_a_hung_engine_is_found_out_and_started_again() -> None:
+    with served("hang_after=2", arguments=("--hung-after", "1")) as server:  # its first request was the warm-up
+        answer = server.ask(1)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["code"] == "engine_crashed"
+        assert "silent for 1 s" in answer.json()["error"]["message"]
+        until(lambda: server.client.get("/ready").status_code == 200, "the engine is back")
+        assert server.metric("engine_restarts_total") == 1
+        assert idle(server)
+
+
+def test_a_restarted_engine_is_warm_before_anybody_is_served() -> None:
+    with served("ttft=2", "crash_after=3") as server:
+        assert server.ask(1).status_code == 200
+        server.engine_process().kill()
+        until(lambda: server.metric("engine_restarts_total") == 1, "the engine is started again")
+        engine = server.engine_process()
+        until(lambda: server.client.get("/ready").status_code == 200, "the engine is back")
+        assert time.time() - engine.create_time() > 2, "its own first token takes so long"
+        assert [server.ask(1).status_code for _ in range(2)] == [200, 500], "of three requests, the first was ours"
+        assert server.metric("generation_tokens_total") == 2
+
+
 def test_nobody_is_served_before_the_engine_is_loaded() -> None:
     """`/ready` says no, `/health` says yes, and a request is refused with a reason."""
     import subprocess
