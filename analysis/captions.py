@@ -85,12 +85,11 @@ def tpot(runs: Sequence[Named]) -> str:
     known = [run for run in runs if _values(run, _tpot)]
     if not known:
         return "No time per token was seen"
-    said: list[str] = []
+    said = []
     for run in sorted(known, key=lambda run: _last(run, _tpot))[:3]:
-        (_, first), (users, last) = _values(run, _tpot)[0], _values(run, _tpot)[-1]
-        before = f", {format_seconds(first)} before" if abs(last - first) > FLAT * first else ""
-        at = f" at {users} users" if not said else ""
-        said.append(f"a token of {run.name} takes {format_seconds(last)}{at}{before}")
+        (few, first), (users, last) = _values(run, _tpot)[0], _values(run, _tpot)[-1]
+        other = f" ({format_seconds(first)} at {few})" if abs(last - first) > FLAT * first else ""
+        said.append(f"a token of {run.name} takes {format_seconds(last)} at {users} users{other}")
     return _capital("; ".join(said))
 
 

@@ -77,7 +77,7 @@ def by_users(runs: Sequence[Named], of: Callable[[StageSummary], Estimate], dura
         spread.mark_rule(strokeWidth=1.5, opacity=0.7),
         base.mark_line(strokeWidth=2).encode(y=y),
         marks.mark_point(size=55, strokeWidth=1.75, opacity=1),
-        _line_names(runs, rows, scale).encode(color=colour),
+        _line_names(rows, scale).encode(color=colour),
     ]
     return Drawing(_svg(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)), unit, scale.logarithmic)
 
@@ -95,18 +95,22 @@ def _point(run: Named, users: int, estimate: Estimate, unit: Unit) -> dict[str, 
     }
 
 
-def _line_names(runs: Sequence[Named], rows: Sequence[dict[str, Any]], scale: Scale) -> Any:
-    """Each run's name beside its last point, pushed apart where two lines end together."""
+def _line_names(rows: Sequence[dict[str, Any]], scale: Scale) -> Any:
+    """Each run's name beside its own last point, pushed apart where lines end at the same step."""
     last = {row["name"]: row for row in rows}  # rows are in the order of steps
-    ends = sorted(last.values(), key=lambda row: scale.pixel(max(row["value"], scale.low)))
-    pixels = spread_apart([scale.pixel(max(row["value"], scale.low)) for row in ends], LABEL_HEIGHT, HEIGHT)
-    users = max(row["users"] for row in rows)
-    labels = [
-        {"name": row["name"], "users": users, "at": scale.value(pixel)} for row, pixel in zip(ends, pixels, strict=True)
-    ]
+    labels = []
+    for users in sorted({row["users"] for row in last.values()}):
+        here = sorted(
+            (scale.pixel(max(row["value"], scale.low)), name) for name, row in last.items() if row["users"] == users
+        )
+        places = spread_apart([pixel for pixel, _ in here], LABEL_HEIGHT, HEIGHT)
+        labels += [
+            {"name": name, "users": users, "at": scale.value(place)}
+            for (_, name), place in zip(here, places, strict=True)
+        ]
     return (
         _chart(labels)
-        .mark_text(align="left", dx=16, fontSize=12.5, fontWeight=600, limit=105)
+        .mark_text(align="left", dx=12, fontSize=12.5, fontWeight=600, limit=105)
         .encode(x="users:Q", y=alt.Y("at:Q", scale=scale.altair), text="name:N")
     )
 

@@ -244,7 +244,7 @@ def _token_count_disagrees(stage: StageSummary) -> Finding | None:
     tokens, said = stage.tokens, []
     if tokens.fewer_than_chunks:
         said.append(f"{tokens.fewer_than_chunks} answers report fewer tokens than they had chunks")
-    if _differ(tokens.server_count, tokens.client_count):
+    if _server_counts_otherwise(stage):
         said.append(
             f"the server's counter grew by {format_count(tokens.server_count)} tokens while this client received "
             f"{format_count(tokens.client_count)}"
@@ -268,11 +268,13 @@ def _token_count_disagrees(stage: StageSummary) -> Finding | None:
     )
 
 
-def _differ(server: float | None, client: float | None) -> bool:
-    """Counters are scraped a few milliseconds after their sample's stamp, so a few tokens are always apart."""
-    if server is None or client is None or max(server, client) < FEW_SAMPLES:
+def _server_counts_otherwise(stage: StageSummary) -> bool:
+    """A server may count a request's tokens when it ends: what is in flight at the edges can be on either side."""
+    server, client = stage.tokens.server_count, stage.tokens.client_count
+    if server is None or client is None:
         return False
-    return abs(client - server) > COUNT_TOLERANCE * max(server, client)
+    edges = stage.concurrency.average * (stage.tokens.output or 0.0)
+    return abs(client - server) > COUNT_TOLERANCE * max(server, client) + edges
 
 
 def _reconnected(stage: StageSummary) -> Finding | None:

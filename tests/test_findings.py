@@ -141,6 +141,22 @@ def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], 
     assert evidence in found.evidence
 
 
+@pytest.mark.parametrize(
+    ("server", "found"),
+    [
+        pytest.param(130.0, False, id="390 tokens apart while 400 are in flight"),
+        pytest.param(150.0, True, id="650 tokens apart"),
+    ],
+)
+def test_a_server_that_counts_when_requests_end_may_be_apart_by_what_is_in_flight(
+    tmp_path: Path, server: float, found: bool
+) -> None:
+    """Forty requests at a time, ten a second, ten tokens each: this client sees 100 tokens a second."""
+    records = [record(k, k * 100 * MS, t_end=k * 100 * MS + 4 * SECOND, output_tokens=10) for k in range(200)]
+    kinds = {f.kind for f in findings(tmp_path, records, samples=samples(tokens=server))}
+    assert ("token_count_disagrees" in kinds) == found
+
+
 def test_lost_records_break_littles_law(tmp_path: Path) -> None:
     """Half a queue's arrivals stay for a second, the others' records say that they are still there."""
     records = [record(k, k * 100 * MS, t_end=k * 100 * MS + SECOND) for k in range(200)]

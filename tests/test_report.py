@@ -20,13 +20,14 @@ from synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 from typer.testing import CliRunner, Result
 
 from analysis import captions
-from analysis.charts import Named
+from analysis.charts import Named, by_users
 from analysis.cli import app
 from analysis.compare import compare
 from analysis.palette import CHART_COLOURS, ENGINES, PAGE, styles_of
 from analysis.report import render
 from analysis.run import load_run
-from analysis.scales import scale_of, spread_apart
+from analysis.scales import WIDTH, scale_of, spread_apart
+from analysis.statistics import Estimate
 from analysis.summary import RunSummary, summarise
 from analysis.terminal import print_report
 from analysis.units import significant
@@ -218,14 +219,41 @@ def test_repeats_of_one_engine_share_its_colour_and_have_numbers(summaries: list
     assert f' stroke="{ENGINES[1].light}"' not in page
 
 
-def test_titles_say_what_the_charts_show(summaries: list[RunSummary]) -> None:
+def named(summaries: list[RunSummary]) -> list[Named]:
     styles = styles_of(summary.label for summary in summaries)
-    runs = [Named(summary.label, styles[summary.label], summary) for summary in summaries]
+    return [Named(summary.label, styles[summary.label], summary) for summary in summaries]
+
+
+def test_titles_say_what_the_charts_show(summaries: list[RunSummary]) -> None:
+    runs = named(summaries)
     assert captions.ttft(runs) == "mistralrs holds TTFT under 500 ms to 16 users, transformers at no step"
     assert re.fullmatch(r"mistralrs serves \d+ tokens/s at 16 users, transformers [\d.]+", captions.throughput(runs))
     assert captions.throughput(runs[:1]).endswith("; from 4 users on, more users bring no more")
     assert re.fullmatch(r"At 16 users 9\d(\.\d)? % of the TTFT of transformers is waiting.*", captions.parts(runs))
     assert captions.timeline(runs[0]) == "transformers was steady at every step"
+
+
+def test_lines_that_end_at_different_steps_are_named_and_told_there(tmp_path: Path) -> None:
+    """The name of a run that was stopped early stands where its line stops."""
+    whole = simulate(tmp_path / "whole", Engine("whole"), (2, 6), 10.0)
+    cut = simulate(tmp_path / "cut", Engine("cut", tpot=0.02), (2, 4), 10.0)
+    runs = named([summarise(load_run(folder)) for folder in (whole, cut)])
+    drawing = by_users(runs, lambda stage: stage.throughput, duration=False)
+    assert drawing is not None
+    places = {text: float(x) for x, text in re.findall(r"translate\(([\d.]+),[^>]*>(whole|cut)<", drawing.svg)}
+    assert places["whole"] - places["cut"] == pytest.approx(2 / 4.32 * WIDTH, rel=0.01)  # two users of 4, margins apart
+    told = captions.tpot(runs)
+    assert re.fullmatch(r"A token of whole takes [\d.]+ ms at 6 users; a token of cut takes [\d.]+ ms at 4 users", told)
+
+
+def test_a_token_that_slows_down_under_load_is_told_at_both_ends(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (2, 4), 10.0)))
+    stages = tuple(
+        dataclasses.replace(stage, latencies={"tpot": dataclasses.replace(stage.latencies["tpot"], p50=Estimate(tpot))})
+        for stage, tpot in zip(summary.stages, (0.01, 0.05), strict=True)
+    )
+    slowed = dataclasses.replace(summary, stages=stages)
+    assert captions.tpot(named([slowed])) == "A token of fake takes 50.0 ms at 4 users (10.0 ms at 2)"
 
 
 def test_scales_and_labels() -> None:
