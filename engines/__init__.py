@@ -61,7 +61,7 @@ def spec(name: str) -> EngineSpec:
 
 @cache
 def _installed() -> dict[str, EngineSpec]:
-    """What other packages bring. Our own names are taken, and one that is broken is left out, not in everybody's way."""
+    """What other packages bring. Our own names are taken; a broken one is left out and said, and the rest works."""
     from importlib.metadata import entry_points
 
     found: dict[str, EngineSpec] = {}

@@ -28,11 +28,11 @@ def engines(
 
     Example:  enginebench engines transformers
     """
-    from engines import ENGINES, engine_class
+    from engines import engine_class, names
     from engines import spec as spec_of
 
     try:
-        chosen = list(ENGINES) if name is None else [name]
+        chosen = names() if name is None else [name]
         specs = {one: spec_of(one) for one in chosen}
     except ValueError as error:
         _fail(str(error))

@@ -1,10 +1,12 @@
 """What every registered engine must do, through its real child process."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import documented_engine
 import pytest
 from lmrs_model import write_stand_in, write_tiny_llama
 
@@ -62,13 +64,15 @@ def _text(chunks: list[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-@pytest.fixture(scope="module", params=list(ENGINES))
+@pytest.fixture(scope="module", params=[*ENGINES, documented_engine.NAME])
 def loaded(
     request: pytest.FixtureRequest, background: BackgroundLoop, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Loaded]:
-    one = Loaded(request.param, background, tmp_path_factory.mktemp(request.param))
-    yield one
-    background.run(one.engine.stop())
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    with documented_engine.installed(folder) if name == documented_engine.NAME else contextlib.nullcontext():
+        one = Loaded(name, background, folder)
+        yield one
+        background.run(one.engine.stop())
 
 
 def test_it_says_what_it_is(loaded: Loaded) -> None:
