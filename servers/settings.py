@@ -33,7 +33,10 @@ class Settings:
 
 
 def read_api_keys(file: Path | None) -> tuple[str, ...]:
-    """Keys from a file (one a line, `#` starts a comment line) and from the environment. Raises `ValueError`."""
+    """Keys from a file (one a line, `#` starts a comment line) and from the environment. Raises `ValueError`.
+
+    The key is taken out of the environment, so that no process that is started from here inherits it.
+    """
     keys = []
     if file is not None:
         try:
@@ -43,7 +46,7 @@ def read_api_keys(file: Path | None) -> tuple[str, ...]:
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
             raise ValueError(f"{file} holds no API key; write one a line.")
-    if from_environment := os.environ.get(API_KEY_VARIABLE, "").strip():
+    if from_environment := os.environ.pop(API_KEY_VARIABLE, "").strip():
         keys.append(from_environment)
     if any(not key.isascii() or not key.isprintable() or " " in key for key in keys):
         raise ValueError("an API key is printable ASCII without spaces.")

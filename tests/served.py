@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -57,6 +58,10 @@ class Served:
                     return float(sample.value)
         return None
 
+    def connect(self) -> socket.socket:
+        """A bare connection, for what a well-behaved client would not do."""
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
+
     def engine_process(self) -> psutil.Process:
         return psutil.Process(self.process.pid).children()[0]
 
@@ -76,16 +81,17 @@ def served(
 ) -> AbstractContextManager[Served]:
     """`served("ttft=0.3")` is a server around the fake engine with that option, ready to be asked."""
     settings = [part for option in options for part in ("-o", option)]
-    return _running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
+    return running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
 
 
 def served_with(**settings: Any) -> AbstractContextManager[Served]:
     """The fake engine behind a server with these `Settings`."""
-    return _running([sys.executable, "-c", WITH_SETTINGS, json.dumps(settings)], {})
+    return running([sys.executable, "-c", WITH_SETTINGS, json.dumps(settings)])
 
 
 @contextmanager
-def _running(command: list[str], environment: Mapping[str, str]) -> Iterator[Served]:
+def running(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[Served]:
+    """Any program that serves, and says where in the words of `enginebench serve`."""
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

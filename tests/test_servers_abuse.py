@@ -6,11 +6,10 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from served import CHAT, Served, body, served_with, until
+from served import CHAT, Served, body, served, served_with, until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 KEYS = ("first-key", "second-key")
@@ -28,12 +27,6 @@ def impatient() -> Iterator[Served]:
 def locked() -> Iterator[Served]:
     with served_with(api_keys=KEYS) as running:
         yield running
-
-
-def connect(server: Served) -> socket.socket:
-    address = urlsplit(server.url)
-    assert address.hostname is not None
-    return socket.create_connection((address.hostname, address.port or 0), timeout=20)
 
 
 def everything(connection: socket.socket) -> bytes:
@@ -64,7 +57,7 @@ def told(raw: bytes) -> tuple[int, str]:
     ],
 )
 def test_told_in_json_and_hung_up_on(sent: bytes, status: int, sentence: str, impatient: Served) -> None:
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         connection.sendall(sent)
         got, message = told(everything(connection))
     assert got == status
@@ -72,7 +65,7 @@ def test_told_in_json_and_hung_up_on(sent: bytes, status: int, sentence: str, im
 
 
 def test_a_trickle_of_headers_does_not_hold_a_connection(impatient: Served) -> None:
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         connection.sendall(HEAD)
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             _trickle(connection)
@@ -85,17 +78,17 @@ def _trickle(connection: socket.socket) -> None:
 
 
 def test_idle_connections_are_closed_whether_or_not_they_ever_asked(impatient: Served) -> None:
-    with connect(impatient) as silent, connect(impatient) as asked:
+    with impatient.connect() as silent, impatient.connect() as asked:
         asked.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in everything(asked)
         assert everything(silent) == b""
 
 
 def test_a_body_that_is_larger_than_announced_or_unannounced(impatient: Served) -> None:
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         connection.sendall(HEAD + b"Content-Length: 999999999\r\nConnection: close\r\n\r\n")
         assert told(everything(connection))[0] == 413
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
         connection.sendall(b"bb8\r\n" + b" " * 3_000 + b"\r\n0\r\n\r\n")
         assert told(everything(connection))[0] == 413
@@ -106,7 +99,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_holds_no_place(impatient: Se
         return impatient.metric("requests_total", endpoint="chat", outcome="cancelled") or 0
 
     content, before = json.dumps(body(130_000, stream=True)).encode(), cut_off()
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
         until(lambda: (impatient.metric("generation_tokens_total") or 0) > 0, "it has begun")
@@ -115,7 +108,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_holds_no_place(impatient: Se
 
 
 def test_pipelined_requests_are_answered_in_order(impatient: Served) -> None:
-    with connect(impatient) as connection:
+    with impatient.connect() as connection:
         requests = []
         for tokens in (3, 1):
             content = json.dumps(body(tokens)).encode()
@@ -166,6 +159,34 @@ def test_with_a_key_all_is_well_and_what_watches_needs_none(locked: Served) -> N
     for path in ("/health", "/ready", "/metrics", "/openapi.json"):
         assert locked.client.get(path).status_code == 200
     assert not any(key in locked.client.get("/metrics").text for key in KEYS)
+
+
+def test_keys_are_neither_logged_nor_handed_on() -> None:
+    """What the server says at its most talkative, and what its engine's process finds in its surroundings."""
+    environment = {"ENGINEBENCH_API_KEY": KEYS[0]}
+    with served(arguments=("--log-level", "debug"), environment=environment) as server:
+        assert server.ask().status_code == 401
+        for key, status in ((KEYS[0], 200), (KEYS[1], 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert server.client.post(CHAT, json=body(), headers=headers).status_code == status
+        assert not any(KEYS[0] in value for value in server.engine_process().environ().values())
+        server.engine_process().kill()
+        until(lambda: server.client.get("/ready").status_code == 200, "the engine is back")
+        assert server.stop() == 0
+        assert server.process.stderr is not None
+        said = server.process.stderr.read()
+    assert "stopping" in said
+    assert "key" not in said
+
+
+def test_a_page_of_another_site_gets_no_answer_that_it_may_read(locked: Served) -> None:
+    """A browser asks first, and without these headers it shows the page nothing (CORS is off)."""
+    origin = {"origin": "https://elsewhere.example"}
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    before_posting = locked.client.options(CHAT, headers=origin | asked)
+    assert before_posting.status_code == 405
+    for answer in (before_posting, locked.client.get("/health", headers=origin)):
+        assert not any(name.startswith("access-control-") for name in answer.headers)
 
 
 def test_the_refused_are_counted(locked: Served) -> None:

@@ -107,7 +107,6 @@ def test_keys_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.Monk
     file.write_text("# for the team\n key-1 \n\nkey-2\n")
     assert read_api_keys(file) == ("key-1", "key-2", "from-environment")
     assert "key-1" not in repr(Settings(api_keys=read_api_keys(file)))
-    monkeypatch.delenv("ENGINEBENCH_API_KEY")
     assert read_api_keys(None) == ()
     for content, sentence in (("# nothing\n", "holds no API key"), ("two words\n", "without spaces")):
         file.write_text(content)
