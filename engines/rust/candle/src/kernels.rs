@@ -24,9 +24,9 @@ fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
 /// The products of `R` rows of weights with `C` vectors, all of the same length.
 #[inline(always)]
 pub fn tile<W: Weight, const R: usize, const C: usize>(weights: [&[W]; R], tokens: [&[f32]; C]) -> [[f32; C]; R] {
-    let length = weights[0].len();
+    let length = tokens[0].len();
     for row in &weights {
-        assert_eq!(row.len(), length);
+        assert_eq!(row.len() * W::SIZE, length);
     }
     for one in &tokens {
         assert_eq!(one.len(), length);
@@ -42,7 +42,7 @@ pub fn tile<W: Weight, const R: usize, const C: usize>(weights: [&[W]; R], token
         }
         for r in 0..R {
             // SAFETY: as above.
-            let w = unsafe { W::load(weights[r].as_ptr().add(at)) };
+            let w = unsafe { W::load(weights[r].as_ptr().add(at / W::SIZE), at % W::SIZE) };
             for c in 0..C {
                 sums[r][c] = w.multiply_add(x[c], sums[r][c]);
             }
@@ -51,40 +51,60 @@ pub fn tile<W: Weight, const R: usize, const C: usize>(weights: [&[W]; R], token
     let mut out = [[0f32; C]; R];
     for r in 0..R {
         for c in 0..C {
-            let rest: f32 = (whole..length).map(|at| weights[r][at].float() * tokens[c][at]).sum();
-            out[r][c] = sums[r][c].total() + rest;
+            out[r][c] = sums[r][c].total();
         }
     }
+    if whole < length {
+        add_rest(weights, tokens, whole, &mut out);
+    }
     out
+}
+
+/// The last few products, where the length is no multiple of `LANES`; never with weights in blocks.
+#[cold]
+fn add_rest<W: Weight, const R: usize, const C: usize>(
+    weights: [&[W]; R],
+    tokens: [&[f32]; C],
+    from: usize,
+    out: &mut [[f32; C]; R],
+) {
+    for at in from..tokens[0].len() {
+        for r in 0..R {
+            let mut weight = [0f32];
+            weights[r][at].floats(&mut weight);
+            (0..C).for_each(|c| out[r][c] += weight[0] * tokens[c][at]);
+        }
+    }
 }
 
 /// `outputs[t][r] = weights[r] · inputs[t]`: `weights` is `[rows, width]`, `inputs` `[tokens, width]`, `outputs`
 /// `[tokens, rows]`, all row after row.
 pub fn multiply<W: Weight>(weights: &[W], width: usize, inputs: &[f32], outputs: &mut [f32]) {
-    let (rows, tokens) = (weights.len() / width, inputs.len() / width);
-    assert_eq!(outputs.len(), rows * tokens);
+    let pieces = width / W::SIZE;
+    let (rows, tokens) = (weights.len() / pieces, inputs.len() / width);
+    assert!(outputs.len() == rows * tokens && pieces * W::SIZE == width);
     let outputs = Shared::new(outputs);
+    let row = |at: usize| &weights[at * pieces..][..pieces];
     // A few rows stay in the nearest cache while all tokens pass by.
     share(rows.div_ceil(ROWS), |groups| {
         for first in groups.map(|group| group * ROWS) {
+            let count = ROWS.min(rows - first);
             for block in blocks(tokens, TOKENS) {
                 let inputs = &inputs[block.start * width..block.end * width];
                 let mut sums = [[0f32; ROWS]; TOKENS];
-                if first + ROWS <= rows {
-                    let few: [&[W]; ROWS] = std::array::from_fn(|r| &weights[(first + r) * width..][..width]);
-                    tile_of(few, inputs, width, &mut sums);
+                if count == ROWS {
+                    tile_of(std::array::from_fn(|r| row(first + r)), inputs, width, &mut sums);
                 } else {
-                    for r in 0..rows - first {
+                    for r in 0..count {
                         let mut one = [[0f32; 1]; TOKENS];
-                        tile_of([&weights[(first + r) * width..][..width]], inputs, width, &mut one);
-                        (0..TOKENS).for_each(|t| sums[t][r] = one[t][0]);
+                        tile_of([row(first + r)], inputs, width, &mut one);
+                        sums.iter_mut().zip(one).for_each(|(sums, [one])| sums[r] = one);
                     }
                 }
-                for (token, sums) in block.zip(sums) {
+                for (token, sums) in block.zip(&sums) {
                     let at = token * rows + first;
                     // SAFETY: each group of rows writes its own places, and each group has one thread.
-                    unsafe { outputs.slice(at..at + ROWS.min(rows - first)) }
-                        .copy_from_slice(&sums[..ROWS.min(rows - first)]);
+                    unsafe { outputs.slice(at..at + count) }.copy_from_slice(&sums[..count]);
                 }
             }
         }

@@ -3,40 +3,139 @@
 //! Left to itself the compiler sometimes keeps a tile's sums in memory, at a tenth of the speed, and the smallest change
 //! of the source decides; so the few operations that matter are named here.
 
-use half::bf16;
+use half::{bf16, f16};
 
 pub use machine::{LANES, Lanes, ROWS};
 
-/// How a weight is kept. It becomes 32-bit floats on its way into the multiplier.
+/// How weights are kept, `SIZE` of them in one piece. They become 32-bit floats on their way into the multiplier.
 pub trait Weight: Copy + Send + Sync {
-    fn float(self) -> f32;
+    /// A multiple of `LANES`, or 1.
+    const SIZE: usize;
 
+    /// The `LANES` weights that begin `skip` weights after the beginning of the piece at `from`.
+    ///
     /// # Safety
-    /// `LANES` weights must lie at `from`.
-    unsafe fn load(from: *const Self) -> Lanes;
+    /// They must lie there.
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes;
+
+    /// All weights of the piece, the slow way.
+    fn floats(&self, into: &mut [f32]);
 }
 
 impl Weight for f32 {
-    fn float(self) -> f32 {
-        self
-    }
+    const SIZE: usize = 1;
 
     #[inline(always)]
-    unsafe fn load(from: *const Self) -> Lanes {
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes {
         // SAFETY: the caller's promise.
-        unsafe { Lanes::load(from) }
+        unsafe { Lanes::load(from.add(skip)) }
+    }
+
+    fn floats(&self, into: &mut [f32]) {
+        into[0] = *self;
     }
 }
 
 impl Weight for bf16 {
-    fn float(self) -> f32 {
-        self.to_f32()
-    }
+    const SIZE: usize = 1;
 
     #[inline(always)]
-    unsafe fn load(from: *const Self) -> Lanes {
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes {
         // SAFETY: the caller's promise; a bf16 is the upper half of a 32-bit float.
-        unsafe { Lanes::load_halved(from.cast()) }
+        unsafe { Lanes::load_halved(from.add(skip).cast()) }
+    }
+
+    fn floats(&self, into: &mut [f32]) {
+        into[0] = self.to_f32();
+    }
+}
+
+/// Thirty-two weights as GGUF has them: bytes with one scale.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Q8_0 {
+    scale: f16,
+    bytes: [u8; 32],
+}
+
+/// Thirty-two weights of four bits: the first sixteen in the lower halves of the bytes, the rest in the upper ones.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Q4_0 {
+    scale: f16,
+    nibbles: [u8; 16],
+}
+
+/// The same with a smallest value instead of a fixed middle.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Q4_1 {
+    scale: f16,
+    least: f16,
+    nibbles: [u8; 16],
+}
+
+impl Weight for Q8_0 {
+    const SIZE: usize = 32;
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes {
+        // SAFETY: the caller's promise.
+        let (block, whole) = unsafe { (&*from, Lanes::load_signed_bytes((*from).bytes.as_ptr().add(skip))) };
+        whole.multiply_add(Lanes::all(block.scale.to_f32()), Lanes::zero())
+    }
+
+    fn floats(&self, into: &mut [f32]) {
+        for (into, &byte) in into.iter_mut().zip(&self.bytes) {
+            *into = f32::from(byte as i8) * self.scale.to_f32();
+        }
+    }
+}
+
+/// Four-bit weights `skip..skip + LANES`, still without scale.
+///
+/// # Safety
+/// Sixteen bytes must lie at `from`, and `skip` must be a multiple of `LANES` below 32.
+#[inline(always)]
+unsafe fn nibbles(from: *const u8, skip: usize) -> Lanes {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if skip < 16 { Lanes::load_low_nibbles(from.add(skip)) } else { Lanes::load_high_nibbles(from.add(skip - 16)) }
+    }
+}
+
+fn nibble(nibbles: &[u8; 16], at: usize) -> f32 {
+    f32::from(if at < 16 { nibbles[at] & 15 } else { nibbles[at - 16] >> 4 })
+}
+
+impl Weight for Q4_0 {
+    const SIZE: usize = 32;
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes {
+        // SAFETY: the caller's promise.
+        let (scale, whole) = unsafe { ((*from).scale.to_f32(), nibbles((*from).nibbles.as_ptr(), skip)) };
+        whole.multiply_add(Lanes::all(scale), Lanes::all(-8.0 * scale))
+    }
+
+    fn floats(&self, into: &mut [f32]) {
+        (0..Self::SIZE).for_each(|at| into[at] = (nibble(&self.nibbles, at) - 8.0) * self.scale.to_f32());
+    }
+}
+
+impl Weight for Q4_1 {
+    const SIZE: usize = 32;
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self, skip: usize) -> Lanes {
+        // SAFETY: the caller's promise.
+        let (block, whole) = unsafe { (&*from, nibbles((*from).nibbles.as_ptr(), skip)) };
+        whole.multiply_add(Lanes::all(block.scale.to_f32()), Lanes::all(block.least.to_f32()))
+    }
+
+    fn floats(&self, into: &mut [f32]) {
+        let (scale, least) = (self.scale.to_f32(), self.least.to_f32());
+        (0..Self::SIZE).for_each(|at| into[at] = nibble(&self.nibbles, at) * scale + least);
     }
 }
 
@@ -72,6 +171,42 @@ mod machine {
             unsafe {
                 let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
                 Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
+            }
+        }
+
+        #[inline(always)]
+        pub fn all(number: f32) -> Self {
+            Self(unsafe { _mm512_set1_ps(number) })
+        }
+
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_signed_bytes(from: *const u8) -> Self {
+            unsafe { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
+        }
+
+        /// The lower four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_low_nibbles(from: *const u8) -> Self {
+            unsafe {
+                let low = _mm_and_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(15));
+                Self(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(low)))
+            }
+        }
+
+        /// The upper four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_high_nibbles(from: *const u8) -> Self {
+            unsafe {
+                let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+                Self(_mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(wide)))
             }
         }
 
@@ -123,6 +258,42 @@ mod machine {
             }
         }
 
+        #[inline(always)]
+        pub fn all(number: f32) -> Self {
+            Self(unsafe { _mm256_set1_ps(number) })
+        }
+
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_signed_bytes(from: *const u8) -> Self {
+            unsafe { Self(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())))) }
+        }
+
+        /// The lower four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_low_nibbles(from: *const u8) -> Self {
+            unsafe {
+                let low = _mm_and_si128(_mm_loadl_epi64(from.cast()), _mm_set1_epi8(15));
+                Self(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low)))
+            }
+        }
+
+        /// The upper four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_high_nibbles(from: *const u8) -> Self {
+            unsafe {
+                let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+                Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(wide)))
+            }
+        }
+
         /// `self * other + sum`
         #[inline(always)]
         pub fn multiply_add(self, other: Self, sum: Self) -> Self {
@@ -167,6 +338,36 @@ mod machine {
         pub unsafe fn load_halved(from: *const u16) -> Self {
             let halves = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
             Self(halves.map(|half| f32::from_bits(u32::from(half) << 16)))
+        }
+
+        #[inline(always)]
+        pub fn all(number: f32) -> Self {
+            Self([number; LANES])
+        }
+
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_signed_bytes(from: *const u8) -> Self {
+            Self(unsafe { *from.cast::<[i8; LANES]>() }.map(f32::from))
+        }
+
+        /// The lower four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_low_nibbles(from: *const u8) -> Self {
+            Self(unsafe { *from.cast::<[u8; LANES]>() }.map(|byte| f32::from(byte & 15)))
+        }
+
+        /// The upper four bits of each byte.
+        ///
+        /// # Safety
+        /// `LANES` bytes must lie at `from`.
+        #[inline(always)]
+        pub unsafe fn load_high_nibbles(from: *const u8) -> Self {
+            Self(unsafe { *from.cast::<[u8; LANES]>() }.map(|byte| f32::from(byte >> 4)))
         }
 
         /// `self * other + sum`

@@ -1,15 +1,17 @@
-//! Quantised matrices on a CPU: candle's blocks and candle's dot products, on our threads (see `team`).
+//! Quantised matrices on a CPU. The kinds that people use most meet the tokens in our own kernel, as exactly as floats
+//! would; the others use candle's blocks and dot products, which round the tokens to bytes first.
 
-use crate::kernels::Shared;
+use crate::kernels::{self, Shared};
+use crate::lanes::{Q4_0, Q4_1, Q8_0, Weight};
 use crate::team::share;
 use anyhow::{Result, bail};
 use candle_core::quantized::k_quants::{
-    BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, GgmlType,
+    BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, GgmlType,
 };
 use candle_core::quantized::{GgmlDType, QTensor};
 use std::sync::Arc;
 
-/// Rows handled together: they share one read of a token's numbers.
+/// Rows that candle handles together: they share one read of a token's numbers.
 const ROWS: usize = 4;
 
 /// A matrix of blocks, of whatever kind.
@@ -24,35 +26,80 @@ pub trait Blocks: Send + Sync {
 
 pub fn on_cpu(tensor: &QTensor) -> Result<Arc<dyn Blocks>> {
     Ok(match tensor.dtype() {
-        GgmlDType::Q4_0 => Rows::<BlockQ4_0>::of(tensor)?,
-        GgmlDType::Q4_1 => Rows::<BlockQ4_1>::of(tensor)?,
-        GgmlDType::Q5_0 => Rows::<BlockQ5_0>::of(tensor)?,
-        GgmlDType::Q5_1 => Rows::<BlockQ5_1>::of(tensor)?,
-        GgmlDType::Q8_0 => Rows::<BlockQ8_0>::of(tensor)?,
-        GgmlDType::Q2K => Rows::<BlockQ2K>::of(tensor)?,
-        GgmlDType::Q3K => Rows::<BlockQ3K>::of(tensor)?,
-        GgmlDType::Q4K => Rows::<BlockQ4K>::of(tensor)?,
-        GgmlDType::Q5K => Rows::<BlockQ5K>::of(tensor)?,
-        GgmlDType::Q6K => Rows::<BlockQ6K>::of(tensor)?,
+        GgmlDType::Q8_0 => Arc::new(Ours::<Q8_0>::of(tensor)?),
+        GgmlDType::Q4_0 => Arc::new(Ours::<Q4_0>::of(tensor)?),
+        GgmlDType::Q4_1 => Arc::new(Ours::<Q4_1>::of(tensor)?),
+        GgmlDType::Q5_0 => Arc::new(Candles::<BlockQ5_0>::of(tensor)?),
+        GgmlDType::Q5_1 => Arc::new(Candles::<BlockQ5_1>::of(tensor)?),
+        GgmlDType::Q2K => Arc::new(Candles::<BlockQ2K>::of(tensor)?),
+        GgmlDType::Q3K => Arc::new(Candles::<BlockQ3K>::of(tensor)?),
+        GgmlDType::Q4K => Arc::new(Candles::<BlockQ4K>::of(tensor)?),
+        GgmlDType::Q5K => Arc::new(Candles::<BlockQ5K>::of(tensor)?),
+        GgmlDType::Q6K => Arc::new(Candles::<BlockQ6K>::of(tensor)?),
         other => bail!("no products with {other:?} on a CPU"),
     })
 }
 
-struct Rows<T> {
+/// The blocks of a tensor, in the order of its rows.
+///
+/// # Safety
+/// `T` must be plain bytes, laid out as the tensor's kind is.
+unsafe fn blocks_of<T>(tensor: &QTensor) -> Result<Vec<T>> {
+    let bytes = tensor.data()?;
+    let count = bytes.len() / size_of::<T>();
+    let mut blocks = Vec::<T>::with_capacity(count);
+    // SAFETY: there is room for `count` blocks, and any bytes make one, by the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), blocks.as_mut_ptr().cast::<u8>(), count * size_of::<T>());
+        blocks.set_len(count);
+    }
+    Ok(blocks)
+}
+
+struct Ours<W> {
+    blocks: Vec<W>,
+    width: usize,
+}
+
+impl<W: Weight> Ours<W> {
+    fn of(tensor: &QTensor) -> Result<Self> {
+        // SAFETY: our blocks are those of GGUF.
+        Ok(Self { blocks: unsafe { blocks_of(tensor)? }, width: tensor.shape().dims2()?.1 })
+    }
+}
+
+impl<W: Weight> Blocks for Ours<W> {
+    fn rows(&self) -> usize {
+        self.blocks.len() * W::SIZE / self.width
+    }
+
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn multiply(&self, inputs: &[f32], outputs: &mut [f32]) {
+        kernels::multiply(&self.blocks, self.width, inputs, outputs);
+    }
+
+    fn row(&self, at: usize) -> Vec<f32> {
+        let mut numbers = vec![0f32; self.width];
+        let count = self.width / W::SIZE;
+        for (block, numbers) in self.blocks[at * count..][..count].iter().zip(numbers.chunks_exact_mut(W::SIZE)) {
+            block.floats(numbers);
+        }
+        numbers
+    }
+}
+
+struct Candles<T> {
     blocks: Vec<T>,
     width: usize,
 }
 
-impl<T: GgmlType + 'static> Rows<T> {
-    fn of(tensor: &QTensor) -> Result<Arc<dyn Blocks>> {
-        let (bytes, width) = (tensor.data()?, tensor.shape().dims2()?.1);
-        let count = bytes.len() / size_of::<T>();
-        let mut blocks = vec![T::zeros(); count];
-        // SAFETY: candle's blocks are plain bytes in the order of the file, and there is room for `count` of them.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), blocks.as_mut_ptr().cast::<u8>(), count * size_of::<T>())
-        }
-        Ok(Arc::new(Self { blocks, width }))
+impl<T: GgmlType> Candles<T> {
+    fn of(tensor: &QTensor) -> Result<Self> {
+        // SAFETY: candle's blocks are those of GGUF.
+        Ok(Self { blocks: unsafe { blocks_of(tensor)? }, width: tensor.shape().dims2()?.1 })
     }
 
     fn blocks_of(&self, row: usize) -> &[T] {
@@ -61,7 +108,7 @@ impl<T: GgmlType + 'static> Rows<T> {
     }
 }
 
-impl<T: GgmlType + 'static> Blocks for Rows<T> {
+impl<T: GgmlType> Blocks for Candles<T> {
     fn rows(&self) -> usize {
         self.blocks.len() * T::BLCK_SIZE / self.width
     }
