@@ -43,6 +43,8 @@ ENGINES: dict[str, EngineSpec] = {
     "mistralrs": EngineSpec(
         "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
     ),
+    "candle": EngineSpec("engines.candle:CandleEngine", "Candle, Hugging Face's Rust library", "rust", "continuous"),
+    "burn": EngineSpec("engines.burn:BurnEngine", "Burn, a Rust library for every device", "rust", "continuous"),
     "lmrs": EngineSpec("engines.lmrs:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
 }
 

@@ -1,14 +1,18 @@
 //! The smallest engine: it answers a prompt with the prompt's words, over and over. It shows how an engine is written
-//! on top of `serve`, and what the pipe and the protocol cost when the engine costs nothing.
+//! on top of `serve`, and what the pipe and the protocol cost when the engine costs nothing. Option `tpot`: seconds that
+//! a step keeps its core busy, as if it computed.
 
 use enginebench_protocol::{Answer, Batching, Engine, Failure, FinishReason, Held, Info, Load, serve};
+use std::hint::spin_loop;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 const CONTEXT_LENGTH: usize = 131_072;
 const CONCURRENCY: usize = 1024;
 
 struct Echo {
     running: Vec<Writing>,
+    step: Duration,
 }
 
 /// One answer: a word is a token.
@@ -30,6 +34,10 @@ impl Engine for Echo {
     }
 
     fn step(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < self.step {
+            spin_loop();
+        }
         for mut one in std::mem::take(&mut self.running) {
             match one.write() {
                 Some(reason) => one.answer.finish(reason),
@@ -57,6 +65,8 @@ impl Writing {
 }
 
 fn load(load: &Load) -> Result<(Echo, Info), Failure> {
+    let step = Duration::try_from_secs_f64(load.option("tpot")?.unwrap_or(0.0))
+        .map_err(|_| Failure::bad_request("option `tpot` is a number of seconds, 0 or more."))?;
     let info = Info {
         name: load.engine.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -71,7 +81,7 @@ fn load(load: &Load) -> Result<(Echo, Info), Failure> {
         options: Default::default(),
         libraries: Default::default(),
     };
-    Ok((Echo { running: Vec::new() }, info))
+    Ok((Echo { running: Vec::new(), step }, info))
 }
 
 fn main() -> ExitCode {
