@@ -10,17 +10,15 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.responses import PlainTextResponse, Response
 
 from engines.base import EngineStats
 from servers import errors
 from servers.access import check_key, read_body
 from servers.completions import Answer, Room
+from servers.document import Document, takes
 from servers.errors import ApiError
 from servers.gpu import GpuCollector
 from servers.intake import Intake
@@ -42,11 +40,6 @@ from servers.openai_api import (
 from servers.prompt import Tokenizer
 from servers.settings import Settings
 
-# What each body is called in the OpenAPI document. Bodies are read by `servers.access`, not by FastAPI, which would put
-# no limit on them and parse them twice; so their schemas are added by hand.
-BODIES: tuple[type[BaseModel], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
-SCHEMAS = "#/components/schemas/{model}"
-
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorDocument, "description": "The request makes no sense, or asks for what is not offered."},
     401: {"model": ErrorDocument, "description": "No valid API key."},
@@ -61,7 +54,11 @@ FAILURES: dict[int | str, dict[str, Any]] = {
     500: {"model": ErrorDocument, "description": "The engine failed."},
     504: {"model": ErrorDocument, "description": "The answer took longer than the request allows."},
 }
-STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The answer."}
+EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+STREAM = {
+    "content": {"text/event-stream": {"itemSchema": EVENT}},
+    "description": "The answer; with `stream`, as events of JSON, of which the last is `[DONE]`.",
+}
 
 
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -> FastAPI:
@@ -89,7 +86,8 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -
     _add_tokens(app, room)
     _add_description(app, room)
     _add_observation(app, lifecycle, latest, registry_of([metrics, gpus]))
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    document = Document(app, settings, tokenizer.vocab_size)
+    app.openapi = lambda: document(engine.info)  # type: ignore[method-assign]
     return app
 
 
@@ -115,7 +113,7 @@ def _add_generation(app: FastAPI, room: Room) -> None:
         "/v1/chat/completions",
         response_model=ChatCompletion,
         responses=REFUSALS | FAILURES | {200: STREAM},
-        openapi_extra=_takes(ChatRequest),
+        openapi_extra=takes(ChatRequest),
     )
     async def chat_completions(request: Request) -> Response:
         """Answer a chat, as server-sent events where `stream` is true."""
@@ -125,7 +123,7 @@ def _add_generation(app: FastAPI, room: Room) -> None:
         "/v1/completions",
         response_model=Completion,
         responses=REFUSALS | FAILURES | {200: STREAM},
-        openapi_extra=_takes(CompletionRequest),
+        openapi_extra=takes(CompletionRequest),
     )
     async def completions(request: Request) -> Response:
         """Go on from a prompt, as server-sent events where `stream` is true."""
@@ -133,7 +131,7 @@ def _add_generation(app: FastAPI, room: Room) -> None:
 
 
 def _add_tokens(app: FastAPI, room: Room) -> None:
-    @app.post("/tokenize", response_model=Tokenized, responses=REFUSALS, openapi_extra=_takes(TokenizeRequest))
+    @app.post("/tokenize", response_model=Tokenized, responses=REFUSALS, openapi_extra=takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = room.lifecycle.info()
@@ -141,7 +139,7 @@ def _add_tokens(app: FastAPI, room: Room) -> None:
         ids = await room.intake.tokens(room.intake.parse(content, TokenizeRequest, info))
         return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
 
-    @app.post("/detokenize", response_model=Detokenized, responses=REFUSALS, openapi_extra=_takes(DetokenizeRequest))
+    @app.post("/detokenize", response_model=Detokenized, responses=REFUSALS, openapi_extra=takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
         """The text that token ids stand for."""
         info = room.lifecycle.info()
@@ -200,18 +198,3 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, latest: _LatestStats, r
 
 def _json(document: object) -> Response:
     return Response(msgspec.json.encode(document), media_type="application/json")
-
-
-def _takes(body: type[BaseModel]) -> dict[str, Any]:
-    schema = {"$ref": SCHEMAS.format(model=body.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, made once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        _, bodies = models_json_schema([(body, "validation") for body in BODIES], ref_template=SCHEMAS)
-        document["components"]["schemas"] |= bodies["$defs"]
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -159,6 +159,9 @@ def test_with_a_key_all_is_well_and_what_watches_needs_none(locked: Served) -> N
     for path in ("/health", "/ready", "/metrics", "/openapi.json"):
         assert locked.client.get(path).status_code == 200
     assert not any(key in locked.client.get("/metrics").text for key in KEYS)
+    paths = locked.client.get("/openapi.json").json()["paths"]
+    assert paths[CHAT]["post"]["security"] == [{"key": []}]
+    assert "security" not in paths["/health"]["get"]
 
 
 def test_keys_are_neither_logged_nor_handed_on() -> None:

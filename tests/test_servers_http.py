@@ -287,6 +287,11 @@ def test_the_openapi_document_describes_bodies_and_refusals(server: Served) -> N
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     schema = document["components"]["schemas"][reference.rpartition("/")[2]]
     assert {"messages", "max_tokens", "stream_options", "timeout"} <= set(schema["properties"])
+    context = server.client.get("/v1/engine").json()["context_length"]
+    assert schema["properties"]["max_tokens"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": context - 1}
+    assert schema["properties"]["logprobs"]["enum"] == [False, None], "the fake engine offers none"
+    assert schema["properties"]["n"]["enum"] == [1, None]
+    assert "security" not in operation
     assert {"200", "400", "401", "404", "413", "415", "429", "500", "503", "504"} <= set(operation["responses"])
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     for name in json.dumps(document).split("#/components/schemas/")[1:]:
