@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.findings import RUN_TO_RUN, Finding, in_order
+from analysis.finding import Finding, in_order
 from analysis.stages import StageSummary
 from analysis.statistics import Estimate, mean_interval, ratio_interval
 from analysis.summary import RunSummary
@@ -18,6 +18,7 @@ from analysis.units import format_interval, format_ratio, format_seconds, format
 REPEATS = 3  # runs of one engine, from which their own spread is used
 # Settings that may differ: what they do to the lengths shows in the lengths themselves.
 SOFT_SETTINGS = {"seed", "ignore_eos", "request_timeout", "prompt_length_measured"}
+RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
 LENGTH_TOLERANCE = 0.1
 
 

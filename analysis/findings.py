@@ -1,79 +1,34 @@
-"""What speaks against a run: each finding has its evidence, and says what to do about it.
-
-A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not those of
-the server: the load generator was too slow, or nothing was measured. A run with an invalid finding names no winner.
-"""
+"""All that speaks against a run: what the load generator did wrong (load_generator.py), and what its records show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from analysis import load_generator
+from analysis.finding import FEW_SAMPLES, Finding, in_order
 from analysis.run import Run
 from analysis.stages import StageSummary
 from analysis.statistics import trend
 from analysis.units import format_count, format_seconds, format_share, in_words, significant
 
-Severity = Literal["note", "warn", "invalid"]
-Kind = Literal[
-    "censored",
-    "client_cpu_bound",
-    "client_late",
-    "event_loop_late",
-    "failures",
-    "littles_law_off",
-    "never_steady",
-    "reconnected",
-    "run_to_run",
-    "spoilt_lines",
-    "stopped_early",
-    "token_count_disagrees",
-    "tokens_per_chunk",
-    "too_few_samples",
-    "workers_missing",
-    "workloads_differ",
-]
-
-# How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
-LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
-CPU_BOUND = 0.9  # cores of a process that has one thread
 LITTLE_TOLERANCE = 0.10
-FEW_SAMPLES = 100
 TREND_P = 0.01  # chance that a steady backlog looks like one that grows
 TREND_SIZE = 0.2  # and by how much it must have grown, to matter
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
 COUNT_TOLERANCE = 0.05
-RUN_TO_RUN = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`users` is the step it belongs to, `None` for the whole run; `label` the run, as reports call it."""
-
-    kind: Kind
-    severity: Severity
-    evidence: str
-    remedy: str
-    users: int | None = None
-    label: str | None = None
 
 
 def findings_of(run: Run, stages: tuple[StageSummary, ...]) -> tuple[Finding, ...]:
     """All findings of one run, the gravest first."""
-    found = [*_of_the_run(run, stages)]
+    found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages)]
     for stage in stages:
-        for check in CHECKS:
+        for check in (*load_generator.CHECKS, *CHECKS):
             finding = check(stage)
             if finding is not None:
                 found.append(finding)
     return in_order([replace(finding, label=run.meta.label) for finding in found])
-
-
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    grave = {"invalid": 0, "warn": 1, "note": 2}
-    return tuple(sorted(findings, key=lambda finding: grave[finding.severity]))
 
 
 def _of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
@@ -90,72 +45,12 @@ def _of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]
             f"{format_count(run.spoilt_lines)} lines of requests*.jsonl are no records and were left out",
             "look for a full disk, or for two runs that wrote into one folder",
         )
-    seen = run.requests["worker"].n_unique()
-    if seen < run.meta.workers:
-        yield Finding(
-            "workers_missing",
-            "warn",
-            f"records of {seen} of the {run.meta.workers} worker processes are here",
-            "copy the requests*.jsonl of every worker into the run's folder",
-        )
     if stages and not any(stage.ok for stage in stages):
         if any(stage.failed for stage in stages):
             yield Finding("failures", "invalid", "no request ended well", "see how they failed, and the server's log")
         else:
             remedy = "make the stages longer than the longest wait, or ask for shorter answers"
             yield Finding("censored", "invalid", "no request ended before the run did", remedy)
-
-
-def _client_late(stage: StageSummary) -> Finding | None:
-    """Late requests distort the load and what users feel; late reads only with user-space stamps, which have no lag."""
-    sent, noticed = (stage.latencies[name] for name in ("send_lag", "client_lag"))
-    severity: Severity | None = None
-    if sent.p99.value is not None and (severity := _lateness(sent.p99.value, stage)):
-        said = f"requests went out {format_seconds(sent.p99.value)} late at p99"
-        if sent.n < FEW_SAMPLES:
-            severity = "warn"  # its p99 is one request
-    elif noticed.p99.value is not None and _lateness(noticed.p99.value, stage):
-        severity = "warn"
-        said = f"answers were noticed {format_seconds(noticed.p99.value)} late at p99 (the kernel's stamps are not)"
-    if severity is None:
-        return None
-    return Finding(
-        "client_late",
-        severity,
-        f"the load generator was late: {said}; median TTFT was {format_seconds(stage.latencies['ttft'].p50.value)}",
-        "give the load generator more processes (--processes) or a machine of its own",
-        stage.users,
-    )
-
-
-def _lateness(lag: float, stage: StageSummary) -> Severity | None:
-    ttft = stage.latencies["ttft"].p50.value or 0.0
-    warn, invalid = (max(seconds, share * ttft) for seconds, share in LATE)
-    return "invalid" if lag > invalid else "warn" if lag > warn else None
-
-
-def _event_loop_late(stage: StageSummary) -> Finding | None:
-    if stage.loop_lag is None or _lateness(stage.loop_lag.peak, stage) is None:
-        return None
-    return Finding(
-        "event_loop_late",
-        "warn" if _lateness(stage.loop_lag.mean, stage) else "note",
-        f"the load generator's event loop ran up to {format_seconds(stage.loop_lag.peak)} late",
-        "stop what else runs on that machine, or give the load generator one of its own",
-        stage.users,
-    )
-
-
-def _client_cpu_bound(stage: StageSummary) -> Finding | None:
-    if stage.client_cpu is None or stage.client_cpu.mean < CPU_BOUND:
-        return None
-    return Finding(
-        "client_cpu_bound",
-        "warn",
-        f"the load generator's busiest process used {significant(stage.client_cpu.mean)} cores, and can use one",
-        "give it more processes: --processes",
-        stage.users,
-    )
 
 
 def _littles_law_off(stage: StageSummary) -> Finding | None:
@@ -318,9 +213,6 @@ def _failures(stage: StageSummary) -> Finding | None:
 
 
 CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
-    _client_late,
-    _event_loop_late,
-    _client_cpu_bound,
     _failures,
     _censored,
     _never_steady,

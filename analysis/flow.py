@@ -8,6 +8,7 @@ million), so they are laid out a slice of requests at a time and never all toget
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +20,33 @@ Instants = npt.NDArray[np.int64]  # nanoseconds since the run's start
 Floats = npt.NDArray[np.float64]
 
 
-def tokens_by(table: Path, instants: Instants) -> tuple[Floats, Floats]:
-    """Output tokens that had arrived before each of the ascending `instants`, and chunks whose tokens nobody counted.
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What had arrived before each of some ascending instants: tokens, chunks, and chunks that nobody counted."""
+
+    tokens: Floats
+    chunks: Floats
+    uncounted: Floats
+
+
+def arrivals_by(table: Path, instants: Instants) -> Arrivals:
+    """Output tokens, and the chunks they came in, that had arrived before each of the ascending `instants`.
 
     A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
     streamed brings all of them at its end. Failed and cut-off requests count: what they brought had been delivered.
     """
-    tokens, uncounted = np.zeros(len(instants) + 1), np.zeros(len(instants) + 1)
+    tokens, counted, uncounted = (np.zeros(len(instants) + 1) for _ in range(3))
     for part in _slices(pl.scan_parquet(table).filter(pl.col("t_last").is_not_null())):
-        counted = part.filter(pl.col("output_tokens").is_not_null())
-        for stamps, weights in (_streamed(counted), _whole(counted)):
-            tokens += _histogram(instants, stamps, weights)
+        known = part.filter(pl.col("output_tokens").is_not_null())
+        stamps, weights = _streamed(known)
+        bins = _bins(instants, stamps)
+        tokens += _sums(instants, bins, weights)
+        counted += _sums(instants, bins)
+        stamps, weights = _whole(known)
+        tokens += _sums(instants, _bins(instants, stamps), weights)
         stamps, _ = _streamed(part.filter(pl.col("output_tokens").is_null()).with_columns(output_tokens=0))
-        uncounted += _histogram(instants, stamps, np.ones(len(stamps)))
-    return np.cumsum(tokens)[:-1], np.cumsum(uncounted)[:-1]
+        uncounted += _sums(instants, _bins(instants, stamps))
+    return Arrivals(*(np.cumsum(each)[:-1] for each in (tokens, counted + uncounted, uncounted)))
 
 
 def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
@@ -40,9 +54,13 @@ def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     yield from requests.select(columns).collect_batches(chunk_size=SLICE)
 
 
-def _histogram(instants: Instants, stamps: Instants, weights: Floats) -> Floats:
-    """Weight that came before the first instant, between each two, and from the last one on."""
-    bins = np.searchsorted(instants, stamps, side="right")
+def _bins(instants: Instants, stamps: Instants) -> Instants:
+    """0 before the first instant, then 1 for each one passed."""
+    return np.searchsorted(instants, stamps, side="right")
+
+
+def _sums(instants: Instants, bins: Instants, weights: Floats | None = None) -> Floats:
+    """Weight, or without weights how many, before the first instant, between each two, and from the last one on."""
     return np.bincount(bins, weights=weights, minlength=len(instants) + 1).astype(np.float64)
 
 

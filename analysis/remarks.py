@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.findings import Finding, Kind, Severity, in_order
+from analysis.finding import Finding, Kind, Severity, in_order
 from analysis.units import in_words
 
 

@@ -30,6 +30,7 @@ from analysis.units import (
     MISSING,
     format_bytes,
     format_count,
+    format_error,
     format_interval,
     format_seconds,
     format_share,
@@ -49,6 +50,7 @@ class Card:
     tokens: Number
     spread: str
     ttft: Number
+    error: str  # of TTFT, by the load generator's calibration
     tpot: Number
     failures: str
 
@@ -132,6 +134,7 @@ def _cards(runs: Sequence[Named], comparison: Comparison) -> list[Card]:
                 tokens=rate(tokens.value),
                 spread=format_interval(tokens.low, tokens.high),
                 ttft=duration(stage.latencies["ttft"].p95.value),
+                error="" if stage.client_error is None else format_error(stage.client_error),
                 tpot=duration(stage.latencies["tpot"].p50.value),
                 failures=format_share(stage.failure_share.value),
             )
@@ -177,6 +180,7 @@ def _loads(stages: Sequence[StageSummary]) -> list[tuple[str, list[tuple[Number,
 
     rows = [
         ("window, seconds", [plain(stage.seconds) for stage in stages]),
+        ("users there, mean", [plain(stage.users_there) for stage in stages]),
         ("requests scheduled per second", [plain(stage.offered_rate) for stage in stages]),
         ("requests completed per second", [plain(stage.achieved_rate) for stage in stages]),
         ("requests in flight", [plain(stage.concurrency.average) for stage in stages]),
@@ -191,6 +195,8 @@ def _loads(stages: Sequence[StageSummary]) -> list[tuple[str, list[tuple[Number,
         ("tokens per chunk", [plain(stage.tokens.per_chunk) for stage in stages]),
         ("joules per output token", [plain(stage.energy_per_token) for stage in stages]),
         ("load generator, cores", [plain(stage.client_cpu.mean if stage.client_cpu else None) for stage in stages]),
+        ("chunks per second, at most", [plain(stage.client_load) for stage in stages]),
+        ("TTFT ±, by calibration", [(duration(stage.client_error), "") for stage in stages]),
         *_telemetry(stages),
     ]
     return [(what, cells) for what, cells in rows if any(number.value is not None for number, _ in cells)]

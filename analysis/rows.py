@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.stages import StageSummary
 from analysis.statistics import Estimate
 from analysis.summary import RunSummary
-from analysis.units import MISSING, PLAIN, Unit, align, format_count, time_unit
+from analysis.units import MISSING, PLAIN, Unit, align, format_count, format_error, in_words, time_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`headers` are (name, unit) of the columns with estimates; rows stand in the order of steps, then of runs."""
+    """`headers` are (name, unit) of the columns with estimates; rows stand in the order of steps, then of runs.
+
+    `accuracy` says how true TTFT is, where the load generator was calibrated; else it is empty.
+    """
 
     headers: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
+    accuracy: str
 
 
 COLUMNS = (
@@ -107,7 +111,18 @@ def results_of(summaries: Sequence[RunSummary]) -> Results:
         for (name, summary, stage), cells in zip(named, zip(*columns, strict=True), strict=True)
     ]
     headers = tuple((column.name, unit.name or "tokens/s") for column, unit in zip(COLUMNS, units, strict=True))
-    return Results(headers, tuple(rows))
+    return Results(headers, tuple(rows), _accuracy(summaries))
+
+
+def _accuracy(summaries: Sequence[RunSummary]) -> str:
+    """`TTFT ± 0.038 ms: …`; past its calibration a run has none."""
+    known = [(name, s.client_error) for name, s in zip(names_of(summaries), summaries, strict=True)]
+    texts = {name: format_error(error) for name, error in known if error is not None}
+    if not texts:
+        return ""
+    alike = len(texts) == len(summaries) and len(set(texts.values())) == 1
+    said = next(iter(texts.values())) if alike else in_words([f"{text} ({name})" for name, text in texts.items()])
+    return f"TTFT {said}: the load generator's own error at p99, as calibrated on its machine."
 
 
 def _cells(estimates: Sequence[Estimate], unit: Unit) -> list[Cell]:

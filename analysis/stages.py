@@ -91,6 +91,7 @@ class StageSummary:
 
     index: int
     users: int
+    users_there: float | None  # time-average of the users that the load generator really had
     start: float  # the window, since the run's start
     end: float
     complete: bool  # False: the run was stopped inside the window
@@ -117,6 +118,8 @@ class StageSummary:
     telemetry: Mapping[str, Level]
     client_cpu: Level | None
     loop_lag: Level | None
+    client_load: float | None  # streamed chunks per second, in the busiest part of the window
+    client_error: float | None  # seconds by which this client's TTFT may be off at p99, by its calibration
     energy_per_token: float | None  # joules
     attainment: Attainment | None
 
@@ -133,7 +136,9 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
     failed = attempted.filter(pl.col("outcome") != "ok")
     ended_here = pl.col("t_end").is_between(window.start, window.end, closed="left")
     completed = run.requests.filter((pl.col("outcome") == "ok") & ended_here)
-    rates = flows.tokens(window.batches) / (np.diff(window.batches) / SECOND)
+    lengths = np.diff(window.batches) / SECOND
+    rates = flows.tokens(window.batches) / lengths
+    load = float((flows.chunks(window.batches) / lengths).max()) or None
     latencies = {name: _distribution(ok[name]) for name in LATENCIES}
     latencies |= {name: _distribution(scheduled[name]) for name in LAGS}
     latencies["icl"] = _pooled(run, window)
@@ -141,6 +146,7 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
     return StageSummary(
         index=window.index,
         users=window.users,
+        users_there=run.telemetry.users(window.start, window.end),
         start=window.start / SECOND,
         end=window.end / SECOND,
         complete=window.complete,
@@ -167,6 +173,8 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
         telemetry=_levels(run, window),
         client_cpu=run.telemetry.client_cpu(window.start, window.end),
         loop_lag=run.telemetry.loop_lag(window.start, window.end),
+        client_load=load,
+        client_error=None if load is None else run.meta.client_error_at(load),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(attempted, objectives, window.seconds),
     )

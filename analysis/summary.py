@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.findings import Finding, findings_of
+from analysis.finding import Finding
+from analysis.findings import findings_of
 from analysis.run import NotARun, Run
 from analysis.slo import Objective
 from analysis.stages import StageSummary, summarise_stage
@@ -49,6 +50,7 @@ class RunSummary:
     command: tuple[str, ...]
     commit: str | None
     workers: int
+    client_error: float | None  # seconds: the largest of its stages; None where one of them has none
     requests: int  # of the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
     stages: tuple[StageSummary, ...]
@@ -88,6 +90,7 @@ def summarise(run: Run, objectives: tuple[Objective, ...] = ()) -> RunSummary:
         command=meta.command,
         commit=meta.commit,
         workers=meta.workers,
+        client_error=_largest([stage.client_error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
@@ -96,6 +99,11 @@ def summarise(run: Run, objectives: tuple[Objective, ...] = ()) -> RunSummary:
         ),
         findings=findings_of(run, stages),
     )
+
+
+def _largest(errors: list[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return max(known) if len(known) == len(errors) else None
 
 
 def _timeline_edges(run: Run) -> tuple[Any, float]:

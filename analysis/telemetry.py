@@ -16,6 +16,9 @@ import numpy as np
 from loadtests.harness.record import TelemetrySample
 
 MEBIBYTE = 1024 * 1024
+SECOND = 1_000_000_000  # nanoseconds
+NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
+PLANNER = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +86,42 @@ class Increase:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """All samples of a run; one list per worker process, each in time order."""
+    """All samples of a run by worker process, each in time order; the planning process has the name ""."""
 
-    workers: tuple[tuple[TelemetrySample, ...], ...]
+    workers: Mapping[str, tuple[TelemetrySample, ...]]
 
     @property
     def last(self) -> int:
         """The last instant at which anybody looked, 0 where nobody did."""
-        return max((samples[-1].t for samples in self.workers if samples), default=0)
+        return max((samples[-1].t for samples in self.workers.values() if samples), default=0)
+
+    @property
+    def load_workers(self) -> set[str]:
+        """The worker processes that Locust's master had."""
+        return set(self.workers) - {PLANNER}
+
+    def silent_since(self, end: int, seconds: float) -> dict[str, TelemetrySample]:
+        """The last sample of each worker that gave none for so long before `end`, and had not said that it was done."""
+        last = {name: samples[-1] for name, samples in self.workers.items() if samples and name != PLANNER}
+        return {name: one for name, one in last.items() if one.users and end - one.t > seconds * 1e9}
+
+    def users(self, start: int, end: int) -> float | None:
+        """How many users there were, all processes together: the time-average over a window.
+
+        Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
+        """
+        instants = np.arange(start, end, SECOND // 4)
+        told = [[(s.t, s.users) for s in samples if s.users is not None] for samples in self.workers.values()]
+        told = [series for series in told if series]
+        if not told:
+            return None
+        there = np.zeros(len(instants))
+        for series in told:
+            times, counts = (np.array(column) for column in zip(*series, strict=True))
+            after = np.searchsorted(times, instants)
+            neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
+            there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
+        return float(there.mean())
 
     def level(self, quantity: str, start: int, end: int) -> Level | None:
         values = [value for _, value in self._series(GAUGES[quantity], start, end)]
@@ -117,17 +148,17 @@ class Telemetry:
 
     def client_cpu(self, start: int, end: int) -> Level | None:
         """Cores used by the busiest worker process of the load generator."""
-        levels = [_level(s.client_cpu for s in samples if start <= s.t < end) for samples in self.workers]
+        levels = [_level(s.client_cpu for s in samples if start <= s.t < end) for samples in self.workers.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
 
     def loop_lag(self, start: int, end: int) -> Level | None:
         """Seconds by which the load generator's event loop was late, in the worst worker."""
-        levels = [_level(s.loop_lag for s in samples if start <= s.t < end) for samples in self.workers]
+        levels = [_level(s.loop_lag for s in samples if start <= s.t < end) for samples in self.workers.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.peak, default=None)
 
     def _series(self, source: Source, start: int, end: int) -> list[tuple[int, float]]:
         """One value per sample inside the window, from the first worker that saw the server."""
-        for samples in self.workers:
+        for samples in self.workers.values():
             series = [(s.t, value) for s in samples if start <= s.t < end and (value := _value(source, s)) is not None]
             if series:
                 return series
@@ -150,7 +181,7 @@ def _value(source: Source, sample: TelemetrySample) -> float | None:
 def read_telemetry(folder: Path) -> Telemetry:
     """Every whole line of every worker's file; lines that are none are skipped."""
     known = {f.name for f in fields(TelemetrySample)}
-    workers = []
+    workers = {}
     for path in sorted(folder.glob("telemetry*.jsonl")):
         samples = []
         with path.open(errors="replace") as lines:
@@ -160,5 +191,6 @@ def read_telemetry(folder: Path) -> Telemetry:
                     samples.append(TelemetrySample(**{name: value for name, value in given.items() if name in known}))
                 except (ValueError, TypeError, AttributeError):
                     continue
-        workers.append(tuple(sorted(samples, key=lambda sample: sample.t)))
-    return Telemetry(tuple(workers))
+        name = path.stem.removeprefix("telemetry").removeprefix("-")
+        workers[name] = tuple(sorted(samples, key=lambda sample: sample.t))
+    return Telemetry(workers)

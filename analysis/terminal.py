@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare import Comparison
-from analysis.findings import Finding
+from analysis.finding import Finding
 from analysis.remarks import remarks
 from analysis.rows import Results, names_of, results_of
 from analysis.summary import RunSummary
@@ -43,6 +43,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     else:
         console.print(tables[fitting])
     console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))
+    if results.accuracy:
+        console.print(Text(results.accuracy, style="dim"))
     console.print()
     _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)

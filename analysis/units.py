@@ -34,6 +34,11 @@ def format_seconds(seconds: float | None) -> str:
     raise AssertionError("every size is at least 0")
 
 
+def format_error(seconds: float) -> str:
+    """0.0000384 → "± 0.038 ms": always in milliseconds, and no more exact than an error is known."""
+    return f"± {significant(seconds * 1e3, 2)} ms"
+
+
 def format_share(share: float | None) -> str:
     """0.1234 → "12.3 %"; what is not quite none or all is not shown as such."""
     if share is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from analysis.flow import Floats, InFlight, Instants, tokens_by
+from analysis.flow import Floats, InFlight, Instants, arrivals_by
 from analysis.run import Run
 from analysis.statistics import BATCHES
 from analysis.telemetry import Increase
@@ -75,15 +75,19 @@ class Flows:
 
     def __init__(self, run: Run, instants: Instants) -> None:
         self._instants = np.unique(instants)
-        self._tokens, self._uncounted = tokens_by(run.table, self._instants)
+        self._arrived = arrivals_by(run.table, self._instants)
         sent = run.requests.filter(pl.col("t_send").is_not_null())
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
 
     def tokens(self, instants: Instants) -> Floats:
         """Tokens that arrived between each two successive instants."""
-        return np.diff(self._tokens[np.searchsorted(self._instants, instants)])
+        return np.diff(self._arrived.tokens[np.searchsorted(self._instants, instants)])
+
+    def chunks(self, instants: Instants) -> Floats:
+        """Streamed chunks that arrived between each two successive instants."""
+        return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
 
     def uncounted(self, start: int, end: int) -> int:
         """Chunks that arrived with a number of tokens that nobody knows."""
-        before, after = self._uncounted[np.searchsorted(self._instants, [start, end])]
+        before, after = self._arrived.uncounted[np.searchsorted(self._instants, [start, end])]
         return round(float(after - before))

@@ -105,7 +105,7 @@ def run(
     try:
         with sigterm_is_ctrl_c():
             whole = _measure(job, options, model, url, console, measured)
-            _warn_beyond_calibration(measured, processes, console)
+            _warn_beyond_calibration(measured, console)
             code = _report([one.folder for one in measured], as_json) if measured else 2
     except KeyboardInterrupt:
         console.print(f"stopped; what was measured is kept in {job.settings.runs}", highlight=False)
@@ -159,16 +159,15 @@ def _measure(
     return whole
 
 
-def _warn_beyond_calibration(measured: list[Measured], processes: int, console: Console) -> None:
-    from loadtests.harness.calibration import of_this_host
+def _warn_beyond_calibration(measured: list[Measured], console: Console) -> None:
+    from loadtests.harness.record import read_meta
 
-    calibration = of_this_host(processes)
-    for one in measured if calibration else []:
-        assert calibration is not None
-        if calibration.error_at(one.peak) is None:
+    for one in measured:
+        meta = read_meta(one.folder)
+        if meta.client_error and meta.client_error_at(one.peak) is None:
             console.print(
-                f"{one.label}: {one.peak:,.0f} tokens/s is more than this machine's client was calibrated for; "
-                "see what it does to the times with `enginebench calibrate`, or add --processes.",
+                f"{one.label}: {one.peak:,.0f} chunks/s are more than this machine's client was calibrated for "
+                f"({max(meta.client_error)[0]:,.0f}/s): the report says what to do.",
                 style="yellow",
                 highlight=False,
                 soft_wrap=True,

@@ -75,6 +75,7 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> R
         versions={"enginebench": "0.1.0", "locust": "2.47"},
         label=label,
         command=("enginebench", "run", "concurrent", "--engine", label, "--steps", "10,20,40"),
+        client_error=((10.0, 0.00002), (10_000.0, 0.00004)),
     )
     return dataclasses.replace(meta, **changes)
 
@@ -153,7 +154,7 @@ def simulate(
         one = _request(engine, rng, len(records), t, stage, free)
         records.append(one if one.t_end <= end else _cut_off(one, end))
         heapq.heappush(ready, (one.t_end + 20_000, user))
-    samples = [_sample(t, records, engine) for t in range(SECOND, end, SECOND)]
+    samples = [_sample(t, records, engine, stages) for t in range(SECOND, end, SECOND)]
     return write_run(folder, meta_of(stages, engine.label, **changes), records, samples)
 
 
@@ -216,7 +217,7 @@ def _cut_off(one: RequestRecord, end: int) -> RequestRecord:
     )
 
 
-def _sample(t: int, records: list[RequestRecord], engine: Engine) -> TelemetrySample:
+def _sample(t: int, records: list[RequestRecord], engine: Engine, stages: tuple[Stage, ...]) -> TelemetrySample:
     flying = sum(1 for one in records if one.t_send is not None and one.t_send <= t < one.t_end)
     done = sum(one.output_tokens or 0 for one in records if one.t_end <= t)
     label = f'{{engine="{engine.label}"}}'
@@ -224,6 +225,7 @@ def _sample(t: int, records: list[RequestRecord], engine: Engine) -> TelemetrySa
         t=t,
         client_cpu=0.2,
         loop_lag=0.001,
+        users=next((stage.users for stage in stages if stage.start <= t < stage.end), 0),
         server={
             f"enginebench_requests_running{label}": float(min(flying, engine.slots)),
             f"enginebench_requests_waiting{label}": float(max(flying - engine.slots, 0)),

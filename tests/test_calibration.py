@@ -55,14 +55,6 @@ def test_a_calibration_comes_back_from_its_file(tmp_path: Path, cell: Cell) -> N
     assert load(tmp_path / "broken.json") is None
 
 
-def test_the_expected_error_is_that_of_the_next_heavier_load() -> None:
-    made = of((1000, 0.0001), (5000, 0.0003), (20000, 0.004))
-    assert made.error_at(500) == 0.0001
-    assert made.error_at(3000) == 0.0003
-    assert made.error_at(20000) == 0.004
-    assert made.error_at(20001) is None
-
-
 @pytest.mark.parametrize(
     ("loads", "highest", "says"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from synthetic import FAILED, NOTHING_CAME, SECOND, Engine, meta_of, record, simulate, stages_of, write_run
 
-from analysis.findings import Finding
+from analysis.finding import Finding
 from analysis.remarks import remarks
 from analysis.run import load_run
 from analysis.summary import RunSummary, summarise
@@ -58,10 +59,11 @@ def longer(k: int, one: RequestRecord) -> RequestRecord:
     return dataclasses.replace(one, t_end=one.t_end + 30 * k * MS)
 
 
-def samples(cpu: float = 0.2, lag: float = 0.001, tokens: float = 30.0) -> list[TelemetrySample]:
+def samples(cpu: float = 0.2, lag: float = 0.001, tokens: float = 30.0, users: int = 1) -> list[TelemetrySample]:
     counter = 'enginebench_generation_tokens_total{engine="fake"}'
     return [
-        TelemetrySample(t=t * SECOND, client_cpu=cpu, loop_lag=lag, server={counter: tokens * t}) for t in range(1, 20)
+        TelemetrySample(t=t * SECOND, client_cpu=cpu, loop_lag=lag, server={counter: tokens * t}, users=users)
+        for t in range(1, 20)
     ]
 
 
@@ -192,6 +194,88 @@ def test_spoilt_lines_and_missing_workers(tmp_path: Path) -> None:
     found = {f.kind: f.evidence for f in summarise(load_run(folder)).findings}
     assert found["spoilt_lines"].startswith("1 lines")
     assert found["workers_missing"] == "records of 1 of the 3 worker processes are here"
+
+
+def of_workers(tmp_path: Path, users: dict[str, list[int]], planned: int = 10) -> tuple[Finding, ...]:
+    """A run of so many planned users; each worker's users at 1 s, 2 s, … as long as it lived."""
+    folder = write_run(tmp_path, meta_of(stages_of((planned,), 20.0), workers=len(users)), every_100_ms(), samples())
+    write_samples(folder / "telemetry.jsonl", [dataclasses.replace(one, users=None) for one in samples()])
+    for worker, there in users.items():
+        lived = [TelemetrySample(t * SECOND, 0.1, users=number) for t, number in enumerate(there, 1)]
+        write_samples(folder / f"telemetry-{worker}.jsonl", lived)
+    return summarise(load_run(folder)).findings
+
+
+def write_samples(path: Path, lines: list[TelemetrySample]) -> None:
+    path.write_text("".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines))
+
+
+def test_workers_that_end_when_their_users_do_are_not_missed(tmp_path: Path) -> None:
+    """One of them leaves early because its users were done, one never had any."""
+    assert of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 17 + [0], "2": [0] * 19}) == ()
+
+
+def test_a_worker_that_dies_is_missed_with_its_users(tmp_path: Path) -> None:
+    """The window is 4 s to 18 s. Worker 1 is last seen at 9 s, and is given the benefit of the next two seconds."""
+    users, lost = of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 9})
+    assert (users.kind, users.severity, users.users) == ("users_missing", "invalid", 10)
+    assert users.evidence.startswith("8.07 of the 10 planned users were there"), "6, and 4 for half the time"
+    assert (lost.kind, lost.severity) == ("workers_missing", "warn")
+    assert lost.evidence.startswith("worker process 1 with 4 users was last heard of 9.00 s after the start")
+
+
+@pytest.mark.parametrize(
+    ("there", "severity"),
+    [
+        pytest.param(100, None, id="all of them"),
+        pytest.param(99, None, id="all but one of a hundred"),
+        pytest.param(95, "warn", id="nineteen of twenty"),
+        pytest.param(89, "invalid", id="fewer than nine of ten"),
+    ],
+)
+def test_fewer_users_than_planned_are_told(tmp_path: Path, there: int, severity: str | None) -> None:
+    found = [f.severity for f in of_workers(tmp_path, {"0": [there] * 19}, 100) if f.kind == "users_missing"]
+    assert found == ([severity] if severity else [])
+
+
+def test_several_hosts_are_named_and_not_called_uncalibrated(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, every_100_ms(), hosts=2, client_error=())
+    assert (found.kind, found.severity) == ("several_hosts", "note")
+
+
+@pytest.mark.parametrize(
+    ("calibration", "expected"),
+    [
+        pytest.param((), ("not_calibrated", "note", None, "run `enginebench calibrate` there once"), id="none"),
+        pytest.param(
+            ((5.0, 0.0001), (20.0, 0.0001)),
+            ("past_calibration", "warn", 1, "up to 30 chunks/s and is calibrated up to 20"),
+            id="too light",
+        ),
+        pytest.param(
+            ((32.0, 0.006), (90.0, 0.0001)),
+            ("client_error", "warn", 1, "TTFT is only known to ± 6.0 ms at p99, and its median was 53.0 ms"),
+            id="at a load at which the client errs by more than 5 %",
+        ),
+        pytest.param(((32.0, 0.002), (90.0, 0.1)), None, id="good enough for such a TTFT"),
+    ],
+)
+def test_what_the_calibration_says_of_a_run(
+    tmp_path: Path, calibration: tuple[tuple[float, float], ...], expected: tuple[str, str, int | None, str] | None
+) -> None:
+    """Ten requests a second, three chunks each; TTFT is 50 to 56 ms."""
+    found = findings(tmp_path, every_100_ms(), client_error=calibration)
+    if expected is None:
+        assert found == ()
+        return
+    kind, severity, users, words = expected
+    assert [(f.kind, f.severity, f.users) for f in found] == [(kind, severity, users)]
+    assert words in found[0].evidence + found[0].remedy
+
+
+def test_several_processes_are_calibrated_together(tmp_path: Path) -> None:
+    found = {f.kind: f.remedy for f in findings(tmp_path, every_100_ms(), workers=3, client_error=())}
+    assert "`enginebench calibrate --processes 3`" in found["not_calibrated"]
 
 
 def test_a_steady_queue_is_not_called_unsteady(tmp_path: Path) -> None:

@@ -97,4 +97,5 @@ python_info{version="3"} 1.0
     }
     recorder = Recorder(tmp_path / "telemetry.jsonl")
     recorder.write(TelemetrySample(t=5, client_cpu=0.5, server={"a": 1.0}, loop_lag=None))
-    assert (tmp_path / "telemetry.jsonl").read_text() == '{"t":5,"client_cpu":0.5,"server":{"a":1.0},"loop_lag":null}\n'
+    (line,) = (tmp_path / "telemetry.jsonl").read_text().splitlines()
+    assert line == '{"t":5,"client_cpu":0.5,"server":{"a":1.0},"loop_lag":null,"users":null}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 import json
 import os
@@ -74,6 +75,18 @@ def test_the_table_fits_its_terminal(summaries: list[RunSummary], width: int, in
     assert (interval is None) == (not re.search(r"\d–\d|\[\d", table))
     if interval is not None:
         assert len(re.findall(interval, table)) >= 12
+
+
+def test_ttft_has_its_error_beside_it(summaries: list[RunSummary]) -> None:
+    """Both runs are at loads for which the next heavier calibrated one had an error of 0.04 ms."""
+    line = "TTFT ± 0.040 ms: the load generator's own error at p99"
+    assert line in printed(summaries, 120)
+    page = render(summaries, compare(summaries))
+    assert line in html.unescape(page)
+    assert page.count("<small>± 0.040 ms</small>") == 2, "on each card"
+    blind = dataclasses.replace(summaries[1], client_error=None)
+    assert "TTFT ± 0.040 ms (transformers): the load" in printed([summaries[0], blind], 120)
+    assert "±" not in printed([blind], 120)
 
 
 def test_a_narrow_terminal_loses_no_number(summaries: list[RunSummary]) -> None:
@@ -307,6 +320,8 @@ def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> Non
     assert document["objectives_met"] is True
     assert document["invalid"] is False
     assert document["report"] == str(page)
+    assert [run["client_error"] for run in document["runs"]] == [0.00004, 0.00004]
+    assert {stage["client_error"] for run in document["runs"] for stage in run["stages"]} <= {0.00002, 0.00004}
     kept = json.loads((folders[0] / "summary.json").read_text())
     assert {name: document["runs"][0][name] for name in kept} == kept
 

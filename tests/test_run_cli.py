@@ -12,13 +12,13 @@ import psutil
 import pytest
 from rich.console import Console
 from scripted import Script, ScriptedServer
+from test_collect import META
 from test_recorder import record
 
 from loadtests.cli import _warn_beyond_calibration
-from loadtests.harness.calibration import Calibration, Cell, Error
 from loadtests.harness.drive import Measured, Mistake, engine_options, find_scenario
 from loadtests.harness.progress import Tally, where_it_stands
-from loadtests.harness.record import read_meta, read_requests
+from loadtests.harness.record import read_meta, read_requests, write_meta
 from loadtests.harness.stages import SECOND, plan_stages
 
 RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
@@ -157,21 +157,20 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     tally.update()
     # Four answers of four tokens within four seconds.
     assert tally.sentence(4 * SECOND) == "4 requests, 0 failed, 1 cut off by its end, 4 tokens/s, TTFT p50 0 ms"
+    assert tally.peak == 4.0, "and of four chunks"
 
 
-def test_a_run_beyond_what_was_calibrated_is_told_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    error = Error(0.0, 0.0, 0.001)
-    cell = Cell(100, 50.0, 1, 5000.0, 1000, 0, error, error, error, error, 0.0, 0.0, 1e-5, None, 0.0, "kernel")
-    monkeypatch.setattr(
-        "loadtests.harness.calibration.of_this_host", lambda processes: Calibration("now", processes, (cell,), {}, {})
-    )
+def test_a_run_beyond_what_was_calibrated_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_meta(tmp_path, dataclasses.replace(META, client_error=((500.0, 0.0001), (5000.0, 0.001))))
     runs = [Measured(tmp_path, "slow", 4000.0), Measured(tmp_path, "fast", 6000.0)]
-    _warn_beyond_calibration(runs, 1, Console(stderr=True))
+    _warn_beyond_calibration(runs, Console(stderr=True))
     said = capsys.readouterr().err
-    assert "fast: 6,000 tokens/s is more than" in said
+    assert "fast: 6,000 chunks/s are more than" in said
+    assert "(5,000/s)" in said
     assert "slow" not in said
+    write_meta(tmp_path, META)
+    _warn_beyond_calibration(runs, Console(stderr=True))
+    assert capsys.readouterr().err == "", "of a host that was never calibrated the report tells"
 
 
 def test_progress_says_where_the_run_stands(tmp_path: Path) -> None:

@@ -60,14 +60,6 @@ class Calibration:
     versions: Mapping[str, str]
     schema: int = SCHEMA_VERSION
 
-    def error_at(self, tokens_per_second: float) -> float | None:
-        """TTFT p99 error to expect at a load, seconds: that of the lightest measured load at least as heavy.
-
-        `None` where the run is heavier than anything measured.
-        """
-        heavier = [cell for cell in self.cells if cell.tokens_per_second >= tokens_per_second]
-        return min(heavier, key=lambda cell: cell.tokens_per_second).ttft.p99 if heavier else None
-
     def highest_load(self, limit: float) -> float | None:
         """Tokens per second up to which every measured load kept its TTFT p99 error within `limit` seconds."""
         highest = None

@@ -100,7 +100,7 @@ def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, li
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run's folder, and the most tokens per second that were seen over any five seconds of it."""
+    """A run's folder, and the most streamed chunks per second that were seen over any five seconds of it."""
 
     folder: Path
     label: str

@@ -24,7 +24,7 @@ import gevent
 from locust import argument_parser, events
 from locust.env import Environment
 from locust.exception import StopTest
-from locust.runners import MasterRunner, WorkerRunner
+from locust.runners import MasterRunner, Runner, WorkerRunner
 
 from loadtests.harness import plan as plans
 from loadtests.harness.calibration import of_this_host
@@ -78,7 +78,7 @@ class Run:
             Recorder(self.folder / ("telemetry.jsonl" if self.plans else f"telemetry-{self._worker}.jsonl")),
             self.start,
             Scraper(plan.meta.url, settings.headers, settings.insecure) if self.plans else None,
-            makes_load,
+            (lambda: int(runner.user_count)) if makes_load else None,
         )
         self._telemetry.start()
 
@@ -254,8 +254,9 @@ def _plan(environment: Environment, settings: Settings) -> Plan:
         label=label,
         command=without_secrets(sys.argv),
         commit=_commit(),
-        workers=getattr(runner, "worker_count", 1),
-        client_error=_client_error(getattr(runner, "worker_count", 1)),
+        workers=(workers := getattr(runner, "worker_count", 1)),
+        hosts=(hosts := _hosts(runner)),
+        client_error=_client_error(workers) if hosts == 1 else (),  # nobody calibrates several hosts together
     )
     write_meta(folder, meta)
     grace = float(options.stop_timeout or 0)
@@ -286,6 +287,13 @@ def _new_folder(settings: Settings, label: str, at: datetime) -> Path:
         folder = (settings.runs / f"{run_id}-{again}").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _hosts(runner: Runner) -> int:
+    """On how many machines users will run. Locust's workers call themselves by their host's name and a random one."""
+    if not isinstance(runner, MasterRunner):
+        return 1
+    return max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
 
 
 def _client_error(processes: int) -> tuple[tuple[float, float], ...]:

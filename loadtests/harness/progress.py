@@ -33,6 +33,7 @@ class Ended(msgspec.Struct):
     t_send: int | None
     t_first: int | None
     t_end: int
+    chunks: int
     output_tokens: int | None
 
 
@@ -45,9 +46,9 @@ class Tally:
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
-    peak: float = 0.0  # tokens per second
+    peak: float = 0.0  # streamed chunks per second
     _ttfts: deque[int] = field(default_factory=lambda: deque(maxlen=2000))
-    _recent: deque[tuple[int, int]] = field(default_factory=deque)
+    _recent: deque[Ended] = field(default_factory=deque)
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def update(self) -> None:
@@ -72,17 +73,17 @@ class Tally:
         self.failures += ended.outcome != "ok"
         if ended.stage == self.stage and ended.t_first is not None and ended.t_send is not None:
             self._ttfts.append(ended.t_first - ended.t_send)
-        if ended.output_tokens is not None:
-            self._recent.append((ended.t_end, ended.output_tokens))
+        self._recent.append(ended)
 
     def tokens_per_second(self, now: int) -> float:
         """Over the last seconds; `now` in nanoseconds since the run's start."""
-        while self._recent and self._recent[0][0] < now - RECENT:
+        while self._recent and self._recent[0].t_end < now - RECENT:
             self._recent.popleft()
         span = min(now, RECENT) / SECOND
-        rate = sum(tokens for _, tokens in self._recent) / span if span > 1 else 0.0
-        self.peak = max(self.peak, rate)
-        return rate
+        if span <= 1:
+            return 0.0
+        self.peak = max(self.peak, sum(ended.chunks for ended in self._recent) / span)
+        return sum(ended.output_tokens or 0 for ended in self._recent) / span
 
     def total(self) -> str:
         cut_off = f", {self.cut_off:,} cut off by its end" if self.cut_off else ""

@@ -107,8 +107,17 @@ class RunMeta:
     command: tuple[str, ...]
     commit: str | None = None
     workers: int = 1
-    client_error: tuple[tuple[float, float], ...] = ()  # host's calibration: tokens/s, TTFT p99 error in seconds
+    hosts: int = 1  # machines that the workers run on
+    client_error: tuple[tuple[float, float], ...] = ()  # host's calibration: chunks/s, TTFT p99 error in seconds
     schema: int = SCHEMA_VERSION
+
+    def client_error_at(self, load: float) -> float | None:
+        """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
+
+        That of the lightest calibrated load at least as heavy; `None` where nothing as heavy was calibrated.
+        """
+        heavier = [cell for cell in self.client_error if cell[0] >= load]
+        return min(heavier)[1] if heavier else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,7 @@ class TelemetrySample:
     client_cpu: float | None  # cores used by this worker process since the last sample
     server: Mapping[str, float] = field(default_factory=dict)
     loop_lag: float | None = None  # seconds by which the load generator's event loop was late
+    users: int | None = None  # that this process has; its last sample says 0, unless it was killed
 
 
 def write_meta(folder: Path, meta: RunMeta) -> None:

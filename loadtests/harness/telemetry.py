@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import gevent
 import httpx
@@ -75,13 +75,19 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class Telemetry:
-    """Writes a sample a second until it is stopped. `since`: the run's start on this process's monotonic clock (ns)."""
+    """Writes a sample a second until it is stopped, and then one more.
 
-    def __init__(self, recorder: Recorder, since: int, scraper: Scraper | None, makes_load: bool) -> None:
+    `since` is the run's start on this process's monotonic clock (ns). `users` tells how many users this process has;
+    `None` for Locust's master, which makes no load.
+    """
+
+    def __init__(
+        self, recorder: Recorder, since: int, scraper: Scraper | None, users: Callable[[], int] | None
+    ) -> None:
         self._recorder = recorder
         self._since = since
         self._scraper = scraper
-        self._makes_load = makes_load
+        self._users = users
         self._worst_lag = 0.0
         self._greenlets: list[gevent.Greenlet[..., None]] = []
 
@@ -90,6 +96,7 @@ class Telemetry:
 
     def stop(self) -> None:
         gevent.killall(self._greenlets)
+        self._recorder.write(TelemetrySample(self._now(), client_cpu=None, users=None if self._users is None else 0))
         if self._scraper is not None:
             self._scraper.close()
         self._recorder.close()
@@ -102,14 +109,19 @@ class Telemetry:
             gevent.sleep(max(0.0, due - time.monotonic()))
             server = {} if self._scraper is None else self._scraper.scrape()
             now, cpu = time.monotonic(), time.process_time()
+            makes_load = self._users is not None
             sample = TelemetrySample(
-                t=time.monotonic_ns() - self._since,
-                client_cpu=(cpu - last_cpu) / (now - last_time) if self._makes_load else None,
+                t=self._now(),
+                client_cpu=(cpu - last_cpu) / (now - last_time) if makes_load else None,
                 server=server,
-                loop_lag=self._worst_lag if self._makes_load else None,
+                loop_lag=self._worst_lag if makes_load else None,
+                users=None if self._users is None else self._users(),
             )
             self._recorder.write(sample)
             last_time, last_cpu, self._worst_lag = now, cpu, 0.0
+
+    def _now(self) -> int:
+        return time.monotonic_ns() - self._since
 
     def _watch_loop(self) -> None:
         while True:
