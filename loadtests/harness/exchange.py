@@ -7,7 +7,7 @@ answer has ended does the waiting greenlet wake.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from operator import sub
 from time import monotonic_ns
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from gevent.hub import Waiter
 from loadtests.harness.answer import Answer, Moment, message_of
 from loadtests.harness.clock import WallOffset
 from loadtests.harness.connection import Connection, Read
+from loadtests.harness.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.kernel_stamps import kernel_stamp
 from loadtests.harness.observation import Observation
 from loadtests.harness.record import Outcome
@@ -24,7 +25,7 @@ from loadtests.harness.response import Response
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
-READS_PER_LOOK = 16  # bounds the memory of a long answer, and the time for which looking holds up the loop
+READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
 LIKELY_ENDS = (b"\r\n\r\n", b"[DONE]\n\n", b"[DONE]\n\n\r\n")
 LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
@@ -56,6 +57,7 @@ class Exchange:
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
         self._readable = hub.loop.io(connection.fileno, 1)
+        self._gathering: Gathering | None = None
         self._writable: Any = None
         self._timer = hub.loop.timer(min(silence_timeout, request_timeout))
 
@@ -105,7 +107,9 @@ class Exchange:
         data = read[2]
         pending = self._pending
         pending.append(read)
-        self._last_read = read[0]
+        before, self._last_read = self._last_read, read[0]
+        if self._may_defer and self._gathering is None and read[1] and read[0] - before > UNHURRIED_NS:
+            self._gather()
         if (
             self._may_defer
             and len(pending) < READS_PER_LOOK
@@ -115,6 +119,12 @@ class Exchange:
         ):
             return
         self._look()
+
+    def _gather(self) -> None:
+        """From here on each read's own stamp says when it came, however late it is made."""
+        self._readable.stop()
+        self._gathering = gathering()
+        self._gathering.add(self._connection.fileno, self.on_readable)
 
     def on_writable(self) -> None:
         try:
@@ -171,11 +181,11 @@ class Exchange:
         if self._headers_at is None and response.has_head:
             self._headers_at = moment
             self._is_event_stream = response.status == 200 and response.media_type == "text/event-stream"
-            self._may_defer = self._is_event_stream and response.framing != "counted"
         if not pieces:
             return
         if self._is_event_stream:
             self._answer.feed(pieces, moment)
+            self._may_defer = self._answer.chunks > 0 and response.framing != "counted"
             if self._answer.done is moment and not response.ended:
                 self._arm(LINGER)
         else:
@@ -192,6 +202,8 @@ class Exchange:
         if self._ending is not None:
             return
         self._ending, self._detail, self._ended_at = ending, detail, monotonic_ns()
+        if self._gathering is not None:
+            self._gathering.remove(self._connection.fileno)
         self._readable.close()
         self._timer.close()
         if self._writable is not None:
@@ -209,18 +221,19 @@ class Exchange:
         outcome, detail = self._verdict()
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped
-        behind = 0 if offset is None else offset.middle
+        chunks, behind = answer.user, 0
+        if offset is not None and kernel:
+            # The offset's own error must not make a stamp later than the read.
+            behind = max(map(sub, answer.kernel, answer.user), default=offset.middle)
+            chunks, behind = answer.kernel, max(offset.middle, behind)
 
         def stamp(moment: Moment | None) -> int | None:
             if moment is None:
                 return None
             wall, user = moment
-            # A read of nothing (end of stream) has no kernel stamp; the offset's own error must not make a stamp late.
+            # A read of nothing (end of stream) has no kernel stamp.
             return min(wall - behind, user) if kernel and wall is not None else user
 
-        chunks = answer.user.tolist()
-        if kernel:
-            chunks = [min(wall - behind, user) for wall, user in zip(answer.kernel, chunks, strict=True)]
         whole = None if self._is_event_stream or not answer.text else self._last
         tokens = answer.usage.completion_tokens
         return Observation(
@@ -230,14 +243,14 @@ class Exchange:
             t_sched=t_sched,
             t_send=self._t_send,
             t_headers=stamp(self._headers_at),
-            t_first=chunks[0] if chunks else None,
-            t_first_out=None if answer.first_out is None else chunks[answer.first_out],
-            t_last=chunks[-1] if chunks else stamp(whole),
+            t_first=chunks[0] - behind if chunks else None,
+            t_first_out=None if answer.first_out is None else chunks[answer.first_out] - behind,
+            t_last=chunks[-1] - behind if chunks else stamp(whole),
             t_end=stamp(self._end_moment(outcome)) or self._ended_at,
             read_first=answer.user[0] if chunks else None,
             stamps="kernel" if kernel else "user",
             merged_first=answer.merged_first,
-            icl=tuple(later - earlier for earlier, later in pairwise(chunks)),
+            icl=tuple(map(sub, chunks[1:], chunks)),
             chunks=answer.chunks,
             first_chunk_tokens=answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None),
             prompt_tokens=answer.usage.prompt_tokens,

@@ -1,0 +1,79 @@
+"""Reading the later tokens of many answers together, so that each does not wake this process on its own.
+
+Where the kernel stamps what comes, a stamp does not depend on when it is read. So once an answer is under way and takes
+its time, its tokens may lie in the kernel for a moment until some have come, on whatever connection: one wake-up reads
+them all, and at 5 000 tokens/s that is a quarter of what a token costs. First tokens are never made to wait here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from gevent import get_hub
+from gevent.monkey import get_original
+
+if TYPE_CHECKING:
+    from select import epoll
+
+EPOLLIN = 1  # as in `select`, where only Linux has it
+PAUSE = 0.002  # seconds between two looks while much is coming
+UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart loses nothing by the pause
+
+
+class Gathering:
+    """The connections of one event loop that can wait. While little comes, each read is still made at once."""
+
+    def __init__(self) -> None:
+        loop = get_hub().loop
+        self._ready: epoll = get_original("select", "epoll")()  # patching takes the public name away
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._at_once = loop.io(self._ready.fileno(), 1, ref=False)
+        self._at_once.start(self._on_ready)
+        self._in_turn = loop.timer(PAUSE, PAUSE, ref=False)
+        self._last = 0
+
+    def add(self, fileno: int, callback: Callable[[], None]) -> None:
+        """Call `callback` when there is something to read, at most a moment after it has come. It must not raise."""
+        self._callbacks[fileno] = callback
+        self._ready.register(fileno, EPOLLIN)
+
+    def remove(self, fileno: int) -> None:
+        """Before the connection is closed."""
+        del self._callbacks[fileno]
+        self._ready.unregister(fileno)
+
+    def _on_ready(self) -> None:
+        self._read()
+        now = monotonic_ns()
+        if now - self._last < PAUSE * 1e9:
+            self._at_once.stop()
+            self._in_turn.start(self._on_turn)
+        self._last = now
+
+    def _on_turn(self) -> None:
+        if not self._read():
+            self._in_turn.stop()
+            self._at_once.start(self._on_ready)
+
+    def _read(self) -> bool:
+        """Whether there was anything."""
+        ready = self._ready.poll(0)
+        for fileno, _ in ready:
+            callback = self._callbacks.get(fileno)
+            if callback is not None:  # a callback before it may have ended this one's request
+                callback()
+        return bool(ready)
+
+
+def gathering() -> Gathering:
+    """That of the running event loop; a process that was forked has its own."""
+    return _gathering(get_hub(), os.getpid())
+
+
+@cache
+def _gathering(hub: object, process: int) -> Gathering:
+    return Gathering()
