@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from engines import rust_programs
+
 T = TypeVar("T")
 
 
@@ -53,3 +55,16 @@ def program() -> Callable[[str], str]:
         pytest.skip(sentence)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def rust_program() -> Callable[[str], Path]:
+    """`rust_program("candle")` is an engine written in Rust, built if it was not. Without cargo its tests are skipped
+    with a sentence, or fail under CI."""
+
+    def build(name: str) -> Path:
+        if rust_programs.find(name) is None and rust_programs.cargo_environment() is None and not os.environ.get("CI"):
+            pytest.skip(f"{name} is not built, and {rust_programs.NO_CARGO}")
+        return rust_programs.build(name)
+
+    return build
