@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak demo lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,10 +38,12 @@ system: $(STAMP) ## install what the suite needs from the system (Prometheus, a 
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	else echo "not here:$$missing; the tests that need them are skipped" >&2; fi
 
-lint: $(STAMP) ## ruff and mypy --strict
+lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m engines.rust_programs cargo fmt --all --check
+	$(BIN)/python -m engines.rust_programs cargo clippy --locked --workspace --all-targets -- -D warnings
 
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
 	$(BIN)/python -m engines.rust_programs build $(if $(FEATURES),--features $(FEATURES))
@@ -56,6 +58,9 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
+
+soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
+	$(BIN)/python -m benchmarks.soak
 
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \

@@ -1,0 +1,328 @@
+"""Does a server stay what it was? Good, bad, slow and vanishing clients for half an hour, and a `kill -9` now and then.
+
+    python -m benchmarks.soak                                  # 30 minutes, a table and a verdict
+    python -m benchmarks.soak --seconds 60 --rate 25 --json    # one document
+
+Clients arrive at random, at `--rate` a second, more than fit in at times; `soak_clients.py` has their manners. Every
+request leaves the word of the client that made it. At the end:
+
+    memory     the server's resident memory, last tenth of the run against the tenth after the first: within 5 %
+    slots      nobody runs or waits, and all places can be taken at once
+    leaks      as many file descriptors, asyncio tasks and threads as before, one child process
+    account    every request is in `enginebench_requests_total` once, and under the outcome that its client saw
+
+The exit code is 1 where one of these does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from benchmarks.soak_clients import CLIENTS, PATHS, Told, Visit
+from benchmarks.soak_server import CONCURRENCY
+
+SERVER = Path(__file__).with_name("soak_server.py")
+GROWTH = 1.05  # of memory, at most
+MARGIN = 1.0  # seconds around a kill in which it may have been what ended a request
+HASTE = 0.1  # seconds; who leaves sooner may be refused in that moment
+SETTLE = 20.0  # seconds until everything must be quiet
+_SAMPLE = re.compile(r"^enginebench_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+
+Account = dict[str, int]  # "chat ok" -> 12
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What an idle server holds."""
+
+    descriptors: int
+    tasks: int
+    threads: int
+    children: int
+
+
+@dataclass(slots=True)
+class Soak:
+    """What was seen. Seconds and bytes; CPU as a share of one core."""
+
+    seconds: float
+    rate: float
+    requests: int
+    kills: int
+    restarts: int
+    told: Account  # by the clients
+    counted: Account  # by the server
+    uncertain: int  # requests whose client did not see whether it or the engine went first
+    peak_running: int
+    peak_waiting: int
+    all_places: int  # that could be taken at once at the end
+    left_running: int
+    left_waiting: int
+    before: Holdings
+    after: Holdings
+    memory_before: float
+    memory_after: float
+    cpu: dict[str, float] = field(default_factory=dict)
+    host: dict[str, object] = field(default_factory=dict)
+
+    def faults(self) -> list[str]:
+        """One sentence each; none after a good run."""
+        found = []
+        if self.memory_after > GROWTH * self.memory_before:
+            found.append(f"memory grew by {self.memory_after / self.memory_before - 1:.1%}.")
+        if self.left_running or self.left_waiting:
+            found.append(f"{self.left_running} requests still run and {self.left_waiting} wait, with nobody there.")
+        if self.all_places != CONCURRENCY:
+            found.append(f"only {self.all_places} of {CONCURRENCY} places can be taken.")
+        if self.after != self.before:
+            found.append(f"it began with {self.before} and ended with {self.after}.")
+        if self.restarts != self.kills:
+            found.append(f"the engine was killed {self.kills} times and started again {self.restarts} times.")
+        if sum(self.counted.values()) != self.requests:
+            found.append(f"{self.requests} requests were made and {sum(self.counted.values())} counted.")
+        for name in sorted({*self.told, *self.counted}):
+            told, counted = self.told.get(name, 0), self.counted.get(name, 0)
+            if not told <= counted <= told + self.uncertain:
+                found.append(f"`{name}`: clients saw {told}, the server counted {counted}.")
+        return found
+
+
+class Watched:
+    """The server under test, from outside."""
+
+    def __init__(self, process: psutil.Process, port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def engine(self) -> psutil.Process:
+        return self.process.children()[0]
+
+    async def get(self, path: str) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        return answer.partition(b"\r\n\r\n")[2].decode()
+
+    async def metrics(self) -> dict[str, float]:
+        """By name, `requests_total` by name, endpoint and outcome."""
+        found = {}
+        for name, labels, value in _SAMPLE.findall(await self.get("/metrics")):
+            told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            found[" ".join([name, *(told[label] for label in ("endpoint", "outcome") if label in told)])] = float(value)
+        return found
+
+    async def account(self) -> Account:
+        counted = {name: int(value) for name, value in (await self.metrics()).items()}
+        prefix = "requests_total "
+        return {name.removeprefix(prefix): one for name, one in counted.items() if name.startswith(prefix) and one}
+
+    async def at_work(self) -> tuple[int, int]:
+        """Running and waiting."""
+        now = await self.metrics()
+        return int(now["requests_running"]), int(now["requests_waiting"])
+
+    async def holdings(self) -> Holdings:
+        """Once those who have left are forgotten."""
+        await asyncio.sleep(1.5)
+        tasks = int(await self.get("/tasks"))
+        return Holdings(self.process.num_fds(), tasks, self.process.num_threads(), len(self.process.children()))
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Watched]:
+    process = subprocess.Popen([sys.executable, str(SERVER)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next((line for line in process.stderr if " is ready at " in line), None)
+        if ready is None:
+            raise SystemExit("the server did not start")
+        yield Watched(psutil.Process(process.pid), int(ready.rsplit(":", 1)[1]))
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+class Run:
+    """One soak: arrivals, kills and samples side by side, then the reckoning."""
+
+    def __init__(self, watched: Watched, seconds: float, rate: float, kill_every: float, seed: int) -> None:
+        self._watched = watched
+        self._seconds, self._rate, self._kill_every = seconds, rate, kill_every
+        self._chance = random.Random(seed)
+        self._told: list[Told] = []
+        self._kills: list[float] = []
+        self._memory: list[float] = []
+        self._peak = [0, 0]
+
+    async def run(self) -> Soak:
+        watched = self._watched
+        await self._greet()
+        before, cpu = await watched.holdings(), self._cpu()
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._arrivals(began + self._seconds))
+            parts.create_task(self._killing(began + self._seconds))
+            parts.create_task(self._sampling(began + self._seconds))
+        took = time.monotonic() - began
+        cpu = {name: (used - cpu[name]) / took for name, used in self._cpu().items()}
+        await self._quiet()
+        places = await self._take_all_places()
+        running, waiting = await self._quiet()
+        certain = [one for one in self._told if self._certain(one)]
+        return Soak(
+            seconds=took,
+            rate=self._rate,
+            requests=len(self._told),
+            kills=len(self._kills),
+            restarts=int((await watched.metrics())["engine_restarts_total"]),
+            told=dict(Counter(f"{one.endpoint} {one.outcome}" for one in certain)),
+            counted=await watched.account(),
+            uncertain=len(self._told) - len(certain),
+            peak_running=self._peak[0],
+            peak_waiting=self._peak[1],
+            all_places=places,
+            left_running=running,
+            left_waiting=waiting,
+            before=before,
+            after=await watched.holdings(),
+            memory_before=_tenth(self._memory, 1),
+            memory_after=_tenth(self._memory, 9),
+            cpu=cpu,
+            host=_host(),
+        )
+
+    def _visit(self) -> Visit:
+        return Visit(self._watched.port, random.Random(self._chance.getrandbits(64)), self._told.append)
+
+    async def _greet(self) -> None:
+        """One of every kind, so that whatever is made once is there before anything is measured."""
+        async with asyncio.TaskGroup() as clients:
+            for client in CLIENTS:
+                clients.create_task(client(self._visit()))
+
+    async def _arrivals(self, until: float) -> None:
+        kinds, weights = list(CLIENTS), list(CLIENTS.values())
+        due = time.monotonic()
+        async with asyncio.TaskGroup() as clients:
+            while (due := due + self._chance.expovariate(self._rate)) < until:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                (client,) = self._chance.choices(kinds, weights)
+                clients.create_task(client(self._visit()))
+
+    async def _killing(self, until: float) -> None:
+        while time.monotonic() + self._kill_every < until:
+            await asyncio.sleep(self._kill_every)
+            self._kills.append(time.monotonic())
+            self._watched.engine().kill()
+
+    async def _sampling(self, until: float) -> None:
+        while time.monotonic() < until:
+            self._memory.append(self._watched.process.memory_info().rss)
+            now = await self._watched.at_work()
+            self._peak = [max(pair) for pair in zip(self._peak, now, strict=True)]
+            await asyncio.sleep(min(1.0, self._seconds / 100))
+
+    async def _quiet(self) -> tuple[int, int]:
+        """Running and waiting, once the last client has gone and the engine is back."""
+        deadline = time.monotonic() + SETTLE
+        while time.monotonic() < deadline:
+            ready = '"status":"ready"' in await self._watched.get("/ready")
+            if ready and await self._watched.at_work() == (0, 0):
+                break
+            await asyncio.sleep(0.05)
+        return await self._watched.at_work()
+
+    async def _take_all_places(self) -> int:
+        """How many run at once where one more asks than there are places. All of them hang up again."""
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(CONCURRENCY + 1):
+                visit = self._visit()
+                line = await stack.enter_async_context(visit.connect())
+                await stack.enter_async_context(visit.told("place", "chat", line))
+                line.send(visit.body("chat", 50_000, stream=True), PATHS["chat"])
+            await asyncio.sleep(HASTE)
+            deadline = time.monotonic() + SETTLE
+            while (now := await self._watched.at_work()) != (CONCURRENCY, 1) and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+            return now[0]
+
+    def _certain(self, one: Told) -> bool:
+        if one.seen:
+            return True
+        near = any(one.began - MARGIN < kill < one.ended + MARGIN for kill in self._kills)
+        return not near and one.ended - one.began > HASTE
+
+    def _cpu(self) -> Mapping[str, float]:
+        return {
+            name: sum(process.cpu_times()[:2])
+            for name, process in {"server": self._watched.process, "clients": psutil.Process()}.items()
+        }
+
+
+def _tenth(samples: Sequence[float], number: int) -> float:
+    """Median of one tenth of the run, counted from 0."""
+    size = max(1, len(samples) // 10)
+    return statistics.median(samples[number * size : (number + 1) * size])
+
+
+def _host() -> dict[str, object]:
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "date": datetime.now(UTC).isoformat()}
+
+
+def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:
+    """`rate` clients a second; the engine is killed every `kill_every` seconds."""
+    with server() as watched:
+        return asyncio.run(Run(watched, seconds, rate, kill_every, seed).run())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1_800)
+    parser.add_argument("--rate", type=float, default=8, help="clients a second")
+    parser.add_argument("--kill-every", type=float, default=75, help="seconds between two kills of the engine")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    seen = soak(arguments.seconds, arguments.rate, arguments.kill_every)
+    faults = seen.faults()
+    if arguments.json:
+        print(json.dumps(asdict(seen) | {"faults": faults}, indent=2))
+    else:
+        _print(seen, faults)
+    sys.exit(1 if faults else 0)
+
+
+def _print(seen: Soak, faults: list[str]) -> None:
+    print(f"{'outcome':28}{'clients saw':>12}{'server counted':>16}")
+    for name in sorted({*seen.told, *seen.counted}):
+        print(f"{name:28}{seen.told.get(name, 0):12}{seen.counted.get(name, 0):16}")
+    mib = 1024 * 1024
+    print(f"CPU of one core: server {seen.cpu['server']:.1%}, clients {seen.cpu['clients']:.1%}")
+    print(f"memory {seen.memory_before / mib:.1f} → {seen.memory_after / mib:.1f} MiB; {seen.before} → {seen.after}")
+    print(f"{seen.requests} requests in {seen.seconds:.0f} s, {seen.kills} kills, {seen.uncertain} uncertain: ", end="")
+    print(" ".join(faults) if faults else "no leak, no stuck place, every request counted once.")
+
+
+if __name__ == "__main__":
+    main()

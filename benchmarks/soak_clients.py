@@ -1,0 +1,272 @@
+"""The clients of `soak.py`: good, bad, slow, and gone before the end. Each tells how its requests ended, as it saw it.
+
+What a client saw decides what the server must have counted. Only where it left without seeing the end, and something
+else happened to its request in that moment, may the server have counted the one or the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+PATIENCE = 60.0  # seconds until a client calls the server stuck
+LONG = 2_000  # tokens of an answer that nobody hears to the end
+PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+OUTCOME_OF_STATUS = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
+OUTCOME_OF_ERROR = {
+    "timeout_error": "timeout",
+    "server_error": "engine_error",
+    "service_unavailable_error": "unavailable",
+}
+_ERROR = re.compile(rb'"error":\{.*?"type":"(\w+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One request, from `began` to `ended` (seconds, monotonic), as its client saw it."""
+
+    kind: str
+    endpoint: str
+    outcome: str  # as the server is expected to call it
+    began: float
+    ended: float
+    seen: bool  # the end was seen; otherwise the engine's end may have come first
+
+
+class Connection:
+    """One connection, one request after the other, and what comes back."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.heard = b""
+
+    def send(self, body: bytes, path: str, kind: str = "application/json", length: int | None = None) -> None:
+        size = len(body) if length is None else length
+        head = f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
+        self.heard = b""
+        self.writer.write(head.encode() + body)
+
+    async def hear(self) -> bool:
+        """Take what comes next; false at the end of the connection."""
+        with contextlib.suppress(ConnectionError):
+            if data := await self.reader.read(65_536):
+                self.heard += data
+                return True
+        return False
+
+    async def hear_tokens(self, least: int) -> bool:
+        """Wait for so many tokens; false where the answer ends before."""
+        while self.heard.count(b'"finish_reason":null') < least:
+            if self.complete or not await self.hear():
+                return False
+        return True
+
+    async def hear_all(self) -> None:
+        while not self.complete and await self.hear():
+            pass
+
+    @property
+    def complete(self) -> bool:
+        """The answer on this connection is there to its last byte."""
+        head, found, content = self.heard.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        return content.endswith(b"0\r\n\r\n") if length is None else len(content) >= int(length[1])
+
+    def outcome(self) -> tuple[str, bool]:
+        """What the server must have called it, and whether the end was seen."""
+        if not self.complete:
+            return "cancelled", False
+        status = int(self.heard.split(b" ", 2)[1])
+        if status != 200:
+            return OUTCOME_OF_STATUS.get(status, "bad_request"), True
+        if error := _ERROR.search(self.heard):
+            return OUTCOME_OF_ERROR[error[1].decode()], True
+        return "ok", True
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What one client is given: where to go, its own chance, and a place to leave word."""
+
+    port: int
+    chance: random.Random
+    leave_word: Callable[[Told], None]
+
+    @asynccontextmanager
+    async def connect(self, receive_buffer: int | None = None) -> AsyncIterator[Connection]:
+        plug = socket.socket()
+        plug.setblocking(False)
+        if receive_buffer is not None:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", self.port))
+        reader, writer = await asyncio.open_connection(sock=plug, limit=4_096)
+        try:
+            yield Connection(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def endpoint(self) -> str:
+        return self.chance.choice(tuple(PATHS))
+
+    def body(self, endpoint: str, tokens: int | None = None, **fields: Any) -> bytes:
+        words = " ".join(self.chance.choices(("red", "green", "blue", "cyan"), k=8))
+        question = {"messages": [{"role": "user", "content": words}]} if endpoint == "chat" else {"prompt": words}
+        asked = {"max_tokens": tokens or self.chance.randint(1, 15), "temperature": 0}
+        return json.dumps(question | asked | fields).encode()
+
+    @asynccontextmanager
+    async def told(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:
+        """One request of `kind`: what the connection has heard at the end is how it ended."""
+        began = time.monotonic()
+        async with asyncio.timeout(PATIENCE):
+            yield
+        outcome, seen = connection.outcome()
+        self.leave_word(Told(kind, endpoint, outcome, began, time.monotonic(), seen))
+
+
+Client = Callable[[Visit], Coroutine[Any, Any, None]]
+
+
+async def reads_a_stream(visit: Visit) -> None:
+    endpoint = visit.endpoint()
+    async with visit.connect() as line, visit.told("stream", endpoint, line):
+        line.send(visit.body(endpoint, stream=True), PATHS[endpoint])
+        await line.hear_all()
+
+
+async def asks_three_times(visit: Visit) -> None:
+    """In one piece, over one connection."""
+    async with visit.connect() as line:
+        for _ in range(3):
+            endpoint = visit.endpoint()
+            async with visit.told("whole", endpoint, line):
+                line.send(visit.body(endpoint, visit.chance.randint(1, 4)), PATHS[endpoint])
+                await line.hear_all()
+
+
+async def talks_nonsense(visit: Visit) -> None:
+    endpoint = visit.endpoint()
+    good = visit.body(endpoint)
+    body, kind = visit.chance.choice(
+        [
+            (b"{", "application/json"),
+            (b"\xff\xfe", "application/json"),
+            (good, "text/plain"),
+            (visit.body(endpoint, temperature="hot"), "application/json"),
+            (visit.body(endpoint, model="gpt-4"), "application/json"),
+            (visit.body(endpoint, 200_000), "application/json"),
+            (visit.body(endpoint, nonsense=1), "application/json"),
+            (visit.body(endpoint, user="x" * 300_000), "application/json"),
+        ]
+    )
+    async with visit.connect() as line, visit.told("nonsense", endpoint, line):
+        line.send(body, PATHS[endpoint], kind)
+        await line.hear_all()
+
+
+async def reads_slowly(visit: Visit) -> None:
+    async with visit.connect(receive_buffer=4_096) as line, visit.told("slow reader", "completions", line):
+        prompt = visit.chance.randbytes(20_000).hex()
+        line.send(visit.body("completions", stream=True, echo=True, prompt=prompt), PATHS["completions"])
+        while not line.complete and await line.hear():
+            await asyncio.sleep(0.1)
+
+
+async def reads_no_more(visit: Visit) -> None:
+    """Begins to read a large answer and then sits there, until it is cut off."""
+    async with visit.connect(receive_buffer=4_096) as line, visit.told("deaf", "completions", line):
+        prompt = visit.chance.randbytes(60_000).hex()
+        line.send(visit.body("completions", LONG, stream=True, echo=True, prompt=prompt), PATHS["completions"])
+        await line.hear()
+        if not line.complete:
+            await asyncio.sleep(4)
+            while await line.hear():  # what had been on its way
+                pass
+
+
+async def hangs_up_in_the_middle(visit: Visit) -> None:
+    endpoint = visit.endpoint()
+    async with visit.connect() as line, visit.told("hangs up", endpoint, line):
+        line.send(visit.body(endpoint, LONG, stream=True), PATHS[endpoint])
+        if not await line.hear_tokens(visit.chance.randint(2, 20)):
+            await line.hear_all()
+        line.writer.transport.abort()
+
+
+async def says_goodbye(visit: Visit) -> None:
+    """Leaves at any moment, waiting or served; hears what was on its way, so that it knows how far it came."""
+    endpoint = visit.endpoint()
+    async with visit.connect() as line, visit.told("says goodbye", endpoint, line):
+        line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(visit.chance.uniform(0.05, 0.5)):
+                await line.hear_all()
+        line.writer.write_eof()
+        await line.hear_all()
+
+
+async def sends_half_a_body(visit: Visit) -> None:
+    """And leaves, or waits to be told that it took too long."""
+    endpoint = visit.endpoint()
+    async with visit.connect() as line, visit.told("half a body", endpoint, line):
+        line.send(b'{"messages": ', PATHS[endpoint], length=500)
+        if visit.chance.random() < 0.5:
+            await asyncio.sleep(0.15)
+            line.writer.write_eof()
+        await line.hear_all()
+
+
+async def trickles_headers(visit: Visit) -> None:
+    """Never becomes a request, so nobody counts it; it must be hung up on all the same."""
+    async with visit.connect() as line, asyncio.timeout(PATIENCE):
+        line.writer.write(b"POST /v1/completions HTTP/1.1\r\n")
+        while not line.complete:
+            line.writer.write(b"X: y\r\n")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    if not await line.hear():
+                        break
+
+
+async def is_in_a_hurry(visit: Visit) -> None:
+    endpoint = visit.endpoint()
+    async with visit.connect() as line, visit.told("in a hurry", endpoint, line):
+        stream = visit.chance.random() < 0.5
+        line.send(visit.body(endpoint, LONG, timeout=visit.chance.uniform(0.02, 0.4), stream=stream), PATHS[endpoint])
+        await line.hear_all()
+
+
+async def comes_in_a_crowd(visit: Visit) -> None:
+    """More at once than can run and wait."""
+    async with asyncio.TaskGroup() as crowd:
+        for _ in range(20):
+            crowd.create_task(reads_a_stream(visit))
+
+
+CLIENTS: dict[Client, int] = {
+    reads_a_stream: 34,
+    asks_three_times: 10,
+    talks_nonsense: 14,
+    hangs_up_in_the_middle: 10,
+    says_goodbye: 10,
+    is_in_a_hurry: 8,
+    sends_half_a_body: 5,
+    reads_slowly: 4,
+    trickles_headers: 3,
+    reads_no_more: 2,
+    comes_in_a_crowd: 1,
+}

@@ -1,0 +1,52 @@
+"""The server that `soak.py` wears down: the fake engine behind limits short enough to be met every few seconds.
+
+    python benchmarks/soak_server.py        # prints its address when it is ready
+
+It has one path more than others, `/tasks`: how many asyncio tasks there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from engines import load_engine
+from servers.address import listen
+from servers.app import create_app
+from servers.prompt import ByteTokenizer
+from servers.serve import run
+from servers.settings import Settings
+
+CONCURRENCY = 8
+QUEUE = 6
+ENGINE = {"ttft": "0.05", "tpot": "0.02", "jitter": "0.5", "concurrency": str(CONCURRENCY)}
+LIMITS = Settings(
+    port=0,
+    queue_size=QUEUE,
+    header_timeout=1.5,
+    body_timeout=1.5,
+    write_timeout=1.5,
+    keep_alive=3,
+    max_body_bytes=256 * 1024,
+)
+SEND_BUFFER = 16 * 1024  # bytes of the kernel's, so that a client that does not read is noticed soon
+
+
+def main() -> None:
+    app = create_app(load_engine("fake", options=ENGINE), ByteTokenizer(), LIMITS)
+
+    @app.get("/tasks")
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    listener = listen(LIMITS)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
+    run(app, listener, LIMITS)
+
+
+if __name__ == "__main__":
+    main()
