@@ -22,6 +22,7 @@ Kind = Literal[
     "never_steady",
     "not_calibrated",
     "past_calibration",
+    "records_lost",
     "reconnected",
     "run_to_run",
     "several_hosts",

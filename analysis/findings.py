@@ -45,6 +45,13 @@ def _of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]
             f"{format_count(run.spoilt_lines)} lines of requests*.jsonl are no records and were left out",
             "look for a full disk, or for two runs that wrote into one folder",
         )
+    if run.telemetry.lost:
+        yield Finding(
+            "records_lost",
+            "warn",
+            f"{format_count(run.telemetry.lost)} requests could not be recorded: counts and tokens/s are too low",
+            "look for a full disk (locust.log), and run again",
+        )
     if stages and not any(stage.ok for stage in stages):
         if any(stage.failed for stage in stages):
             yield Finding("failures", "invalid", "no request ended well", "see how they failed, and the server's log")

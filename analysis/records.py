@@ -9,6 +9,8 @@ docs/metrics.md.
 from __future__ import annotations
 
 import io
+import os
+import re
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,7 +72,7 @@ def write_table(folder: Path, count_tokens: CountTokens) -> int:
     """Write `requests.parquet` from every worker's file; how many spoilt lines were skipped.
 
     The columns are the record's fields without `text`, then the derived metrics in seconds. `count_tokens` counts the
-    answers of servers that send no usage. Raises `ValueError` for records of another schema.
+    answers of servers that send no usage. Raises `ValueError` for records of another schema, `OSError` on a full disk.
     """
     spoilt = 0
 
@@ -88,7 +90,13 @@ def write_table(folder: Path, count_tokens: CountTokens) -> int:
             yield table if columns is None else table.select(columns)
 
     partial = folder / "requests.parquet.partial"
-    register_io_source(source, schema=SCHEMA).with_columns(**derived()).drop("text").sink_parquet(partial)
+    try:
+        register_io_source(source, schema=SCHEMA).with_columns(**derived()).drop("text").sink_parquet(partial)
+    except pl.exceptions.ComputeError as error:
+        partial.unlink(missing_ok=True)
+        if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
+        raise
     partial.replace(folder / "requests.parquet")
     return spoilt
 

@@ -146,7 +146,7 @@ def summarise_stage(run: Run, window: Window, flows: Flows, objectives: tuple[Ob
     return StageSummary(
         index=window.index,
         users=window.users,
-        users_there=run.telemetry.users(window.start, window.end),
+        users_there=run.telemetry.users(window.start, window.end, window.users),
         start=window.start / SECOND,
         end=window.end / SECOND,
         complete=window.complete,

@@ -100,13 +100,18 @@ class Telemetry:
         """The worker processes that Locust's master had."""
         return set(self.workers) - {PLANNER}
 
+    @property
+    def lost(self) -> int:
+        """Records that could not be written, as far as anybody could still say so."""
+        return sum(samples[-1].lost for samples in self.workers.values() if samples)
+
     def silent_since(self, end: int, seconds: float) -> dict[str, TelemetrySample]:
         """The last sample of each worker that gave none for so long before `end`, and had not said that it was done."""
         last = {name: samples[-1] for name, samples in self.workers.items() if samples and name != PLANNER}
         return {name: one for name, one in last.items() if one.users and end - one.t > seconds * 1e9}
 
-    def users(self, start: int, end: int) -> float | None:
-        """How many users there were, all processes together: the time-average over a window.
+    def users(self, start: int, end: int, planned: int) -> float | None:
+        """How many of the planned users there were, all processes together: the time-average over a window.
 
         Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
         """
@@ -121,7 +126,7 @@ class Telemetry:
             after = np.searchsorted(times, instants)
             neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
             there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
-        return float(there.mean())
+        return float(np.minimum(there, planned).mean())
 
     def level(self, quantity: str, start: int, end: int) -> Level | None:
         values = [value for _, value in self._series(GAUGES[quantity], start, end)]

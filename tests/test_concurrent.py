@@ -59,7 +59,15 @@ class Locust:
         return list(read_requests(self.run))
 
 
-def start(server: ScriptedServer, folder: Path, *options: str, headless: bool = True, cwd: Path = ROOT) -> Locust:
+def start(
+    server: ScriptedServer,
+    folder: Path,
+    *options: str,
+    headless: bool = True,
+    cwd: Path = ROOT,
+    preparation: Callable[[], None] | None = None,
+) -> Locust:
+    """`preparation` is called in the new process before it becomes Locust."""
     runs = folder / "runs"
     command = [*LOCUST, "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
@@ -70,6 +78,7 @@ def start(server: ScriptedServer, folder: Path, *options: str, headless: bool = 
         text=True,
         cwd=cwd,
         env=environment,
+        preexec_fn=preparation,
     )
     return Locust(process, runs)
 

@@ -98,4 +98,4 @@ python_info{version="3"} 1.0
     recorder = Recorder(tmp_path / "telemetry.jsonl")
     recorder.write(TelemetrySample(t=5, client_cpu=0.5, server={"a": 1.0}, loop_lag=None))
     (line,) = (tmp_path / "telemetry.jsonl").read_text().splitlines()
-    assert line == '{"t":5,"client_cpu":0.5,"server":{"a":1.0},"loop_lag":null,"users":null}'
+    assert line == '{"t":5,"client_cpu":0.5,"server":{"a":1.0},"loop_lag":null,"users":null,"lost":0}'

@@ -79,6 +79,7 @@ class Run:
             self.start,
             Scraper(plan.meta.url, settings.headers, settings.insecure) if self.plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
+            self._recorder,
         )
         self._telemetry.start()
 
@@ -118,9 +119,9 @@ class Run:
         )
 
     def close(self) -> None:
-        self._telemetry.stop()
         if self._recorder is not None:
             self._recorder.close()
+        self._telemetry.stop()
         if self.plans:
             ended = time.monotonic_ns() - self.start
             if ended < self.stages[-1].end:

@@ -129,6 +129,7 @@ class TelemetrySample:
     server: Mapping[str, float] = field(default_factory=dict)
     loop_lag: float | None = None  # seconds by which the load generator's event loop was late
     users: int | None = None  # that this process has; its last sample says 0, unless it was killed
+    lost: int = 0  # records of this process that could not be written so far
 
 
 def write_meta(folder: Path, meta: RunMeta) -> None:

@@ -77,17 +77,23 @@ def parse_metrics(text: str) -> dict[str, float]:
 class Telemetry:
     """Writes a sample a second until it is stopped, and then one more.
 
-    `since` is the run's start on this process's monotonic clock (ns). `users` tells how many users this process has;
-    `None` for Locust's master, which makes no load.
+    `since` is the run's start on this process's monotonic clock (ns). `users` tells how many users this process has,
+    `requests` is where they are recorded; both are `None` for Locust's master, which makes no load.
     """
 
     def __init__(
-        self, recorder: Recorder, since: int, scraper: Scraper | None, users: Callable[[], int] | None
+        self,
+        recorder: Recorder,
+        since: int,
+        scraper: Scraper | None,
+        users: Callable[[], int] | None,
+        requests: Recorder | None,
     ) -> None:
         self._recorder = recorder
         self._since = since
         self._scraper = scraper
         self._users = users
+        self._requests = requests
         self._worst_lag = 0.0
         self._greenlets: list[gevent.Greenlet[..., None]] = []
 
@@ -96,7 +102,9 @@ class Telemetry:
 
     def stop(self) -> None:
         gevent.killall(self._greenlets)
-        self._recorder.write(TelemetrySample(self._now(), client_cpu=None, users=None if self._users is None else 0))
+        self._recorder.write(
+            TelemetrySample(self._now(), client_cpu=None, users=None if self._users is None else 0, lost=self._lost())
+        )
         if self._scraper is not None:
             self._scraper.close()
         self._recorder.close()
@@ -116,9 +124,13 @@ class Telemetry:
                 server=server,
                 loop_lag=self._worst_lag if makes_load else None,
                 users=None if self._users is None else self._users(),
+                lost=self._lost(),
             )
             self._recorder.write(sample)
             last_time, last_cpu, self._worst_lag = now, cpu, 0.0
+
+    def _lost(self) -> int:
+        return 0 if self._requests is None else self._requests.lost
 
     def _now(self) -> int:
         return time.monotonic_ns() - self._since
