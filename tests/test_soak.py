@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak import CONCURRENCY, Holdings, Soak, soak
+from benchmarks.soak import Holdings, Soak, soak
+from benchmarks.soak_server import CONCURRENCY
 
 IDLE = Holdings(descriptors=17, tasks=4, threads=2, children=1)
 GOOD = Soak(
