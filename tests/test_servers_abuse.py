@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -117,6 +119,25 @@ def test_pipelined_requests_are_answered_in_order(impatient: Served) -> None:
         answers = everything(connection).decode()
     assert answers.count("HTTP/1.1 200 OK") == 2
     assert answers.index(" the quick brown") < answers.rindex(' the"')
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux lets one process limit another")
+def test_more_connections_than_descriptors_are_survived() -> None:
+    with served() as server, contextlib.ExitStack() as crowd:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
+        for _ in range(100):
+            crowd.enter_context(server.connect())
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(server.url + "/health", timeout=2)
+        crowd.close()
+        until(lambda: not _asks_in_vain(server), "it answers again")
+
+
+def _asks_in_vain(server: Served) -> bool:
+    try:
+        return server.ask().status_code != 200
+    except httpx.HTTPError:
+        return True
 
 
 # Keys.
