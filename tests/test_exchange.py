@@ -24,7 +24,7 @@ class Reads(Connection):
         self.left = pieces
 
     def receive(self) -> Read | None:
-        return (time.monotonic_ns(), [], self.left.pop(0)) if self.left else None
+        return (time.monotonic_ns(), b"", self.left.pop(0)) if self.left else None
 
     def send(self, wrapped: bytes) -> bool:
         return True

@@ -14,7 +14,7 @@ from wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token,
 
 from loadtests.harness.client import Call, Client, Observation
 from loadtests.harness.exchange import Exchange
-from loadtests.harness.gathering import PAUSE, UNHURRIED_NS, Gathering, gathering
+from loadtests.harness.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathering, gathering
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives")
 
@@ -60,6 +60,16 @@ def test_what_comes_alone_is_read_at_once_and_what_comes_in_a_row_is_read_togeth
     gevent.sleep(4 * PAUSE)
     assert sum(map(len, readers[1].reads)) == 10
     assert len(readers[1].reads) < 10
+
+
+def test_more_than_can_be_read_in_one_go_is_read_all_the_same(place: Gathering) -> None:
+    many = [Reader(place) for _ in range(2 * BATCH + 1)]
+    for reader in many:
+        reader.far.send(b"x")
+    gevent.sleep(10 * PAUSE)
+    assert [reader.reads for reader in many] == [[b"x"]] * len(many)
+    for reader in many:
+        reader.close()
 
 
 def test_a_reader_that_has_left_is_not_called_even_when_it_was_next(place: Gathering, readers: list[Reader]) -> None:

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import gevent
 from gevent import socket as cooperative
 
-from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, Ancillary, ask_for_stamps
+from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps, timespec
 
 READ_BYTES = 65536
 
-Read = tuple[int, Ancillary, bytes]
+Read = tuple[int, Timespec, bytes]
 """Monotonic user-space stamp as the read returned, what the kernel said beside it, the bytes (none: end of stream)."""
 
 
@@ -72,7 +72,7 @@ class Connection:
             data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
             return None
-        return monotonic_ns(), ancillary, data
+        return monotonic_ns(), timespec(ancillary), data
 
     def wrap(self, data: bytes) -> bytes:
         """`data` as it goes over the wire: encrypted under TLS."""
@@ -128,14 +128,14 @@ class TlsConnection(Connection):
         read = super().receive()
         if read is None:
             return None
-        stamp, ancillary, encrypted = read
+        stamp, said, encrypted = read
         if encrypted:
             self._incoming.write(encrypted)
         plain, ended = self._decrypt()
         self._flush()
         if encrypted and not plain and not ended:
             return None  # part of a record, or TLS's own business
-        return stamp, ancillary, plain
+        return stamp, said, plain
 
     def wrap(self, data: bytes) -> bytes:
         self._tls.write(data)

@@ -56,7 +56,7 @@ class Exchange:
         self._offset = WallOffset.read()
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
-        self._readable = hub.loop.io(connection.fileno, 1)
+        self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
         self._gathering: Gathering | None = None
         self._writable: Any = None
         self._timer = hub.loop.timer(min(silence_timeout, request_timeout))
@@ -159,8 +159,8 @@ class Exchange:
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
-        for stamp, ancillary, data in pending:
-            self._take(data, (kernel_stamp(ancillary), stamp))
+        for stamp, timespec, data in pending:
+            self._take(data, (kernel_stamp(timespec), stamp))
             if self._response.malformed is not None:
                 break
         if self._response.ended:

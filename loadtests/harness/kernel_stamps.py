@@ -19,14 +19,23 @@ ANCILLARY_BYTES = _socket.CMSG_SPACE(TIMESPEC.size) if sys.platform == "linux" e
 PATIENCE = 0.2  # seconds for the kernel to begin; it takes up to ten milliseconds
 
 _unpack = TIMESPEC.unpack
-Ancillary = list[tuple[int, int, bytes]]
+Timespec = bytes
+"""What the kernel said of a read, as it is kept until somebody looks at it; empty where it said nothing.
+
+Bytes are no business of the garbage collector. With thousands of reads kept in lists of tuples, it had half a hundred
+thousand objects to look through, and stopped the process for ten milliseconds each time.
+"""
 
 
-def kernel_stamp(ancillary: Ancillary) -> int | None:
+def timespec(ancillary: list[tuple[int, int, bytes]]) -> Timespec:
+    """Of what `recvmsg` returned beside the bytes; nothing else was asked for."""
+    return ancillary[0][2] if ancillary else b""
+
+
+def kernel_stamp(timespec: Timespec) -> int | None:
     """When the last bytes of a read reached this host, wall-clock nanoseconds; `None` where the kernel did not say."""
-    if not ancillary:
+    if not timespec:
         return None
-    ((_, _, timespec),) = ancillary  # nothing else was asked for
     seconds, nanoseconds = _unpack(timespec)
     return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
 
@@ -55,7 +64,7 @@ def _keep_the_kernel_stamping() -> tuple[_socket.socket, ...]:
         stamped = False
         while not stamped and time.monotonic() < give_up:
             sender.send(b"?")
-            stamped = kernel_stamp(receiver.recvmsg(64, ANCILLARY_BYTES)[1]) is not None
+            stamped = kernel_stamp(timespec(receiver.recvmsg(64, ANCILLARY_BYTES)[1])) is not None
     except OSError:  # a host without loopback: the first records may have to do with user-space stamps
         return ()
     finally:

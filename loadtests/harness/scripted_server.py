@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic_ns
 
 from loadtests.harness.clock import WallOffset
-from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp
+from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
 
 LOOK_FOR_REQUESTS_NS = 1_000_000
 
@@ -173,7 +173,7 @@ class ScriptedServer:
             return
         connected.inbox = b""
         if head.startswith(b"POST /v1/chat/completions "):
-            stamp = kernel_stamp(ancillary)
+            stamp = kernel_stamp(timespec(ancillary))
             self._begin(connected, head, body, noticed if stamp is None else stamp - self._offset.middle, noticed)
         else:
             self._send(connected, MODELS if head.startswith((b"GET /v1/models ", b"GET /health ")) else NOT_FOUND)
