@@ -10,8 +10,9 @@
 
 CPU is that of the server's process alone, user and system, read before and after (psutil); the engine's process and
 the driver have their own. "Tokens per CPU second" is what one core would carry if it had nothing else to do; tokens per
-second is what this machine did while it also ran engine and driver. `latency` ends when the driver has read the token
-and begins at the stamp that the engine put into it (`stamped_engine.py`): an upper bound on what the server adds.
+second is what this machine did while it also ran engine and driver. `latency` begins at the stamp that the engine put
+into a token (`stamped_engine.py`) and ends when the kernel had it for the driver, where the kernel stamps, else when
+the driver has read it: an upper bound on what the server adds. Clients begin one after another, not all at once.
 """
 
 from __future__ import annotations
@@ -36,9 +37,15 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from loadtests.harness.clock import WallOffset  # noqa: E402
+from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
+
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 STAMP = re.compile(rb'"content":" (\d+)"')
-WARM_UP = 1.0  # seconds before counting begins
+SPREAD = 1.0  # seconds in which the clients begin
+WARM_UP = 1.0  # seconds from then until counting begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +89,14 @@ class Client:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
+        ask_for_stamps(self.socket)
+        self._offset = WallOffset.read()
         self.answers = 0
         self.tokens = 0
         self._request = request
         self._scenario = scenario
         self._late = late
         self._end = b"0\r\n\r\n" if scenario.streamed else b"}}"
-        self.ask()
 
     def ask(self) -> None:
         self._tail = b""
@@ -96,8 +104,10 @@ class Client:
         self.socket.send(self._request)
 
     def read(self) -> None:
-        data = self.socket.recv(1 << 20)
+        data, ancillary, _, _ = self.socket.recvmsg(1 << 20, ANCILLARY_BYTES)
         now = time.monotonic_ns()
+        if (stamp := kernel_stamp(timespec(ancillary))) is not None:
+            now = min(now, stamp - self._offset.middle)
         if not data:
             raise ConnectionError("the server hung up")
         whole = self._tail + data
@@ -122,14 +132,16 @@ def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
     request = _request(scenario)
     clients = [Client(port, request, scenario, late) for _ in range(scenario.clients)]
     selector = selectors.DefaultSelector()
-    for client in clients:
-        selector.register(client.socket, selectors.EVENT_READ, client.read)
 
     def turn(until: float) -> None:
-        while time.perf_counter() < until:
-            for key, _ in selector.select(timeout=0.1):
+        while (left := until - time.perf_counter()) > 0:
+            for key, _ in selector.select(timeout=left):
                 key.data()
 
+    for client in clients:
+        selector.register(client.socket, selectors.EVENT_READ, client.read)
+        client.ask()
+        turn(time.perf_counter() + SPREAD / len(clients))
     turn(time.perf_counter() + WARM_UP)
     late.clear()
     before = sum(client.answers for client in clients), sum(client.tokens for client in clients)
