@@ -2,16 +2,15 @@
 //! many there are. Causal, with several query heads to one key/value head (Ainslie et al. 2023).
 
 use crate::config::Config;
-use crate::kernels::{Shared, TOKENS, blocks, exp, tile};
-use crate::team::share;
+use crate::kernels::{Sums, blocks, exp, put, sum, tile};
+use crate::lanes::{LANES, Lanes, TOKENS};
+use crate::team::{Shared, share};
 use enginebench_protocol::Piece;
 use std::cell::RefCell;
 use std::ops::Range;
 
-const LANES: usize = 16; // floats of a value handled together
 /// Queries that walk along the keys together: they share what is read.
 const QUERIES: usize = TOKENS;
-const KEYS: usize = 4;
 
 /// The shape of one layer's heads.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +44,10 @@ pub struct Turns {
 impl Turns {
     pub fn of(batch: &[Piece], frequencies: &[f64]) -> Self {
         let positions = batch.iter().flat_map(|piece| piece.start..piece.start + piece.tokens.len());
-        let angles = positions.flat_map(|at| frequencies.iter().map(move |frequency| at as f64 * frequency));
-        let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
+        // Rounded where models were trained with rounding: at far positions it is more than the last digit.
+        let angles = positions.flat_map(|at| frequencies.iter().map(move |&frequency| at as f32 * frequency as f32));
+        let (sines, cosines) =
+            angles.map(|angle| f64::from(angle).sin_cos()).map(|(s, c)| (s as f32, c as f32)).unzip();
         Self { cosines, sines }
     }
 
@@ -63,16 +64,36 @@ impl Turns {
     }
 }
 
-/// The keys and values of one layer: `[positions, key heads, width]` for each slot, grown as needed.
-#[derive(Default)]
+/// The keys and values of one layer, grown as needed, laid out as the tiles of `kernels` want their weights: the scores
+/// are a product with the keys, the answer is one with the values.
 pub struct LayerCache {
     slots: Vec<Slot>,
 }
 
+/// What is remembered of one sequence.
 #[derive(Default)]
 struct Slot {
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    /// For each key head, positions in groups of `LANES`, the last one filled up with zeros: `[width, LANES]` each.
+    keys: Vec<Vec<f32>>,
+    /// For each key head and each `LANES` of a value's numbers, the last ones filled up with zeros: `[positions, LANES]`.
+    values: Vec<Vec<f32>>,
+}
+
+impl Slot {
+    /// `keys`, `values`: those of one token's heads.
+    fn remember(&mut self, position: usize, keys: &[f32], values: &[f32], heads: Heads) {
+        let (group, lane) = (position / LANES * heads.width * LANES, position % LANES);
+        for (kept, key) in self.keys.iter_mut().zip(keys.chunks_exact(heads.width)) {
+            kept.resize(group + heads.width * LANES, 0.0);
+            key.iter().enumerate().for_each(|(at, number)| kept[group + at * LANES + lane] = *number);
+        }
+        let parts = values.chunks_exact(heads.width).flat_map(|value| value.chunks(LANES));
+        for (kept, part) in self.values.iter_mut().zip(parts) {
+            kept.truncate(position * LANES);
+            kept.extend_from_slice(part);
+            kept.resize((position + 1) * LANES, 0.0);
+        }
+    }
 }
 
 /// Queries of one piece that share a key head.
@@ -112,16 +133,19 @@ impl LayerCache {
     }
 
     fn remember(&mut self, rows: &[f32], batch: &[Piece], heads: Heads) {
-        let from = heads.queries * heads.width;
-        let size = heads.keys * heads.width;
+        let (from, size) = (heads.queries * heads.width, heads.keys * heads.width);
         let mut rows = rows.chunks_exact(heads.row());
         for piece in batch {
             let slot = &mut self.slots[piece.slot];
-            slot.keys.truncate(piece.start * size);
-            slot.values.truncate(piece.start * size);
-            for numbers in rows.by_ref().take(piece.tokens.len()) {
-                slot.keys.extend_from_slice(&numbers[from..from + size]);
-                slot.values.extend_from_slice(&numbers[from + size..]);
+            if piece.start == 0 {
+                *slot = Slot {
+                    keys: vec![Vec::new(); heads.keys],
+                    values: vec![Vec::new(); heads.keys * heads.width.div_ceil(LANES)],
+                };
+            }
+            for (position, numbers) in (piece.start..).zip(rows.by_ref().take(piece.tokens.len())) {
+                let (keys, values) = numbers[from..].split_at(size);
+                slot.remember(position, keys, values, heads);
             }
         }
     }
@@ -143,95 +167,72 @@ impl LayerCache {
 }
 
 impl Task<'_> {
-    fn run(&self, rows: &[f32], heads: Heads, outputs: &Shared) {
-        match self.queries.len() {
-            1 => self.run_with::<1>(rows, heads, outputs),
-            2 => self.run_with::<2>(rows, heads, outputs),
-            3 => self.run_with::<3>(rows, heads, outputs),
-            4 => self.run_with::<4>(rows, heads, outputs),
-            _ => self.run_with::<QUERIES>(rows, heads, outputs),
-        }
+    /// Token and head of a query.
+    fn place(&self, query: usize, heads: Heads) -> (usize, usize) {
+        (query / heads.group(), self.key_head * heads.group() + query % heads.group())
     }
 
-    fn run_with<const C: usize>(&self, rows: &[f32], heads: Heads, outputs: &Shared) {
+    fn run(&self, rows: &[f32], heads: Heads, outputs: &Shared<f32>) {
         thread_local! {
             static SCORES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
         let width = heads.width;
-        let token_and_head = |c: usize| {
-            let query = self.queries.start + c;
-            (query / heads.group(), self.key_head * heads.group() + query % heads.group())
-        };
-        let queries: [&[f32]; C] = std::array::from_fn(|c| {
-            let (token, head) = token_and_head(c);
+        let row = |query| {
+            let (token, head) = self.place(query, heads);
             &rows[(self.first_token + token) * heads.row() + head * width..][..width]
-        });
-        let seen: [usize; C] = std::array::from_fn(|c| self.start + token_and_head(c).0 + 1);
+        };
+        let queries: Vec<&[f32]> = self.queries.clone().map(row).collect();
+        let positions = self.start + self.place(self.queries.end - 1, heads).0 + 1;
+        let padded = positions.next_multiple_of(LANES);
         SCORES.with_borrow_mut(|scores| {
-            scores.resize(C * seen[C - 1], 0.0);
-            self.score(queries, seen[C - 1], heads, scores);
-            for (c, scores) in scores.chunks_exact_mut(seen[C - 1]).enumerate() {
-                let (past, future) = scores.split_at_mut(seen[c]);
-                softmax(past, 1.0 / (width as f32).sqrt());
-                future.fill(0.0);
+            scores.resize(queries.len() * padded, 0.0);
+            self.score(&queries, width, scores, padded);
+            for (query, scores) in self.queries.clone().zip(scores.chunks_exact_mut(padded)) {
+                let seen = self.start + self.place(query, heads).0 + 1;
+                softmax(&mut scores[..seen], 1.0 / (width as f32).sqrt());
+                scores[seen..].fill(0.0);
             }
-            let places: [&mut [f32]; C] = std::array::from_fn(|c| {
-                let (token, head) = token_and_head(c);
-                let at = ((self.first_token + token) * heads.queries + head) * width;
-                // SAFETY: each query has its own place, and each belongs to one task.
-                unsafe { outputs.slice(at..at + width) }
-            });
-            self.mix(scores, seen[C - 1], heads, places);
+            let scores: Vec<&[f32]> = scores.chunks_exact(padded).map(|scores| &scores[..positions]).collect();
+            self.mix(&scores, heads, outputs);
         });
     }
 
-    /// Query times key, for the first `count` keys.
-    fn score<const C: usize>(&self, queries: [&[f32]; C], count: usize, heads: Heads, scores: &mut [f32]) {
-        let (stride, from) = (heads.keys * heads.width, self.key_head * heads.width);
-        let key = |at: usize| &self.slot.keys[at * stride + from..][..heads.width];
-        let whole = count - count % KEYS;
-        for at in (0..whole).step_by(KEYS) {
-            let sums = tile::<f32, KEYS, C>(std::array::from_fn(|k| key(at + k)), queries);
-            for k in 0..KEYS {
-                for c in 0..C {
-                    scores[c * count + at + k] = sums[k][c];
-                }
-            }
-        }
-        for at in whole..count {
-            let [sums] = tile::<f32, 1, C>([key(at)], queries);
-            for c in 0..C {
-                scores[c * count + at] = sums[c];
+    /// Query times key: `[queries, padded positions]`.
+    fn score(&self, queries: &[&[f32]], width: usize, scores: &mut [f32], padded: usize) {
+        let mut sums: Sums = [Lanes::all(0.0); TOKENS];
+        for (group, keys) in self.slot.keys[self.key_head].chunks_exact(width * LANES).take(padded / LANES).enumerate()
+        {
+            tile(keys, queries, &mut sums);
+            for (sums, scores) in sums.iter().zip(scores.chunks_exact_mut(padded)) {
+                put(*sums, &mut scores[group * LANES..][..LANES]);
             }
         }
     }
 
     /// The values, weighted by the scores.
-    fn mix<const C: usize>(&self, scores: &[f32], count: usize, heads: Heads, mut places: [&mut [f32]; C]) {
-        let (stride, from) = (heads.keys * heads.width, self.key_head * heads.width);
-        for first in (0..heads.width).step_by(LANES) {
-            let lanes = LANES.min(heads.width - first);
-            let mut sums = [[0f32; LANES]; C];
-            for at in 0..count {
-                let mut value = [0f32; LANES];
-                value[..lanes].copy_from_slice(&self.slot.values[at * stride + from + first..][..lanes]);
-                for c in 0..C {
-                    let score = scores[c * count + at];
-                    for lane in 0..LANES {
-                        sums[c][lane] += score * value[lane];
-                    }
-                }
-            }
-            for (place, sums) in places.iter_mut().zip(&sums) {
-                place[first..first + lanes].copy_from_slice(&sums[..lanes]);
+    fn mix(&self, scores: &[&[f32]], heads: Heads, outputs: &Shared<f32>) {
+        let mut sums: Sums = [Lanes::all(0.0); TOKENS];
+        let parts = heads.width.div_ceil(LANES);
+        for (part, values) in self.slot.values[self.key_head * parts..][..parts].iter().enumerate() {
+            tile(&values[..scores[0].len() * LANES], scores, &mut sums);
+            for (query, sums) in self.queries.clone().zip(&sums) {
+                let (token, head) = self.place(query, heads);
+                let at = ((self.first_token + token) * heads.queries + head) * heads.width;
+                let numbers = at + part * LANES..at + heads.width.min((part + 1) * LANES);
+                // SAFETY: each query has its own place, and each belongs to one task.
+                put(*sums, unsafe { outputs.slice(numbers) });
             }
         }
     }
 }
 
 fn softmax(scores: &mut [f32], scale: f32) {
-    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut most = [f32::NEG_INFINITY; 16];
+    for chunk in scores.chunks(16) {
+        most.iter_mut().zip(chunk).for_each(|(most, score)| *most = if score > most { *score } else { *most });
+    }
+    let most = most.into_iter().fold(f32::NEG_INFINITY, f32::max);
     scores.iter_mut().for_each(|score| *score = exp((*score - most) * scale));
-    let sum: f32 = scores.iter().sum();
-    scores.iter_mut().for_each(|score| *score /= sum);
+    let whole = 1.0 / sum(scores, |score| score);
+    scores.iter_mut().for_each(|score| *score *= whole);
 }

@@ -97,6 +97,13 @@ fn attend_on_device(
 /// `queries`: `[tokens, query heads, width]`; `keys`, `values`: `[key heads, positions, width]`.
 fn look_back(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, heads: Heads) -> Result<Tensor> {
     let (tokens, group, width) = (queries.dim(0)?, heads.queries / heads.keys, heads.width);
+    #[cfg(feature = "flash-attn")]
+    if matches!(queries.dtype(), DType::BF16 | DType::F16) {
+        let (keys, values) = (keys.transpose(0, 1)?.unsqueeze(0)?, values.transpose(0, 1)?.unsqueeze(0)?);
+        let scale = 1.0 / (width as f32).sqrt();
+        let mixed = candle_flash_attn::flash_attn(&queries.unsqueeze(0)?, &keys, &values, scale, true)?;
+        return Ok(mixed.reshape((tokens, heads.queries * width))?);
+    }
     let queries = queries.reshape((tokens, heads.keys, group, width))?.transpose(0, 1)?.contiguous()?;
     let queries = (queries.reshape((heads.keys, tokens * group, width))? * (1.0 / (width as f64).sqrt()))?;
     let mut scores = queries.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
@@ -115,4 +122,44 @@ fn future(tokens: usize, group: usize, start: usize, scores: &Tensor) -> Result<
         |query: usize| (0..positions).map(move |at| if at > start + query / group { f32::NEG_INFINITY } else { 0.0 });
     let mask: Vec<f32> = (0..tokens * group).flat_map(row).collect();
     Ok(Tensor::from_vec(mask, (tokens * group, positions), scores.device())?.to_dtype(scores.dtype())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: Heads = Heads { queries: 6, keys: 2, width: 24 };
+
+    /// Both ways over the same sequences, in pieces: they need no device of their own to be held against each other.
+    #[test]
+    fn devices_do_what_the_cpu_does() {
+        let (mut on_cpu, mut on_device) = (LayerCache::new(3), vec![None, None, None]);
+        let frequencies: Vec<f64> = (0..HEADS.width / 2).map(|pair| 0.5f64.powi(pair as i32)).collect();
+        let tokens = [0u32; 64];
+        let mut random = fastrand::Rng::with_seed(1);
+        for pieces in
+            [vec![(0, 0, 40), (2, 0, 1)], vec![(2, 1, 1), (0, 40, 1)], vec![(1, 0, 17), (2, 2, 30), (0, 41, 2)]]
+        {
+            let piece = |(slot, start, count): (usize, usize, usize)| Piece {
+                slot,
+                start,
+                tokens: &tokens[..count],
+                wants_logits: true,
+            };
+            let batch: Vec<Piece> = pieces.into_iter().map(piece).collect();
+            let count: usize = batch.iter().map(|piece| piece.tokens.len()).sum();
+            let rows: Vec<f32> = (0..count * HEADS.row()).map(|_| random.f32() * 2.0 - 1.0).collect();
+            let turns = Turns::of(&batch, &frequencies);
+            let mut expected = vec![0f32; count * HEADS.queries * HEADS.width];
+            on_cpu.attend(&mut rows.clone(), &batch, &turns, HEADS, &mut expected);
+
+            let tensors = turns_on(&turns, frequencies.len(), &Device::Cpu, DType::F32).unwrap();
+            let step = Step { batch: &batch, turns, on_device: Some(tensors) };
+            let rows = Tensor::from_vec(rows, (count, HEADS.row()), &Device::Cpu).unwrap();
+            let got = attend_on_device(&mut on_device, &rows, &step, HEADS).unwrap();
+            for (got, expected) in got.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().zip(&expected) {
+                assert!((got - expected).abs() < 1e-5, "{got} is not {expected}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use std::path::Path;
 
 /// Families whose decoder this is: they differ in shapes and in who has biases.
-const FAMILIES: [&str; 3] = ["llama", "mistral", "qwen2"];
+const FAMILIES: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -35,6 +35,8 @@ pub struct Rope {
 pub enum Scaling {
     None,
     Linear(f64),
+    /// By a factor for each pair, as GGUF writes down what the next one comes to.
+    Each(Vec<f32>),
     /// Llama 3.1: slow waves are stretched, fast ones kept, those between blended.
     Llama3 {
         factor: f64,
@@ -48,13 +50,14 @@ impl Rope {
     /// Turns per position, in radians, of each of the `width / 2` pairs.
     pub fn frequencies(&self, width: usize) -> Vec<f64> {
         let plain = (0..width / 2).map(|pair| self.theta.powf(-2.0 * pair as f64 / width as f64));
-        plain.map(|frequency| self.scaled(frequency)).collect()
+        plain.enumerate().map(|(pair, frequency)| self.scaled(pair, frequency)).collect()
     }
 
-    fn scaled(&self, frequency: f64) -> f64 {
-        match self.scaling {
+    fn scaled(&self, pair: usize, frequency: f64) -> f64 {
+        match &self.scaling {
             Scaling::None => frequency,
             Scaling::Linear(factor) => frequency / factor,
+            Scaling::Each(factors) => frequency / factors.get(pair).copied().map_or(1.0, f64::from),
             Scaling::Llama3 { factor, low, high, original } => {
                 let waves = original * frequency / std::f64::consts::TAU;
                 let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
@@ -78,7 +81,7 @@ impl Config {
         let (hidden, heads) = (needed("hidden_size")?, needed("num_attention_heads")?);
         // A model trained on a sliding window sees no further; so far this decoder sees everything, and stops there.
         let window = match family {
-            "qwen2" if config["use_sliding_window"] != Json::Bool(true) => None,
+            "qwen2" | "qwen3" if config["use_sliding_window"] != Json::Bool(true) => None,
             _ => number("sliding_window"),
         };
         let longest = needed("max_position_embeddings")?;
@@ -108,13 +111,18 @@ impl Config {
         let factor = decimal("rope.scaling.factor").filter(|_| {
             value("rope.scaling.type").is_some_and(|kind| matches!(kind, Value::String(name) if name == "linear"))
         });
+        let head_width = number("attention.key_length").unwrap_or(hidden / heads);
+        check_turned(number("rope.dimension_count").unwrap_or(head_width) as f64 / head_width as f64)?;
+        if content.tensor_infos.keys().any(|name| name.starts_with("rope_factors_")) {
+            bail!(Failure::unavailable("candle does not know the rope scaling `longrope` here."));
+        }
         let embeddings = content.tensor_infos.get("token_embd.weight").context("the GGUF file has no embeddings")?;
         Ok(Self {
             hidden,
             layers: needed("block_count")?,
             heads,
             kv_heads: number("attention.head_count_kv").unwrap_or(heads),
-            head_width: number("attention.key_length").unwrap_or(hidden / heads),
+            head_width,
             vocabulary: embeddings.shape.dims()[0],
             inner: needed("feed_forward_length")?,
             norm_epsilon: decimal("attention.layer_norm_rms_epsilon").unwrap_or(1e-6),
@@ -135,10 +143,20 @@ fn check_family(family: &str) -> Result<()> {
     bail!(Failure::unavailable(format!("candle knows the families {known} here, and this model is `{family}`.")))
 }
 
+/// Some models turn only a part of each head, which this decoder does not.
+fn check_turned(part: f64) -> Result<()> {
+    if part == 1.0 {
+        return Ok(());
+    }
+    bail!(Failure::unavailable("candle turns whole heads here, and this model has rotary positions in a part of each."))
+}
+
 /// Older configurations keep these beside everything else, newer ones under `rope_parameters`.
 fn rope_from_json(config: &Json) -> Result<Rope> {
     let newer = &config["rope_parameters"];
     let scaling = if newer.is_object() { newer } else { &config["rope_scaling"] };
+    let part = newer["partial_rotary_factor"].as_f64().or_else(|| config["partial_rotary_factor"].as_f64());
+    check_turned(part.unwrap_or(1.0))?;
     let theta = newer["rope_theta"].as_f64().or_else(|| config["rope_theta"].as_f64()).unwrap_or(10_000.0);
     let kind = scaling["rope_type"].as_str().or_else(|| scaling["type"].as_str()).unwrap_or("default");
     let needed = |key: &str| scaling[key].as_f64().with_context(|| format!("rope scaling `{kind}` has no `{key}`"));
@@ -193,7 +211,7 @@ mod tests {
         let error = Config::from_json(&json!({"model_type": "mamba"})).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "candle knows the families llama, mistral, qwen2 here, and this model is `mamba`."
+            "candle knows the families llama, mistral, phi3, qwen2, qwen3 here, and this model is `mamba`."
         );
     }
 

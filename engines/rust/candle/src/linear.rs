@@ -2,19 +2,20 @@
 //! On a CPU they run on our own kernels, elsewhere on candle's.
 
 use crate::kernels;
-use crate::quantised::{Blocks, on_cpu};
+use crate::matrix::Matrix;
+use crate::quantised::on_cpu;
 use anyhow::{Result, bail};
 use candle_core::quantized::{QMatMul, QTensor};
-use candle_core::{CpuStorage, Device, Module, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Module, Storage, Tensor};
 use candle_nn::ops::silu;
 use std::sync::Arc;
 
 #[derive(Clone)]
 pub enum Weights {
-    /// `[rows, width]`.
+    OnCpu(Arc<dyn Matrix>),
+    /// `[rows, width]`, for candle's own product.
     Dense(Tensor),
     Quantised(QMatMul),
-    QuantisedOnCpu(Arc<dyn Blocks>),
     /// Matrices that could not be joined because each is quantised in its own way; their outputs stand side by side.
     Several(Vec<Weights>),
 }
@@ -22,7 +23,7 @@ pub enum Weights {
 impl Weights {
     pub fn quantised(tensor: QTensor) -> Result<Self> {
         if tensor.device().is_cpu() {
-            return Ok(Self::QuantisedOnCpu(on_cpu(&tensor)?));
+            return Ok(Self::OnCpu(on_cpu(&tensor)?));
         }
         Ok(Self::Quantised(QMatMul::from_arc(Arc::new(tensor))?))
     }
@@ -30,18 +31,46 @@ impl Weights {
     /// `inputs`: `[tokens, width]`; gives `[tokens, rows]`.
     pub fn apply(&self, inputs: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Dense(weights) if weights.device().is_cpu() => dense_on_cpu(weights, inputs),
+            Self::OnCpu(weights) => {
+                let shape = (inputs.dim(0)?, weights.rows());
+                on_floats(inputs, shape, |inputs, outputs| weights.multiply(inputs, outputs))
+            }
             Self::Dense(weights) => Ok(inputs.matmul(&weights.t()?)?),
             Self::Quantised(weights) => Ok(weights.forward(inputs)?),
-            Self::QuantisedOnCpu(blocks) => {
-                let shape = (inputs.dim(0)?, blocks.rows());
-                on_floats(inputs, shape, |inputs, outputs| blocks.multiply(inputs, outputs))
-            }
             Self::Several(parts) => {
                 let outputs = parts.iter().map(|part| part.apply(inputs)).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::cat(&outputs, 1)?)
             }
         }
+    }
+
+    /// The same, as plain floats.
+    pub fn apply_into(&self, inputs: &Tensor, outputs: &mut Vec<f32>) -> Result<()> {
+        match self {
+            Self::OnCpu(weights) => {
+                outputs.resize(inputs.dim(0)? * weights.rows(), 0.0);
+                with_floats(inputs, |inputs| weights.multiply(inputs, outputs))?;
+            }
+            other => *outputs = other.apply(inputs)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?,
+        }
+        Ok(())
+    }
+
+    /// The rows of these numbers: `[rows, width]`.
+    pub fn look_up(&self, rows: Vec<u32>, device: &Device) -> Result<Tensor> {
+        Ok(match self {
+            Self::OnCpu(weights) => {
+                let count = rows.len();
+                let numbers = rows.iter().flat_map(|&row| weights.row(row as usize)).collect();
+                Tensor::from_vec(numbers, (count, weights.width()), device)?
+            }
+            Self::Dense(weights) => weights.index_select(&Tensor::new(rows, device)?, 0)?,
+            Self::Quantised(QMatMul::QTensor(weights)) => weights.embedding(&Tensor::new(rows, device)?)?,
+            Self::Quantised(QMatMul::Tensor(weights) | QMatMul::TensorF16(weights)) => {
+                weights.index_select(&Tensor::new(rows, device)?, 0)?
+            }
+            Self::Several(_) => bail!("rows of matrices side by side have no order"),
+        })
     }
 }
 
@@ -58,22 +87,6 @@ impl Linear {
             Some(bias) => outputs.broadcast_add(bias)?,
             None => outputs,
         })
-    }
-}
-
-fn dense_on_cpu(weights: &Tensor, inputs: &Tensor) -> Result<Tensor> {
-    let (rows, width) = weights.dims2()?;
-    let (storage, layout) = weights.storage_and_layout();
-    let range = layout.start_offset()..layout.start_offset() + rows * width;
-    let shape = (inputs.dim(0)?, rows);
-    match &*storage {
-        Storage::Cpu(CpuStorage::F32(all)) => {
-            on_floats(inputs, shape, |inputs, outputs| kernels::multiply(&all[range], width, inputs, outputs))
-        }
-        Storage::Cpu(CpuStorage::BF16(all)) => {
-            on_floats(inputs, shape, |inputs, outputs| kernels::multiply(&all[range], width, inputs, outputs))
-        }
-        _ => bail!("weights on a CPU are float32 or bfloat16"),
     }
 }
 

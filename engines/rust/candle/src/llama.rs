@@ -1,26 +1,19 @@
-//! The decoder of the Llama family (Touvron et al. 2023): Llama, SmolLM2, Mistral, Qwen2.
+//! The decoder of the Llama family (Touvron et al. 2023): Llama, SmolLM2, Mistral, Phi-3, Qwen2, Qwen3.
 
+use crate::attention::Heads;
 use crate::cache::{Cache, Step};
 use crate::config::Config;
 use crate::linear::{Linear, Weights, rms_norm, swiglu};
-use crate::quantised::Blocks;
 use anyhow::Result;
-use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Tensor};
 use enginebench_protocol::{Model, Piece};
-use std::sync::Arc;
-
-/// One row for each token of the vocabulary.
-pub enum Embeddings {
-    Dense(Tensor),
-    Quantised(Arc<QTensor>),
-    QuantisedOnCpu(Arc<dyn Blocks>),
-}
 
 /// One layer's weights.
 pub struct Block {
     pub attention_norm: Tensor,
     pub queries_keys_values: Linear,
+    /// Of each query and each key, before they are turned, where a family has that.
+    pub head_norms: Option<(Tensor, Tensor)>,
     pub out: Linear,
     pub inner_norm: Tensor,
     pub gate_up: Linear,
@@ -32,10 +25,11 @@ pub struct Llama {
     pub device: Device,
     /// In which the layers compute.
     pub dtype: DType,
-    pub embeddings: Embeddings,
+    /// One row for each token of the vocabulary.
+    pub embeddings: Weights,
     pub blocks: Vec<Block>,
     pub norm: Tensor,
-    pub head: Linear,
+    pub head: Weights,
     pub frequencies: Vec<f64>,
     pub caches: Vec<Cache>,
     pub logits: Vec<f32>,
@@ -47,11 +41,10 @@ impl Model for Llama {
     }
 
     fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
-        let logits = self.logits_of(batch)?;
-        self.logits = match logits {
-            Some(logits) => logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?,
-            None => Vec::new(),
-        };
+        self.logits.clear();
+        if let Some(last) = self.last_hidden(batch)? {
+            self.head.apply_into(&last, &mut self.logits)?;
+        }
         Ok(&mut self.logits)
     }
 
@@ -61,14 +54,18 @@ impl Model for Llama {
 }
 
 impl Llama {
-    /// `None` when no piece wants any.
-    fn logits_of(&mut self, batch: &[Piece]) -> Result<Option<Tensor>> {
+    /// What the logits are made of, `[pieces, hidden]`; `None` when no piece wants any.
+    fn last_hidden(&mut self, batch: &[Piece]) -> Result<Option<Tensor>> {
         let step = Step::new(batch, &self.frequencies, &self.device, self.dtype)?;
         let mut x = self.embed(batch)?;
         let epsilon = self.config.norm_epsilon;
         for (block, cache) in self.blocks.iter().zip(&mut self.caches) {
             let normed = rms_norm(&x, &block.attention_norm, epsilon)?;
-            let mixed = cache.attend(&block.queries_keys_values.apply(&normed)?, &step, &self.config)?;
+            let mut rows = block.queries_keys_values.apply(&normed)?;
+            if let Some(norms) = &block.head_norms {
+                rows = norm_heads(&rows, norms, Heads::of(&self.config), epsilon)?;
+            }
+            let mixed = cache.attend(&rows, &step, &self.config)?;
             x = (x + block.out.apply(&mixed)?)?;
             let normed = rms_norm(&x, &block.inner_norm, epsilon)?;
             let inner = swiglu(&block.gate_up.apply(&normed)?)?;
@@ -79,23 +76,25 @@ impl Llama {
             return Ok(None);
         }
         let last = Tensor::new(last, &self.device)?;
-        let x = rms_norm(&x.index_select(&last, 0)?, &self.norm, epsilon)?;
-        Ok(Some(self.head.apply(&x)?))
+        Ok(Some(rms_norm(&x.index_select(&last, 0)?, &self.norm, epsilon)?))
     }
 
     fn embed(&self, batch: &[Piece]) -> Result<Tensor> {
         let ids: Vec<u32> = batch.iter().flat_map(|piece| piece.tokens).copied().collect();
-        let tensor = |ids: Vec<u32>| Tensor::new(ids, &self.device);
-        let rows = match &self.embeddings {
-            Embeddings::Dense(rows) => rows.index_select(&tensor(ids)?, 0)?,
-            Embeddings::Quantised(rows) => rows.embedding(&tensor(ids)?)?,
-            Embeddings::QuantisedOnCpu(rows) => {
-                let shape = (ids.len(), rows.width());
-                Tensor::from_vec(ids.iter().flat_map(|&id| rows.row(id as usize)).collect(), shape, &self.device)?
-            }
-        };
-        Ok(rows.to_dtype(self.dtype)?)
+        Ok(self.embeddings.look_up(ids, &self.device)?.to_dtype(self.dtype)?)
     }
+}
+
+/// `rows`: `[tokens, queries | keys | values]`, and so it stays.
+fn norm_heads(rows: &Tensor, norms: &(Tensor, Tensor), heads: Heads, epsilon: f64) -> Result<Tensor> {
+    let (tokens, width) = (rows.dim(0)?, heads.width);
+    let normed = |from: usize, count: usize, norm: &Tensor| -> Result<Tensor> {
+        let part = rows.narrow(1, from * width, count * width)?.contiguous()?.reshape((tokens * count, width))?;
+        Ok(rms_norm(&part, norm, epsilon)?.reshape((tokens, count * width))?)
+    };
+    let values = rows.narrow(1, (heads.queries + heads.keys) * width, heads.keys * width)?;
+    let (queries, keys) = (normed(0, heads.queries, &norms.0)?, normed(heads.queries, heads.keys, &norms.1)?);
+    Ok(Tensor::cat(&[&queries, &keys, &values], 1)?)
 }
 
 /// Where in the step the last tokens stand whose logits are wanted.
@@ -106,10 +105,4 @@ fn last_rows(batch: &[Piece]) -> Vec<u32> {
         (piece.wants_logits, end - 1)
     });
     ends.filter(|(wanted, _)| *wanted).map(|(_, at)| at).collect()
-}
-
-impl Linear {
-    pub fn plain(weights: Weights) -> Self {
-        Self { weights, bias: None }
-    }
 }

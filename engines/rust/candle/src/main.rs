@@ -4,11 +4,13 @@
 
 mod attention;
 mod cache;
+mod candles;
 mod config;
 mod kernels;
 mod lanes;
 mod linear;
 mod llama;
+mod matrix;
 mod quantised;
 mod settings;
 mod team;

@@ -1,7 +1,7 @@
 //! The user's `-o name=value`. Their names and help stand in `engines/candle.py`, which checks them first.
 
 use crate::team;
-use crate::weights::Kept;
+use crate::weights::{Kept, kind_name};
 use anyhow::Result;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
@@ -83,8 +83,7 @@ pub fn name_of(kept: Kept) -> String {
         Kept::Dense(DType::BF16) => "bfloat16".into(),
         Kept::Dense(DType::F16) => "float16".into(),
         Kept::Dense(other) => format!("{other:?}").to_lowercase(),
-        Kept::Quantised(GgmlDType::Q4K) => "q4_k".into(),
-        Kept::Quantised(kind) => format!("{kind:?}").to_lowercase(),
+        Kept::Quantised(kind) => kind_name(kind),
         Kept::AsInFile => "gguf".into(),
     }
 }

@@ -145,6 +145,27 @@ impl Team {
     }
 }
 
+/// A buffer that several threads write, each its own part.
+pub struct Shared<T>(*mut T, usize);
+
+// SAFETY: a plain address; whoever takes a slice promises that nobody else writes there.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub fn new(buffer: &mut [T]) -> Self {
+        Self(buffer.as_mut_ptr(), buffer.len())
+    }
+
+    /// # Safety
+    /// No two slices that live at the same time may overlap.
+    #[expect(clippy::mut_from_ref, reason = "that is what it is for")]
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.1);
+        // SAFETY: inside the buffer, by the line above; alone there, by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,15 +2,15 @@
 //! joined, so that a layer has four products instead of seven.
 
 use crate::cache::Cache;
-use crate::config::Config;
+use crate::config::{Config, Scaling};
 use crate::linear::{Linear, Weights};
-use crate::llama::{Block, Embeddings, Llama};
-use crate::quantised::on_cpu;
+use crate::llama::{Block, Llama};
+use crate::matrix::Dense;
 use anyhow::{Context, Result, bail};
 use candle_core::quantized::gguf_file::Content;
-use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::safetensors::MmapedSafetensors;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,18 @@ use std::sync::Arc;
 
 const RANDOM_SPREAD: f32 = 0.02; // of drawn weights, as most models begin their training
 const RANDOM_SEED: u64 = 0; // everybody measures the same ones
+/// Built with a library for matrix products, which then takes those of 32-bit floats on a CPU.
+const LIBRARY: bool = cfg!(any(feature = "mkl", feature = "accelerate"));
+
+/// What people call it.
+pub fn kind_name(kind: GgmlDType) -> String {
+    match kind {
+        GgmlDType::F32 => "float32".into(),
+        GgmlDType::F16 => "float16".into(),
+        GgmlDType::BF16 => "bfloat16".into(),
+        other => format!("{other:?}").to_lowercase().replace('k', "_k"),
+    }
+}
 
 /// How matrices are kept. Norms and biases stay as exact as they come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,16 +63,12 @@ pub trait Source {
     fn matrix(&mut self, names: &[String], plan: &Plan) -> Result<Option<Weights>>;
     /// A norm or a bias, or several end to end.
     fn vector(&mut self, names: &[String], plan: &Plan) -> Result<Option<Tensor>>;
-    fn embeddings(&mut self, name: &str, plan: &Plan) -> Result<Embeddings>;
 }
 
 pub fn build(config: Config, source: &mut dyn Source, plan: &Plan) -> Result<Llama> {
-    let embeddings = source.embeddings("model.embed_tokens", plan)?;
+    let embeddings = source.matrix(&["model.embed_tokens".into()], plan)?.context("the model has no embeddings")?;
     let blocks = (0..config.layers).map(|layer| block(source, plan, layer)).collect::<Result<Vec<_>>>()?;
-    let head = match source.matrix(&["lm_head".into()], plan)? {
-        Some(weights) => Linear::plain(weights),
-        None => Linear::plain(tied(&embeddings)?),
-    };
+    let head = source.matrix(&["lm_head".into()], plan)?.unwrap_or_else(|| embeddings.clone()); // where they are tied
     Ok(Llama {
         embeddings,
         blocks,
@@ -77,17 +85,28 @@ pub fn build(config: Config, source: &mut dyn Source, plan: &Plan) -> Result<Lla
 
 fn block(source: &mut dyn Source, plan: &Plan, layer: usize) -> Result<Block> {
     let name = |part: &str| format!("model.layers.{layer}.{part}");
-    let mut linear = |parts: &[&str]| -> Result<Linear> {
-        let names: Vec<String> = parts.iter().map(|part| name(part)).collect();
-        let biases: Vec<String> = names.iter().map(|name| format!("{name}.bias")).collect();
-        let weights = source.matrix(&names, plan)?.with_context(|| format!("the model has no {}", names[0]))?;
-        Ok(Linear { weights, bias: source.vector(&biases, plan)? })
+    // Some families keep one matrix where others have several: the first that the model has.
+    let mut linear = |ways: &[&[&str]]| -> Result<Linear> {
+        for parts in ways {
+            let names: Vec<String> = parts.iter().map(|part| name(part)).collect();
+            if let Some(weights) = source.matrix(&names, plan)? {
+                let biases: Vec<String> = names.iter().map(|name| format!("{name}.bias")).collect();
+                return Ok(Linear { weights, bias: source.vector(&biases, plan)? });
+            }
+        }
+        bail!("the model has no {}", name(ways[0][0]))
     };
     Ok(Block {
-        queries_keys_values: linear(&["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"])?,
-        out: linear(&["self_attn.o_proj"])?,
-        gate_up: linear(&["mlp.gate_proj", "mlp.up_proj"])?,
-        down: linear(&["mlp.down_proj"])?,
+        queries_keys_values: linear(&[
+            &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            &["self_attn.qkv_proj"],
+        ])?,
+        out: linear(&[&["self_attn.o_proj"]])?,
+        gate_up: linear(&[&["mlp.gate_proj", "mlp.up_proj"], &["mlp.gate_up_proj"]])?,
+        down: linear(&[&["mlp.down_proj"]])?,
+        head_norms: source
+            .vector(&[name("self_attn.q_norm.weight")], plan)?
+            .zip(source.vector(&[name("self_attn.k_norm.weight")], plan)?),
         attention_norm: needed_vector(source, plan, &name("input_layernorm"))?,
         inner_norm: needed_vector(source, plan, &name("post_attention_layernorm"))?,
     })
@@ -98,39 +117,30 @@ fn needed_vector(source: &mut dyn Source, plan: &Plan, name: &str) -> Result<Ten
     found.with_context(|| format!("the model has no {name}"))
 }
 
-/// The embeddings serve as the last matrix too.
-fn tied(embeddings: &Embeddings) -> Result<Weights> {
-    Ok(match embeddings {
-        Embeddings::Dense(rows) => Weights::Dense(rows.clone()),
-        Embeddings::Quantised(rows) => Weights::Quantised(QMatMul::from_arc(rows.clone())?),
-        Embeddings::QuantisedOnCpu(rows) => Weights::QuantisedOnCpu(rows.clone()),
-    })
-}
-
 /// Keep a matrix as the plan says.
 fn keep(rows: Tensor, plan: &Plan) -> Result<Weights> {
     match plan.kept {
         Kept::Quantised(kind) if rows.dim(1)? % kind.block_size() == 0 => {
             Weights::quantised(QTensor::quantize_onto(&rows.to_dtype(DType::F32)?, kind, &plan.device)?)
         }
-        Kept::Dense(dtype) => Ok(Weights::Dense(rows.to_dtype(dtype)?.to_device(&plan.device)?)),
-        _ => Ok(Weights::Dense(rows.to_dtype(DType::F32)?.to_device(&plan.device)?)),
+        Kept::Dense(dtype) => dense(rows, dtype, plan),
+        _ => dense(rows, DType::F32, plan),
     }
 }
 
-fn keep_embeddings(rows: Tensor, plan: &Plan) -> Result<Embeddings> {
-    Ok(match plan.kept {
-        Kept::Quantised(kind) if rows.dim(1)? % kind.block_size() == 0 => {
-            quantised_embeddings(QTensor::quantize_onto(&rows.to_dtype(DType::F32)?, kind, &plan.device)?)?
-        }
-        Kept::Dense(dtype) => Embeddings::Dense(rows.to_dtype(dtype)?.to_device(&plan.device)?),
-        _ => Embeddings::Dense(rows.to_dtype(DType::F32)?.to_device(&plan.device)?),
-    })
-}
-
-fn quantised_embeddings(rows: QTensor) -> Result<Embeddings> {
-    let on_a_cpu = rows.device().is_cpu();
-    Ok(if on_a_cpu { Embeddings::QuantisedOnCpu(on_cpu(&rows)?) } else { Embeddings::Quantised(Arc::new(rows)) })
+fn dense(rows: Tensor, dtype: DType, plan: &Plan) -> Result<Weights> {
+    let rows = rows.to_dtype(dtype)?;
+    if !plan.device.is_cpu() || (LIBRARY && dtype == DType::F32) {
+        return Ok(Weights::Dense(rows.to_device(&plan.device)?));
+    }
+    let (rows, width) = (rows.contiguous()?, rows.dim(1)?);
+    let (storage, layout) = rows.storage_and_layout();
+    let range = layout.start_offset()..layout.start_offset() + rows.elem_count();
+    Ok(Weights::OnCpu(match &*storage {
+        Storage::Cpu(CpuStorage::F32(all)) => Arc::new(Dense::of(&all[range], width)),
+        Storage::Cpu(CpuStorage::BF16(all)) => Arc::new(Dense::of(&all[range], width)),
+        _ => bail!("weights on a CPU are float32 or bfloat16"),
+    }))
 }
 
 /// A folder of safetensors, in one file or many.
@@ -167,11 +177,6 @@ impl Source for Folder {
     fn vector(&mut self, names: &[String], plan: &Plan) -> Result<Option<Tensor>> {
         let joined = self.joined(names)?;
         joined.map(|one| Ok(one.to_dtype(plan.dtype())?.to_device(&plan.device)?)).transpose()
-    }
-
-    fn embeddings(&mut self, name: &str, plan: &Plan) -> Result<Embeddings> {
-        let rows = self.joined(&[format!("{name}.weight")])?.context("the model has no embeddings")?;
-        keep_embeddings(rows, plan)
     }
 }
 
@@ -218,15 +223,10 @@ impl Source for Random {
     }
 
     fn vector(&mut self, names: &[String], plan: &Plan) -> Result<Option<Tensor>> {
-        if names[0].ends_with(".bias") {
+        if !names[0].ends_with("norm.weight") || names[0].contains("self_attn") {
             return Ok(None);
         }
         Ok(Some(Tensor::ones(self.shape.hidden, plan.dtype(), &plan.device)?))
-    }
-
-    fn embeddings(&mut self, name: &str, plan: &Plan) -> Result<Embeddings> {
-        let (rows, width) = self.rows(name);
-        keep_embeddings(self.draw(rows, width)?, plan)
     }
 }
 
@@ -246,14 +246,19 @@ impl Gguf {
         let shape = Config::from_gguf(&content)?;
         let family = content.metadata.get("general.architecture").and_then(|value| value.to_string().ok());
         let interleaved = family.is_some_and(|family| family == "llama");
-        Ok((Self { content, file, shape: shape.clone(), interleaved }, shape))
+        let mut gguf = Self { content, file, shape, interleaved };
+        if let Some(factors) = gguf.raw("rope_freqs.weight")? {
+            gguf.shape.rope.scaling = Scaling::Each(factors.floats()?.to_vec1()?);
+        }
+        let shape = gguf.shape.clone();
+        Ok((gguf, shape))
     }
 
     /// How the file's matrices are kept, the commonest first named: "q4_1".
     pub fn kind(&self) -> String {
         let mut counts: std::collections::BTreeMap<String, usize> = Default::default();
         for info in self.content.tensor_infos.values() {
-            *counts.entry(format!("{:?}", info.ggml_dtype).to_lowercase()).or_default() += info.shape.elem_count();
+            *counts.entry(kind_name(info.ggml_dtype)).or_default() += info.shape.elem_count();
         }
         counts.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(kind, _)| kind)
     }
@@ -316,6 +321,10 @@ fn gguf_name(name: &str) -> String {
         ("self_attn.k_proj", "attn_k"),
         ("self_attn.v_proj", "attn_v"),
         ("self_attn.o_proj", "attn_output"),
+        ("self_attn.qkv_proj", "attn_qkv"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("mlp.gate_up_proj", "ffn_up"),
         ("mlp.gate_proj", "ffn_gate"),
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
@@ -351,14 +360,5 @@ impl Source for Gguf {
             parts.push(part.floats()?);
         }
         Ok(Some(Tensor::cat(&parts, 0)?.to_dtype(plan.dtype())?.to_device(&plan.device)?))
-    }
-
-    fn embeddings(&mut self, name: &str, plan: &Plan) -> Result<Embeddings> {
-        let raw = self.raw(&format!("{}.weight", gguf_name(name)))?;
-        let raw = raw.context("the GGUF file has no embeddings")?;
-        if raw.stays_as_it_is(plan) {
-            return quantised_embeddings(raw.on(&plan.device)?);
-        }
-        keep_embeddings(raw.floats()?, plan)
     }
 }
