@@ -140,7 +140,8 @@ impl Decoder {
         self.layers[at].output.forward(answer)
     }
 
-    fn run(&mut self, pieces: &[Piece]) -> Result<Tensor<2>> {
+    /// The logits, or `None` where nobody wants any yet.
+    fn run(&mut self, pieces: &[Piece]) -> Option<Tensor<2>> {
         for piece in pieces.iter().filter(|piece| piece.start == 0) {
             self.slots[piece.slot] = Some((0..self.config.num_hidden_layers).map(|_| Cache::default()).collect());
         }
@@ -160,10 +161,13 @@ impl Decoder {
                 last.push(end as i32 - 1);
             }
         }
+        if last.is_empty() {
+            return None;
+        }
         if last.len() < end {
             x = x.select(0, self.indices(last));
         }
-        Ok(self.head.forward(self.norm.forward(x)))
+        Some(self.head.forward(self.norm.forward(x)))
     }
 }
 
@@ -173,9 +177,14 @@ impl Model for Decoder {
     }
 
     fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
-        let logits = self.run(batch)?;
-        let data = logits.try_into_data_as::<f32>().map_err(|error| anyhow!("{error:?}"))?;
-        self.logits = data.try_into_vec().map_err(|error| anyhow!("{error:?}"))?;
+        // On one of the threads that share the work: to hand it over from outside takes longer than some products do.
+        self.logits = match rayon::scope(|_| self.run(batch)) {
+            None => Vec::new(),
+            Some(logits) => {
+                let data = logits.try_into_data_as::<f32>().map_err(|error| anyhow!("{error:?}"))?;
+                data.try_into_vec().map_err(|error| anyhow!("{error:?}"))?
+            }
+        };
         Ok(&mut self.logits)
     }
 

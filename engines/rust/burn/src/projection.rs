@@ -1,15 +1,16 @@
 //! A product with weights, cut so that Burn's CPU kernels are fast with it.
 //!
-//! Rows are outputs and columns inputs, as in the file: one token's product is then a dot product per row. Flex packs
-//! such weights anew for every product of several tokens, which costs more than the product of a few. Its kernel for
-//! small outputs (up to 16 × 16) does not, and a batch of products is dealt out to the cores: so the rows are cut into
-//! blocks, and each block is one product of a batch.
+//! Rows are outputs and columns inputs, as in the file: one token's product is then a dot product per row. Flex leaves such
+//! a product to one core, so the rows are dealt out to the cores here. For several tokens it packs such weights anew each
+//! time, which costs more than the product of a few. Its kernel for small outputs (up to 16 × 16) does not, and a batch of
+//! products is dealt out to the cores: so then the rows are cut into blocks, and each block is one product of a batch.
 
 use burn::prelude::*;
+use rayon::prelude::*;
 
 const SMALL_OUTPUT: usize = 16 * 16; // results of one product that need no packing
 const LEAST_ROWS: usize = 4; // a block of fewer rows is slower than packing
-const WORTH_SHARING: usize = 128 * 128 * 128; // multiplications from which Flex deals a batch out to the cores
+const WORTH_A_CORE: usize = 1 << 17; // multiplications, for which it pays to wake up another core
 
 pub struct Projection {
     rows: Tensor<2>,
@@ -26,12 +27,12 @@ impl Projection {
     /// `[tokens, inputs]` to `[tokens, outputs]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let ([tokens, inputs], [outputs, _]) = (x.dims(), self.rows.dims());
-        let y = match self.block(tokens, inputs, outputs) {
+        let y = match self.block(tokens, outputs) {
+            None if tokens == 1 && self.in_blocks => self.dealt_out(x),
             None => x.matmul(self.rows.clone().transpose()),
             Some(block) => {
                 let blocks = self.rows.clone().reshape([outputs / block, block, inputs]).swap_dims(1, 2);
-                let y = x.unsqueeze::<3>().matmul(blocks);
-                if tokens == 1 { y.reshape([1, outputs]) } else { y.swap_dims(0, 1).reshape([tokens, outputs]) }
+                x.unsqueeze::<3>().matmul(blocks).swap_dims(0, 1).reshape([tokens, outputs])
             }
         };
         match &self.bias {
@@ -40,9 +41,23 @@ impl Projection {
         }
     }
 
-    /// Rows per block, or `None` where one product does better.
-    fn block(&self, tokens: usize, inputs: usize, outputs: usize) -> Option<usize> {
-        if !self.in_blocks || (tokens == 1 && inputs * outputs < WORTH_SHARING) {
+    /// One token: each core has a run of rows. Slices share the weights' memory.
+    fn dealt_out(&self, x: Tensor<2>) -> Tensor<2> {
+        let [outputs, inputs] = self.rows.dims();
+        let parts = (outputs * inputs / WORTH_A_CORE).clamp(1, rayon::current_num_threads());
+        let product = |part: usize| {
+            let rows = part * outputs / parts..(part + 1) * outputs / parts;
+            x.clone().matmul(self.rows.clone().slice([rows, 0..inputs]).transpose())
+        };
+        match parts {
+            1 => product(0),
+            _ => Tensor::cat((0..parts).into_par_iter().with_max_len(1).map(product).collect(), 1),
+        }
+    }
+
+    /// Rows per block of a product of several tokens, or `None` where one product does better.
+    fn block(&self, tokens: usize, outputs: usize) -> Option<usize> {
+        if !self.in_blocks || tokens == 1 {
             return None;
         }
         let mut block = 1;
@@ -59,7 +74,7 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     #[test]
-    fn blocks_change_nothing_but_the_time() {
+    fn cutting_changes_nothing_but_the_time() {
         let device = Device::flex();
         for (outputs, inputs) in [(96, 32), (100, 32), (4096, 576), (7, 16)] {
             let rows = Tensor::<2>::random([outputs, inputs], Distribution::Normal(0.0, 1.0), &device);
@@ -78,10 +93,9 @@ mod tests {
     fn a_block_has_no_more_results_than_the_kernel_takes_unpacked() {
         let device = Device::flex();
         let one = Projection::new(Tensor::zeros([3072, 576], &device), None, true);
-        assert_eq!(one.block(1, 576, 3072), None);
-        assert_eq!(one.block(1, 576, 49_152), Some(256));
-        assert_eq!(one.block(8, 576, 3072), Some(32));
-        assert_eq!(one.block(64, 576, 3072), Some(4));
-        assert_eq!(one.block(65, 576, 3072), None);
+        assert_eq!(one.block(1, 3072), None);
+        assert_eq!(one.block(8, 3072), Some(32));
+        assert_eq!(one.block(64, 3072), Some(4));
+        assert_eq!(one.block(65, 3072), None);
     }
 }
