@@ -58,6 +58,8 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
     table = folder / "requests.parquet"
     requests = pl.scan_parquet(table).select(COLUMNS).sort("t_sched").collect()
     if requests.is_empty():
+        if meta.hosts > 1:
+            raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
         raise NotARun(f"{folder} holds no finished request: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)
     ended = requests["t_end"].max()

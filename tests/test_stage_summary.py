@@ -268,13 +268,14 @@ def test_a_run_that_was_stopped_in_its_warm_up_gets_a_sentence(tmp_path: Path) -
         summarise(load_run(folder))
 
 
-def test_workers_that_wrote_apart_give_the_same_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_that_wrote_apart_give_the_same_numbers(tmp_path: Path, workers: int) -> None:
     one = simulate(tmp_path / "one", Engine(), (4,), 20.0)
-    two = tmp_path / "two"
-    two.mkdir()
-    (two / "meta.json").write_bytes((one / "meta.json").read_bytes())
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "meta.json").write_bytes((one / "meta.json").read_bytes())
     lines = (one / "requests-0.jsonl").read_text().splitlines(keepends=True)
-    (two / "requests-0.jsonl").write_text("".join(lines[::2]))
-    (two / "requests-1.jsonl").write_text("".join(lines[1::2]))
-    (two / "telemetry.jsonl").write_bytes((one / "telemetry.jsonl").read_bytes())
-    assert summarise(load_run(one)).stages == summarise(load_run(two)).stages
+    for worker in range(workers):
+        (many / f"requests-{worker}.jsonl").write_text("".join(lines[worker::workers]))
+    (many / "telemetry.jsonl").write_bytes((one / "telemetry.jsonl").read_bytes())
+    assert summarise(load_run(one)).stages == summarise(load_run(many)).stages

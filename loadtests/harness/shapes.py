@@ -30,8 +30,8 @@ class Stages(LoadTestShape):
         run = current_run()
         if run is None:
             return self._before_the_start()
-        self._tell_late_workers(run)
         self._wait_for_boundary(run)
+        self._tell_late_workers(run)
         t = time.monotonic_ns() - run.start
         stage = stage_at(run.stages, t)
         if stage is not None:
