@@ -97,6 +97,9 @@ class ModelTokenizer:
             )
         except jinja2.TemplateError as error:  # a template's own raise_exception, and what the sandbox forbids
             raise bad_request(f"The model's chat template refuses these messages: {error}.", "messages") from error
+        except Exception as error:  # whatever else a program in a model's folder runs into
+            kind = type(error).__name__
+            raise bad_request(f"The model's chat template fails on these messages ({kind}).", "messages") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

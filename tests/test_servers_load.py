@@ -295,6 +295,15 @@ def test_draining_has_an_end() -> None:
         assert '"code":"engine_draining"' in rest
 
 
+def test_a_second_signal_ends_it_at_once() -> None:
+    with served("tpot=0.02", arguments=("--drain-timeout", "600")) as server, occupied(server, 1):
+        engine = server.engine_process()
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: server.client.get("/health").json()["state"] == "draining", "the server drains")
+        server.stop()
+        until(lambda: not engine.is_running(), "the engine's process is gone")
+
+
 def test_an_idle_server_stops_at_once_and_leaves_no_process_behind() -> None:
     with served() as server:
         engine = server.engine_process()

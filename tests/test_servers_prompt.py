@@ -137,6 +137,7 @@ def test_where_the_template_is_found(
     [
         pytest.param(None, MESSAGES, "no chat template", id="a model that knows no chat"),
         pytest.param(CHATML, [{"role": "tool", "content": "x"}], "no role tool", id="the template's own refusal"),
+        pytest.param("{{ messages[0].content + 1 }}", MESSAGES, "fails .*TypeError", id="a template that stumbles"),
         pytest.param("{{ messages[0].content.__class__.__mro__ }}", MESSAGES, "unsafe", id="a template that pries"),
         pytest.param("{{ messages.append(1) }}", MESSAGES, "unsafe", id="a template that changes what it was given"),
     ],
