@@ -75,16 +75,37 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
 
 
 def _cargo_build(program: Program, features: list[str], into: Path) -> None:
-    command = ["cargo", "build", "--release", "--locked", "--package", program.package]
+    command = ["build", "--release", "--locked", "--package", program.package]
     command += ["--bin", program.binary.removesuffix(".exe")]
     if features:
         command += ["--features", ",".join(features)]
-    target = cache_folder() / "cargo-target"
-    flags = " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
-    environment = (cargo_environment() or {}) | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)}
-    if subprocess.run(command, cwd=WORKSPACE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+    if cargo(command).returncode:
         raise EngineUnavailable(f"cargo could not build {program.name}; the lines above say why.")
-    shutil.copy2(target / "release" / program.binary, into / program.binary)
+    shutil.copy2(_target() / "release" / program.binary, into / program.binary)
+
+
+def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run cargo on the workspace, for this machine's processor; what it says is shown as it comes, or kept if `quiet`.
+
+    Raises `EngineUnavailable` where there is no cargo.
+    """
+    if (environment := cargo_environment()) is None:
+        raise EngineUnavailable(NO_CARGO)
+    flags = " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
+    environment = environment | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(_target())}
+    return subprocess.run(
+        ["cargo", *arguments],
+        cwd=WORKSPACE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=quiet,
+        text=True,
+        check=False,
+    )
+
+
+def _target() -> Path:
+    return Path(os.environ.get("CARGO_TARGET_DIR") or cache_folder() / "cargo-target")
 
 
 @cache
@@ -155,7 +176,7 @@ class RustEngine(Engine):
 
 
 def main(arguments: list[str]) -> int:
-    """`build [NAME …] [--features a,b]`, or `find NAME`."""
+    """`build [NAME …] [--features a,b]`, `find NAME`, or `cargo ARGUMENT …`."""
     import argparse
 
     from engines.progress import terminal_progress
@@ -169,6 +190,9 @@ def main(arguments: list[str]) -> int:
     making.add_argument("--features", default="", help=f"of {', '.join(FEATURES)}, by comma, where the engine has them")
     finding = commands.add_parser("find", help="print where a program is")
     finding.add_argument("name", choices=list(PROGRAMS))
+    commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
+    if arguments[:1] == ["cargo"]:
+        return _pass_on(arguments[1:])  # as they are
     given = parser.parse_args(arguments)
     if given.command == "find":
         path = find(given.name)
@@ -184,6 +208,14 @@ def main(arguments: list[str]) -> int:
         print(f"the Rust engines are skipped: {error}", file=sys.stderr)
         return 0 if str(error) == NO_CARGO else 2
     return 0
+
+
+def _pass_on(arguments: list[str]) -> int:
+    try:
+        return cargo(arguments).returncode
+    except EngineUnavailable as error:
+        print(f"the Rust engines are skipped: {error}", file=sys.stderr)
+        return 0
 
 
 if __name__ == "__main__":

@@ -1,110 +1,211 @@
 """Burn against Transformers: the same 32-bit weights, so the same words and nearly the same logits."""
 
 import asyncio
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from reference import PROMPTS, Reference
+from tiny_models import VOCABULARY, write_tiny
+from tokenizers import Tokenizer
 
 from conftest import BackgroundLoop
-from engines.base import Chunk, GenerateRequest
-from engines.burn import BurnEngine, BurnOptions
+from engines import load_engine
+from engines.base import BadRequest, Chunk, EngineCrashed, EngineUnavailable, GenerateRequest, Model
+from engines.burn import BurnOptions
 from engines.child import ChildEngine
 from engines.models import prepare
 
 TOKENS = 64
-PROMPTS = (
-    "Once upon a time, in a small village near the sea, there lived",
-    "The capital of France is",
-    "def fibonacci(n):\n    ",
-    "Water boils at",
-    "Der schnelle braune Fuchs",
-    "1, 2, 3, 4,",
-    "<|im_start|>user\nWhat is the capital of Italy?<|im_end|>\n<|im_start|>assistant\n",
-    "Dear Sir or Madam,\n\nI am writing",
-    "The mitochondria is the",
-    "In 1969, humans first",
-)
+F32 = {"dtype": "float32", "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
-def prompts() -> list[tuple[str, tuple[int, ...]]]:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
-    return [(prompt, tuple(tokenizer.encode(prompt).ids)) for prompt in PROMPTS]
-
-
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(prepare().folder, dtype=torch.float32).eval()
-
-
-@pytest.fixture(scope="module")
-def burn(background: BackgroundLoop) -> Iterator[ChildEngine]:
-    from engines import load_engine
-
-    if (reason := BurnEngine.why_not_here()) is not None:
-        pytest.skip(reason)
-    engine = load_engine("burn", prepare(), {"dtype": "float32", "device": "cpu"})
+def burn(rust_program: Callable[[str], Path], background: BackgroundLoop) -> Iterator[ChildEngine]:
+    rust_program("burn")
+    engine = load_engine("burn", prepare(), F32)
     background.run(engine.start())
     yield engine
     background.run(engine.stop())
 
 
-async def answer(engine: ChildEngine, prompt: tuple[str, tuple[int, ...]], **settings: Any) -> list[Chunk]:
-    request = GenerateRequest(*prompt, **({"max_tokens": TOKENS, "ignore_eos": True} | settings))
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    return [tuple(tokenizer.encode(prompt).ids) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def transformers() -> Reference:
+    return Reference.of(prepare().folder)
+
+
+async def answer(engine: ChildEngine, prompt: tuple[int, ...], **settings: Any) -> list[Chunk]:
+    request = GenerateRequest("", prompt, **({"max_tokens": TOKENS, "ignore_eos": True} | settings))
     return [chunk async for ready in engine.generate(request) for chunk in ready]
 
 
-def test_ten_greedy_answers_at_once_are_those_of_transformers(
-    burn: ChildEngine, transformers: Any, prompts: list[tuple[str, tuple[int, ...]]], background: BackgroundLoop
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "all at once"])
+def test_ten_greedy_answers_are_those_of_transformers(
+    together: bool,
+    burn: ChildEngine,
+    transformers: Reference,
+    prompts: list[tuple[int, ...]],
+    tokenizer: Tokenizer,
+    background: BackgroundLoop,
 ) -> None:
-    import torch
-    from tokenizers import Tokenizer
+    """One token at a time and ten at a time go through other kernels."""
 
-    async def all_at_once() -> list[list[Chunk]]:
-        return list(await asyncio.gather(*(answer(burn, prompt) for prompt in prompts)))
+    async def answers() -> list[list[Chunk]]:
+        if together:
+            return await asyncio.gather(*(answer(burn, prompt) for prompt in prompts))
+        return [await answer(burn, prompt) for prompt in prompts]
 
-    tokenizer = Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
-    for (_, ids), chunks in zip(prompts, background.run(all_at_once()), strict=True):
-        wanted = transformers.generate(
-            torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0, eos_token_id=None
-        )[0, len(ids) :].tolist()
+    for prompt, chunks in zip(prompts, background.run(answers()), strict=True):
+        wanted = transformers.greedy(prompt, TOKENS, guess=tokenizer.encode(text(chunks)).ids)
         assert sum(chunk.tokens for chunk in chunks) == TOKENS
-        assert "".join(chunk.text for chunk in chunks) == tokenizer.decode(wanted, skip_special_tokens=True)
+        assert text(chunks) == tokenizer.decode(wanted)
+
+
+def assert_same_likeliest(chunk: Chunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:
+    top = chunk.logprobs[0].top
+    assert [token for token, _ in top] == [tokenizer.decode([id], False) for id, _ in wanted]
+    assert [logprob for _, logprob in top] == pytest.approx([logprob for _, logprob in wanted], abs=1e-3)
 
 
 def test_the_five_likeliest_have_the_probabilities_of_transformers(
-    burn: ChildEngine, transformers: Any, prompts: list[tuple[str, tuple[int, ...]]], background: BackgroundLoop
+    burn: ChildEngine,
+    transformers: Reference,
+    prompts: list[tuple[int, ...]],
+    tokenizer: Tokenizer,
+    background: BackgroundLoop,
 ) -> None:
-    import torch
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
     for prompt in prompts:
         (chunk,) = background.run(answer(burn, prompt, max_tokens=1, logprobs=5))
-        with torch.inference_mode():
-            wanted = torch.log_softmax(transformers(torch.tensor([prompt[1]])).logits[0, -1], -1).topk(5)
-        top = chunk.logprobs[0].top
-        assert [token for token, _ in top] == [tokenizer.decode([id], False) for id in wanted.indices.tolist()]
-        assert [logprob for _, logprob in top] == pytest.approx(wanted.values.tolist(), abs=1e-3)
+        assert_same_likeliest(chunk, transformers.likeliest(prompt, 5), tokenizer)
 
 
 def test_a_prompt_longer_than_one_step_is_read_in_pieces(
-    burn: ChildEngine, transformers: Any, background: BackgroundLoop
+    burn: ChildEngine, transformers: Reference, tokenizer: Tokenizer, background: BackgroundLoop
 ) -> None:
     """300 tokens are two steps of 256: positions, masks and the growing cache have to fit together."""
-    import torch
+    prompt = tuple(100 + (37 * at) % 40_000 for at in range(300))
+    (chunk,) = background.run(answer(burn, prompt, max_tokens=1, logprobs=5))
+    assert_same_likeliest(chunk, transformers.likeliest(prompt, 5), tokenizer)
 
-    ids = tuple(100 + (37 * at) % 40_000 for at in range(300))
-    (chunk,) = background.run(answer(burn, ("", ids), max_tokens=1, logprobs=1))
-    with torch.inference_mode():
-        wanted = torch.log_softmax(transformers(torch.tensor([ids])).logits[0, -1], -1).max()
-    assert chunk.logprobs[0].logprob == pytest.approx(float(wanted), abs=1e-3)
+
+def test_a_cancelled_answer_ends_within_a_token_and_the_others_go_on(
+    burn: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+) -> None:
+    async def one_leaves() -> tuple[int, str]:
+        other = asyncio.ensure_future(answer(burn, prompts[1]))
+        stream = burn.generate(GenerateRequest("", prompts[0], max_tokens=4000, ignore_eos=True))
+        for _ in range(5):
+            await anext(stream)
+        stream.cancel()
+        late = sum([chunk.tokens async for ready in stream for chunk in ready])
+        assert stream.finish_reason == "cancelled"
+        return late, text(await other)
+
+    late, other = background.run(one_leaves())
+    assert late <= 3, "one that was under way, and room for a busy machine"
+    assert other == text(background.run(answer(burn, prompts[1])))
+
+
+def test_a_killed_engine_fails_its_requests_clearly_and_comes_back(
+    burn: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+) -> None:
+    async def crash() -> list[BaseException]:
+        answers = [asyncio.ensure_future(answer(burn, prompt, max_tokens=4000)) for prompt in prompts[:3]]
+        await asyncio.sleep(0.3)
+        assert burn.pid is not None
+        os.kill(burn.pid, signal.SIGKILL)
+        failed = await asyncio.gather(*answers, return_exceptions=True)
+        async with asyncio.timeout(60):
+            while burn.state != "ready":
+                await asyncio.sleep(0.05)
+        return [one for one in failed if isinstance(one, BaseException)]
+
+    before = text(background.run(answer(burn, prompts[0], max_tokens=8)))
+    errors = background.run(crash())
+    assert [type(error) for error in errors] == [EngineCrashed] * 3
+    assert "ended while this request was running: it was killed by SIGKILL" in str(errors[0])
+    assert text(background.run(answer(burn, prompts[0], max_tokens=8))) == before
+
+
+def test_strange_prompts_are_refused_with_a_sentence(burn: ChildEngine, background: BackgroundLoop) -> None:
+    with pytest.raises(BadRequest, match="the prompt has 8192 tokens; the model's context holds 8192"):
+        background.run(answer(burn, (100,) * 8192))
+    with pytest.raises(BadRequest, match="token 49152 is none of the model's 49152"):
+        background.run(answer(burn, (49152,)))
+
+
+def first_word(model: Model, options: dict[str, str], background: BackgroundLoop) -> Chunk:
+    async def ask() -> Chunk:
+        engine = load_engine("burn", model, options)
+        await engine.start()
+        try:
+            (chunk,) = await answer(engine, PROMPT, max_tokens=1, logprobs=5)
+            return chunk
+        finally:
+            await engine.stop()
+
+    return background.run(ask())
+
+
+PROMPT = tuple((37 * at) % VOCABULARY for at in range(24))
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "differs"),
+    [
+        pytest.param("llama", {}, id="Llama, with a matrix of its own at the end"),
+        pytest.param("llama", {"rope_parameters": LLAMA_3}, id="Llama 3.1, with stretched positions"),
+        pytest.param("llama", {"head_dim": 24, "tie_word_embeddings": True}, id="odd shapes, and the embeddings twice"),
+        pytest.param("mistral", {"head_dim": 32, "sliding_window": None}, id="Mistral, with narrower heads"),
+        pytest.param("qwen2", {}, id="Qwen2, with biases"),
+    ],
+)
+def test_every_family_says_what_transformers_says(
+    family: str,
+    differs: dict[str, Any],
+    rust_program: Callable[[str], Path],
+    background: BackgroundLoop,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+) -> None:
+    rust_program("burn")
+    model, reference = write_tiny(tmp_path, family, **differs)
+    assert_same_likeliest(first_word(model, F32, background), reference.likeliest(PROMPT, 5), tokenizer)
+
+
+def test_what_it_cannot_run_is_refused_with_a_sentence(
+    rust_program: Callable[[str], Path], background: BackgroundLoop
+) -> None:
+    rust_program("burn")
+    with pytest.raises(EngineUnavailable, match="runs the families llama, mistral and qwen2; this model is a mamba"):
+        first_word(prepare("random:mamba-130m"), F32, background)
+    with pytest.raises(EngineUnavailable, match=r"there is no device `abacus` in this build; it has: .*cpu"):
+        first_word(prepare(), {"device": "abacus"}, background)
 
 
 def test_a_wrong_setting_is_told_before_anything_starts() -> None:

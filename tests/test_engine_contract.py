@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import documented_engine
@@ -15,6 +15,7 @@ from engines import ENGINES, load_engine, spec
 from engines.base import Chunk, EngineInfo, GenerateRequest, Model
 from engines.child import ChildEngine
 from engines.models import prepare
+from engines.rust_programs import PROGRAMS
 
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
@@ -66,9 +67,14 @@ def _text(chunks: list[Chunk]) -> str:
 
 @pytest.fixture(scope="module", params=[*ENGINES, documented_engine.NAME])
 def loaded(
-    request: pytest.FixtureRequest, background: BackgroundLoop, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    background: BackgroundLoop,
+    rust_program: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Loaded]:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in PROGRAMS:
+        rust_program(name)
     with documented_engine.installed(folder) if name == documented_engine.NAME else contextlib.nullcontext():
         one = Loaded(name, background, folder)
         yield one

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 from conftest import BackgroundLoop
 from engines import rust_programs
 from engines.base import EngineUnavailable, GenerateRequest
-from engines.cache import cache_folder
 from engines.child import ChildEngine
 from engines.protocol import decode_to_child, decode_to_parent, encode
 
@@ -37,10 +36,8 @@ def test_every_recorded_message_survives_being_read_and_written(who: str, messag
 
 
 @pytest.fixture(scope="module")
-def echo() -> Path:
-    if rust_programs.cargo_environment() is None and not os.environ.get("CI"):
-        pytest.skip("cargo is not here, so there is no echo engine to talk to")
-    return rust_programs.build("echo")
+def echo(rust_program: Callable[[str], Path]) -> Path:
+    return rust_program("echo")
 
 
 def test_the_echo_engine_holds_the_recorded_conversation(echo: Path) -> None:
@@ -115,23 +112,16 @@ def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: Backgrou
     assert background.run(kill_and_ask()) == " again"
 
 
-def test_the_rust_side_is_formatted_and_passes_its_own_tests() -> None:
-    if rust_programs.cargo_environment() is None and not os.environ.get("CI"):
-        pytest.skip("cargo is not here")
-    target = cache_folder() / "cargo-target"
-    for command in (
-        ["cargo", "fmt", "--package", "enginebench-protocol", "--check"],
-        ["cargo", "test", "--locked", "--quiet", "--package", "enginebench-protocol"],
-    ):
-        done = subprocess.run(
-            command,
-            cwd=rust_programs.WORKSPACE,
-            env=(rust_programs.cargo_environment() or {}) | {"CARGO_TARGET_DIR": str(target)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["fmt", "--all", "--check"], id="formatted"),
+        pytest.param(["test", "--locked", "--quiet", "--workspace"], id="tested"),
+    ],
+)
+def test_the_rust_side_is(command: list[str], echo: Path) -> None:
+    done = rust_programs.cargo(command, quiet=True)
+    assert done.returncode == 0, f"cargo {' '.join(command)}:\n{done.stdout}{done.stderr}"
 
 
 def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
