@@ -42,14 +42,13 @@ class Usage(msgspec.Struct, gc=False):
     completion_tokens: int | None = None
 
 
-class Document(msgspec.Struct):
+class Document(msgspec.Struct, gc=False):
     """One event's data, or the whole body of an answer that is not streamed."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     timing: Any = None
     error: Any = None
-    object: Any = None
     message: Any = None
 
 
@@ -140,7 +139,7 @@ class Answer:
         except ValueError as error:
             self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
             return
-        if document.usage is not None or document.timing is not None or document.error is not None:
+        if document.usage is not None or document.timing is not None or document.choices is None or document.error:
             self._facts(document, moment)
         has_content = False
         for choice in document.choices or ():
@@ -166,7 +165,7 @@ class Answer:
 
     def _facts(self, document: Document, moment: Moment) -> None:
         """What an event or a whole answer says beside its text."""
-        if document.error is not None:
+        if reports_error(document):
             self._fail(error_message(document), moment)
         if document.usage is not None:
             self.usage = document.usage
@@ -178,6 +177,11 @@ class Answer:
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:
             self.error, self.error_at = shorten(detail), moment
+
+
+def reports_error(document: Document) -> bool:
+    """In OpenAI's shape, or as older servers do it: `{"object": "error", "message": …}`."""
+    return bool(document.error) or document.object == "error"
 
 
 def error_message(document: Document) -> str:
@@ -203,6 +207,15 @@ def message_of(body: bytes) -> str:
         if document.error is not None or isinstance(document.message, str):
             return shorten(error_message(document))
     return shorten(body[: 4 * DETAIL_CHARACTERS].decode("utf-8", "replace"))
+
+
+def error_in(body: bytes) -> str | None:
+    """The error that a server reports in a whole JSON document; `None` where it reports none."""
+    try:
+        document = decode(body)
+    except ValueError:
+        return None
+    return shorten(error_message(document)) if reports_error(document) else None
 
 
 def shorten(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gevent import get_hub
 from gevent.hub import Waiter
 
-from loadtests.harness.answer import Answer, Moment, message_of
+from loadtests.harness.answer import Answer, Moment, error_in, message_of
 from loadtests.harness.clock import WallOffset
 from loadtests.harness.connection import Connection, Read
 from loadtests.harness.gathering import UNHURRIED_NS, Gathering, gathering
@@ -29,6 +29,7 @@ READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for whic
 LIKELY_ENDS = (b"\r\n\r\n", b"[DONE]\n\n", b"[DONE]\n\n\r\n")
 LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
+UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
 
 
 class Exchange:
@@ -108,7 +109,13 @@ class Exchange:
         pending = self._pending
         pending.append(read)
         before, self._last_read = self._last_read, read[0]
-        if self._may_defer and self._gathering is None and read[1] and read[0] - before > UNHURRIED_NS:
+        if (
+            self._gathering is None
+            and self._may_defer
+            and len(pending) > 1  # the one before may have been the first token
+            and read[0] - before > UNHURRIED_NS
+            and read[1]
+        ):
             self._gather()
         if (
             self._may_defer
@@ -180,12 +187,14 @@ class Exchange:
         pieces = response.feed(data)
         if self._headers_at is None and response.has_head:
             self._headers_at = moment
-            self._is_event_stream = response.status == 200 and response.media_type == "text/event-stream"
+            self._is_event_stream = response.status == 200 and (
+                response.media_type == "text/event-stream" or (self._streamed and response.media_type in UNNAMED_STREAMS)
+            )
+            self._may_defer = self._is_event_stream and response.framing != "counted"
         if not pieces:
             return
         if self._is_event_stream:
             self._answer.feed(pieces, moment)
-            self._may_defer = self._answer.chunks > 0 and response.framing != "counted"
             if self._answer.done is moment and not response.ended:
                 self._arm(LINGER)
         else:
@@ -282,7 +291,8 @@ class Exchange:
             return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
         if ending == "complete" and self._is_event_stream != self._streamed:
             asked = "an event stream" if self._streamed else "a whole answer"
-            return "bad_stream", f"asked for {asked}, got {response.media_type or 'no content type'}"
+            said = error_in(bytes(self._body)) or f"asked for {asked}, got {response.media_type or 'no content type'}"
+            return "bad_stream", said
         if answer.error is not None:
             return "bad_stream", answer.error
         if answer.done is not None:
