@@ -181,7 +181,7 @@ class Answer:
 
 def reports_error(document: Document) -> bool:
     """In OpenAI's shape, or as older servers do it: `{"object": "error", "message": …}`."""
-    return bool(document.error) or document.object == "error"
+    return bool(document.error) or (document.choices is None and isinstance(document.message, str))
 
 
 def error_message(document: Document) -> str:

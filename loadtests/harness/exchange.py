@@ -187,9 +187,9 @@ class Exchange:
         pieces = response.feed(data)
         if self._headers_at is None and response.has_head:
             self._headers_at = moment
-            self._is_event_stream = response.status == 200 and (
-                response.media_type == "text/event-stream" or (self._streamed and response.media_type in UNNAMED_STREAMS)
-            )
+            kind = response.media_type
+            is_stream = kind == "text/event-stream" or (self._streamed and kind in UNNAMED_STREAMS)
+            self._is_event_stream = is_stream and response.status == 200
             self._may_defer = self._is_event_stream and response.framing != "counted"
         if not pieces:
             return
