@@ -75,12 +75,17 @@ def run(
         str | None, typer.Option(help="What the engines load; with --url, the model to ask for.", show_default=False)
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share the load.")] = 1,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 in spite of invalid findings.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
     **load: Any,
 ) -> None:
     """Test engines or a server under load, and report.
 
     Each engine is served in turn behind the identical server, tested, and stopped. What stands after -- goes to Locust.
+
+    Exit code: 0 good, 2 a usage error, a run that failed, or one that a finding makes invalid.
 
     Examples:
 
@@ -106,7 +111,7 @@ def run(
         with sigterm_is_ctrl_c():
             whole = _measure(job, options, model, url, console, measured)
             _warn_beyond_calibration(measured, console)
-            code = _report([one.folder for one in measured], as_json) if measured else 2
+            code = _report([one.folder for one in measured], allow_invalid, as_json) if measured else 2
     except KeyboardInterrupt:
         console.print(f"stopped; what was measured is kept in {job.settings.runs}", highlight=False)
         raise typer.Exit(2) from None
@@ -174,10 +179,11 @@ def _warn_beyond_calibration(measured: list[Measured], console: Console) -> None
             )
 
 
-def _report(folders: list[Path], as_json: bool) -> int:
+def _report(folders: list[Path], allow_invalid: bool, as_json: bool) -> int:
     """Have the runs analysed; the table, the sentence and the report's path go to standard output."""
     command = [sys.executable, "-P", "-m", "enginebench", "report", *map(str, folders)]
-    return subprocess.run([*command, "--json"] if as_json else command).returncode
+    command += ["--allow-invalid"] * allow_invalid + ["--json"] * as_json
+    return subprocess.run(command).returncode
 
 
 @app.command()

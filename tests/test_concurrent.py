@@ -154,6 +154,19 @@ def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, 
     assert all(record.reconnected is False for record in finished.records), "connections were open before"
 
 
+def test_fifty_users_that_start_together_spread_over_a_second(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
+        locust = start(server, tmp_path, "--steps", "50", "--stage-seconds", "2")
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    due = sorted(record.t_sched for record in locust.records)[:50]
+    assert due[-1] - due[0] > 700 * MS
+    crowded = max(sum(1 for other in due if one <= other < one + 50 * MS) for one in due)
+    assert crowded <= 15, "2.5 of 50 are due in 50 ms on average"
+    lags = sorted(one.t_send - one.t_sched for one in locust.records if one.t_send is not None)
+    assert 0 <= lags[0] <= lags[len(lags) // 2] < 20 * MS, "and how late each went out is on record"
+
+
 def test_a_user_asks_again_as_soon_as_it_has_its_answer(finished: Locust) -> None:
     alone = [record for record in finished.records if record.stage == 0 and record.t_sched > 1000 * MS]
     lags = sorted(record.t_send - record.t_sched for record in alone if record.t_send is not None)
@@ -279,6 +292,18 @@ def test_a_killed_run_keeps_what_had_ended(tmp_path: Path) -> None:
     assert asked - 3 <= len(locust.records) <= asked, "only the three in flight are missing"
 
 
+def test_sigterm_ends_a_master_that_waits_for_its_workers(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--master", "--expect-workers", "1", "--master-bind-port", str(port))
+        locust.wait_until(lambda: listens(port))
+        time.sleep(1.5)
+        locust.process.terminate()
+        output = locust.wait(20)
+    assert locust.process.returncode == 2
+    assert "Traceback" not in output
+
+
 def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[503, 429, 500])) as server:
         locust = start(server, tmp_path, "--steps", "1", "--stage-seconds", "4", "--json-file", str(tmp_path / "stats"))
@@ -380,6 +405,11 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answers(page: httpx.Client) -> bool:

@@ -1,6 +1,7 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -90,6 +91,27 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        pytest.param([], 2, id="an invalid run leaves with 2"),
+        pytest.param(["--allow-invalid"], 0, id="unless told otherwise"),
+    ],
+)
+def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path, options: list[str], code: int) -> None:
+    with ScriptedServer(Script(statuses=[500] * 1000)) as server:
+        done = subprocess.run(
+            [*RUN, "--url", server.url, "--json", *options, "--steps", "1", "--stage-seconds", "2", "--runs", tmp_path],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == code, done.stderr
+    document = json.loads(done.stdout)
+    assert document["invalid"] is True
+    assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])

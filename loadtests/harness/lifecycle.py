@@ -24,7 +24,7 @@ import gevent
 from locust import argument_parser, events
 from locust.env import Environment
 from locust.exception import StopTest
-from locust.runners import MasterRunner, Runner, WorkerRunner
+from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
 from loadtests.harness import plan as plans
 from loadtests.harness.calibration import of_this_host
@@ -210,12 +210,18 @@ def _end_at_exit(environment: Environment, **_: Any) -> None:
 def _obey_sigterm(environment: Environment, **_: Any) -> None:
     # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would die in mid-sentence.
     # So SIGTERM becomes what Locust does handle there, Ctrl-C.
+    # While it waits for its workers, it handles neither.
     def interrupt() -> None:
         assert environment.runner is not None
         if environment.runner.shape_greenlet:
-            hub = gevent.get_hub()
-            assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
-            hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)
+            end: BaseException = KeyboardInterrupt()
+        elif environment.runner.state == STATE_INIT:
+            end = SystemExit(2)
+        else:
+            return
+        hub = gevent.get_hub()
+        assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
+        hub.loop.run_callback(hub.parent.throw, end)
 
     options = environment.parsed_options
     if options is not None and options.headless and not options.worker:
