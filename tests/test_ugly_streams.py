@@ -92,6 +92,14 @@ GOOD: list[Any] = [
         says(token("data: [DONE]\n\n"), token("0\r\n\r\n"), END), 2, 2, id="text that looks like the protocol"
     ),
     pytest.param(
+        says(delta(content=[]), delta(content=[{"type": "text", "text": "a"}, {"type": "image"}, None]), END),
+        *(1, 2),
+        id="content as a list of parts",
+    ),
+    pytest.param(
+        says(token("a"), finish(usage={"prompt_tokens": 7.0, "completion_tokens": "2"}), DONE), 1, 2, id="odd numbers"
+    ),
+    pytest.param(
         says(event({"choices": [], "prompt_filter_results": []}), delta(role="assistant", content=None), token(), END),
         *(1, 2),
         id="no choices first, then null content",
@@ -166,6 +174,9 @@ BAD: list[Any] = [
         says(token(), b'event: error\ndata: {"error":{"message":"overloaded"}}\n\n'),
         *("bad_stream", 1, "overloaded"),
         id="an error event",
+    ),
+    pytest.param(
+        says(token(), event({"choices": 7}), DONE), "bad_stream", 1, "not as expected", id="choices that are none"
     ),
     pytest.param(says(token(), b"data: oops\n\n", DONE), "bad_stream", 1, "oops", id="no JSON"),
     pytest.param(

@@ -62,9 +62,20 @@ def decode(data: bytes) -> Document:
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:  # msgspec is stricter than JSON: half a surrogate pair in one chunk is ugly, not malformed
-        return msgspec.convert(json.loads(data), Document)
+        return msgspec.convert(_with_plain_content(json.loads(data)), Document, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def _with_plain_content(given: Any) -> Any:
+    """Some servers send content as a list of parts, of which those with a text count."""
+    choices = given.get("choices") if isinstance(given, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        for text in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
+            if isinstance(text, dict) and isinstance(parts := text.get("content"), list):
+                words = [part.get("text") for part in parts if isinstance(part, dict)]
+                text["content"] = "".join(word for word in words if isinstance(word, str))
+    return given
 
 
 class Answer:
