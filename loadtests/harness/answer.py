@@ -49,6 +49,7 @@ class Document(msgspec.Struct, gc=False):
     usage: Usage | None = None
     timing: Any = None
     error: Any = None
+    object: Any = None
     message: Any = None
 
 
