@@ -2,85 +2,20 @@
 
 import json
 import os
-import signal
-import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from locust_process import LOCUST, MS, ROOT, SCENARIO, Locust, free_port, start
 from scripted import Script, ScriptedServer
 
 from loadtests.harness.lengths import Lengths
-from loadtests.harness.record import RequestRecord, RunMeta, read_meta, read_requests
+from loadtests.harness.record import read_meta, read_requests
 from loadtests.harness.workload import WordTokens, Workload
-
-ROOT = Path(__file__).parent.parent
-SCENARIO = ROOT / "loadtests/concurrent.py"
-LOCUST = [str(Path(sys.executable).parent / "locust"), "-f", str(SCENARIO)]
-MS = 1_000_000
-
-
-@dataclass
-class Locust:
-    """A Locust process that can be stopped in several ways, and the runs it left."""
-
-    process: subprocess.Popen[str]
-    runs: Path
-
-    def wait(self, timeout: float = 60) -> str:
-        output, _ = self.process.communicate(timeout=timeout)
-        return output
-
-    def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert self.process.poll() is None, f"Locust has ended: {self.wait()}"
-            assert time.monotonic() < deadline, "this takes too long"
-            time.sleep(0.05)
-
-    @property
-    def run(self) -> Path:
-        (folder,) = self.runs.iterdir()
-        return folder
-
-    @property
-    def meta(self) -> RunMeta:
-        return read_meta(self.run)
-
-    @property
-    def records(self) -> list[RequestRecord]:
-        return list(read_requests(self.run))
-
-
-def start(
-    server: ScriptedServer,
-    folder: Path,
-    *options: str,
-    headless: bool = True,
-    cwd: Path = ROOT,
-    preparation: Callable[[], None] | None = None,
-) -> Locust:
-    """`preparation` is called in the new process before it becomes Locust."""
-    runs = folder / "runs"
-    command = [*LOCUST, "--host", server.url, "--runs", str(runs), "--only-summary", *options]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
-    process = subprocess.Popen(
-        [*command, "--headless"] if headless else command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        preexec_fn=preparation,
-    )
-    return Locust(process, runs)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +125,10 @@ def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, serve
 
 
 def test_telemetry_is_sampled_every_second(finished: Locust) -> None:
-    samples = [json.loads(line) for line in (finished.run / "telemetry.jsonl").read_text().splitlines()]
+    *samples, last = [json.loads(line) for line in (finished.run / "telemetry.jsonl").read_text().splitlines()]
+    assert (last["users"], last["lost"]) == (0, 0), "it ended in order"
     assert len(samples) >= 3
+    assert {sample["users"] for sample in samples} >= {2, 5}
     assert all(sample["server"] == {"enginebench_requests_running": 3.0} for sample in samples)
     assert all(0 < sample["client_cpu"] < 4 for sample in samples)
     assert all(0 <= sample["loop_lag"] < 1 for sample in samples)
@@ -244,64 +181,6 @@ def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, proc
     assert {method: row["num_requests"] for method, row in rows.items()} == dict.fromkeys(
         ("POST", "TTFT", "TPOT"), len(records)
     )
-
-
-def test_the_last_requests_may_finish(tmp_path: Path) -> None:
-    with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
-        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "2")
-        locust.wait()
-    assert {record.outcome for record in locust.records} == {"ok"}
-    assert max(record.t_end for record in locust.records) > 2500 * MS
-    assert len(locust.records) == len(server.bodies)
-
-
-@pytest.mark.parametrize(
-    ("stop", "processes"),
-    [
-        pytest.param(signal.SIGTERM, 1, id="SIGTERM"),
-        pytest.param(signal.SIGINT, 1, id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, 2, id="SIGTERM to the master of two"),
-    ],
-)
-def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
-    tmp_path: Path, stop: signal.Signals, processes: int
-) -> None:
-    with ScriptedServer(Script(tokens=10_000)) as server:
-        many = ("--processes", str(processes)) if processes > 1 else ()
-        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "60", *many)
-        locust.wait_until(lambda: len(server.bodies) >= 3)
-        time.sleep(1.2)
-        locust.process.send_signal(stop)
-        output = locust.wait(30)
-    assert "Traceback" not in output
-    records = locust.records
-    assert [record.outcome for record in records] == ["cut_off"] * 3
-    assert all(record.chunks > 10 for record in records), "what had come by then is kept"
-    (stage,) = locust.meta.stages
-    assert stage.end < 30_000 * MS
-    assert stage.steady_end == stage.end
-
-
-def test_a_killed_run_keeps_what_had_ended(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "60")
-        locust.wait_until(lambda: len(server.bodies) >= 30)
-        locust.process.kill()
-        locust.wait()
-        asked = len(server.bodies)
-    assert asked - 3 <= len(locust.records) <= asked, "only the three in flight are missing"
-
-
-def test_sigterm_ends_a_master_that_waits_for_its_workers(tmp_path: Path) -> None:
-    port = free_port()
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--master", "--expect-workers", "1", "--master-bind-port", str(port))
-        locust.wait_until(lambda: listens(port))
-        time.sleep(1.5)
-        locust.process.terminate()
-        output = locust.wait(20)
-    assert locust.process.returncode == 2
-    assert "Traceback" not in output
 
 
 def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_path: Path) -> None:
@@ -398,18 +277,6 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
     runs = sorted(locust.runs.iterdir(), key=lambda folder: read_meta(folder).started_at)
     assert [read_meta(run).stages[0].users for run in runs] == [1, 2]
     assert sum(len(list(read_requests(run))) for run in runs) == len(server.bodies)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answers(page: httpx.Client) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from locust_process import MS, ROOT, Locust, free_port, listens, start
 from scripted import Script, ScriptedServer
 from synthetic import Engine, simulate
-from test_concurrent import MS, Locust, start
 from typer.testing import CliRunner
 
 from analysis.cli import app
@@ -20,7 +21,6 @@ from analysis.run import load_run
 from analysis.summary import RunSummary, summarise
 
 resource = pytest.importorskip("resource", reason="file size limits are POSIX")
-ROOT = Path(__file__).parent.parent
 
 
 def reported(locust: Locust) -> tuple[RunSummary, dict[str, str], int]:
@@ -29,6 +29,54 @@ def reported(locust: Locust) -> tuple[RunSummary, dict[str, str], int]:
     done = CliRunner().invoke(app, ["report", str(locust.run)])
     assert not done.exception or isinstance(done.exception, SystemExit)
     return summary, {finding.kind: finding.evidence for finding in summary.findings}, done.exit_code
+
+
+def test_the_last_requests_may_finish(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
+        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "2")
+        locust.wait()
+    assert {record.outcome for record in locust.records} == {"ok"}
+    assert max(record.t_end for record in locust.records) > 2500 * MS
+    assert len(locust.records) == len(server.bodies)
+
+
+@pytest.mark.parametrize(
+    ("stop", "processes"),
+    [
+        pytest.param(signal.SIGTERM, 1, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 1, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 2, id="SIGTERM to the master of two"),
+    ],
+)
+def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
+    tmp_path: Path, stop: signal.Signals, processes: int
+) -> None:
+    with ScriptedServer(Script(tokens=10_000)) as server:
+        many = ("--processes", str(processes)) if processes > 1 else ()
+        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "60", *many)
+        locust.wait_until(lambda: len(server.bodies) >= 3)
+        time.sleep(1.2)
+        locust.process.send_signal(stop)
+        output = locust.wait(30)
+    assert "Traceback" not in output
+    records = locust.records
+    assert [record.outcome for record in records] == ["cut_off"] * 3
+    assert all(record.chunks > 10 for record in records), "what had come by then is kept"
+    (stage,) = locust.meta.stages
+    assert stage.end < 30_000 * MS
+    assert stage.steady_end == stage.end
+
+
+def test_sigterm_ends_a_master_that_waits_for_its_workers(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--master", "--expect-workers", "1", "--master-bind-port", str(port))
+        locust.wait_until(lambda: listens(port))
+        time.sleep(1.5)
+        locust.process.terminate()
+        output = locust.wait(20)
+    assert locust.process.returncode == 2
+    assert "Traceback" not in output
 
 
 def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from locust_process import LOCUST, MS, ROOT, free_port, start
 from scripted import Script, ScriptedServer
-from test_concurrent import LOCUST, MS, ROOT, free_port, start
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
