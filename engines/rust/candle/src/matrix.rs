@@ -5,9 +5,10 @@
 use crate::kernels::{multiply, tile};
 use crate::lanes::{LANES, Weight};
 use crate::team::{Shared, share};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ops::{Deref, DerefMut, Range};
+use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 pub trait Matrix: Send + Sync {
     fn rows(&self) -> usize;
@@ -22,10 +23,10 @@ pub trait Matrix: Send + Sync {
 }
 
 /// Floats, whole or half.
-pub struct Dense<W> {
+pub struct Dense<W: 'static> {
     rows: usize,
     width: usize,
-    numbers: Buffer<W>,
+    numbers: &'static [W],
 }
 
 impl<W: Weight> Dense<W> {
@@ -33,8 +34,8 @@ impl<W: Weight> Dense<W> {
     pub fn of(weights: &[W], width: usize) -> Self {
         let rows = weights.len() / width;
         let per_group = width * LANES;
-        let mut numbers = Buffer::filled(rows.div_ceil(LANES) * per_group, W::ZERO);
-        let into = Shared::new(&mut numbers);
+        let numbers = room(rows.div_ceil(LANES) * per_group, W::ZERO);
+        let into = Shared::new(numbers);
         share(rows.div_ceil(LANES), |groups| {
             for group in groups {
                 // SAFETY: each group has its own place.
@@ -77,62 +78,43 @@ impl<W: Weight> Matrix for Dense<W> {
     }
 }
 
-/// Memory that begins at a register's border, and lies in huge pages where the system has them: a decoder reads all of
-/// its weights for every token, and small pages cost it a tenth of the memory's speed.
-pub struct Buffer<T> {
-    at: NonNull<T>,
-    count: usize,
-    layout: Layout,
+/// Room for `count` of something, which begins at a register's border and is never given back: weights stay as long as
+/// the program.
+///
+/// It comes out of big pieces in huge pages, where the system has them: a decoder reads all of its weights for every
+/// token, and small pages cost it a fifth of the memory's speed.
+pub fn room<T: Copy + Send>(count: usize, filled_with: T) -> &'static mut [T] {
+    /// Address and size of what is left of the last piece.
+    static LEFT: Mutex<(usize, usize)> = Mutex::new((0, 0));
+    let bytes = (count * size_of::<T>()).max(1).next_multiple_of(REGISTER);
+    let mut left = LEFT.lock().expect("nobody panics while taking room");
+    if left.1 < bytes {
+        let size = bytes.next_multiple_of(HUGE_PAGE).max(PIECE);
+        *left = (huge_pages(size).as_ptr() as usize, size);
+    }
+    let at = left.0 as *mut T;
+    *left = (left.0 + bytes, left.1 - bytes);
+    // SAFETY: nobody else was given this part, there is room for `count`, and each is written before anybody reads it.
+    unsafe {
+        (0..count).for_each(|index| at.add(index).write(filled_with));
+        std::slice::from_raw_parts_mut(at, count)
+    }
 }
 
-// SAFETY: plain numbers, owned by whoever owns the buffer.
-unsafe impl<T: Send> Send for Buffer<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Buffer<T> {}
-
-const HUGE_PAGE: usize = 2 << 20;
 const REGISTER: usize = 64;
+const HUGE_PAGE: usize = 2 << 20;
+const PIECE: usize = 64 << 20; // of addresses; memory is taken only where something is written
 
-impl<T: Copy> Buffer<T> {
-    pub fn filled(count: usize, with: T) -> Self {
-        let bytes = (count * size_of::<T>()).max(1);
-        let border = if bytes >= HUGE_PAGE { HUGE_PAGE } else { REGISTER };
-        let layout = Layout::from_size_align(bytes, border).expect("a matrix fits into memory");
-        // SAFETY: the layout is not empty.
-        let Some(at) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        #[cfg(target_os = "linux")]
-        if border == HUGE_PAGE {
-            // SAFETY: our own pages. It is advice: where it is not taken, all works the same.
-            unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-        }
-        let at = at.cast::<T>();
-        // SAFETY: there is room for `count`, and each is written before anybody reads it.
-        (0..count).for_each(|index| unsafe { at.add(index).write(with) });
-        Self { at, count, layout }
+fn huge_pages(size: usize) -> NonNull<u8> {
+    let layout = Layout::from_size_align(size, HUGE_PAGE).expect("a matrix fits into memory");
+    // SAFETY: the layout is not empty.
+    let Some(at) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+    #[cfg(target_os = "linux")]
+    // SAFETY: our own pages. It is advice: where it is not taken, all works the same.
+    unsafe {
+        libc::madvise(at.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
     }
-}
-
-impl<T> Deref for Buffer<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        // SAFETY: so many were written when the buffer was made.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.count) }
-    }
-}
-
-impl<T> DerefMut for Buffer<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.count) }
-    }
-}
-
-impl<T> Drop for Buffer<T> {
-    fn drop(&mut self) {
-        // SAFETY: made with the same layout; plain numbers need no farewell.
-        unsafe { dealloc(self.at.as_ptr().cast(), self.layout) }
-    }
+    at
 }
 
 #[cfg(test)]

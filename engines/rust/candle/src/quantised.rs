@@ -5,7 +5,7 @@
 use crate::candles::Candles;
 use crate::kernels::{Sums, multiply, with_count};
 use crate::lanes::{LANES, Lanes, Quads, TOKENS, Wholes};
-use crate::matrix::{Buffer, Matrix, group_rows};
+use crate::matrix::{Matrix, group_rows, room};
 use crate::team::{Shared, share};
 use anyhow::{Result, bail};
 use candle_core::quantized::k_quants::{BlockQ2K, BlockQ3K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K};
@@ -92,9 +92,9 @@ struct Quantised<const BITS: usize, const LEAST: bool> {
     rows: usize,
     width: usize,
     bias: i32,
-    numbers: Buffer<u8>,
-    scales: Buffer<f16>, // a lane each
-    leasts: Buffer<f16>,
+    numbers: &'static [u8],
+    scales: &'static [f16], // a lane each
+    leasts: &'static [f16],
 }
 
 impl<const BITS: usize, const LEAST: bool> Quantised<BITS, LEAST> {
@@ -106,10 +106,10 @@ impl<const BITS: usize, const LEAST: bool> Quantised<BITS, LEAST> {
         let bytes = tensor.data()?;
         let per_row = bytes.len() / rows;
         let (groups, blocks) = (rows.div_ceil(LANES), width / BLOCK);
-        let mut numbers = Buffer::filled(groups * blocks * Self::BYTES, 0);
-        let mut scales = Buffer::filled(groups * blocks * LANES, f16::ZERO);
-        let mut leasts = Buffer::filled(groups * blocks * LANES, f16::ZERO);
-        let into = (Shared::new(&mut numbers), Shared::new(&mut scales), Shared::new(&mut leasts));
+        let numbers = room(groups * blocks * Self::BYTES, 0);
+        let scales = room(groups * blocks * LANES, f16::ZERO);
+        let leasts = room(groups * blocks * LANES, f16::ZERO);
+        let into = (Shared::new(numbers), Shared::new(scales), Shared::new(leasts));
         share(groups * blocks, |places| {
             for place in places {
                 let lanes = place * LANES..(place + 1) * LANES;
