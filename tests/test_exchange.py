@@ -88,3 +88,25 @@ def test_a_long_answer_does_not_pile_up(fileno: int) -> None:
         exchange.on_readable()
         most = max(most, len(exchange._pending))
     assert 1 < most < READS_PER_LOOK
+
+
+def test_a_mistake_of_our_own_ends_the_request(fileno: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("as nobody foresaw")
+
+    monkeypatch.setattr("loadtests.harness.exchange.Answer.feed", fail)
+    exchange = Exchange(Reads(fileno, [ANSWER]), True, 60.0, 600.0)
+    exchange.start(b"")
+    with pytest.raises(ZeroDivisionError):
+        exchange.on_readable()
+    seen = exchange.observation(time.monotonic_ns(), reconnected=False)
+    assert (seen.outcome, "as nobody foresaw" in (seen.detail or "")) == ("bad_stream", True)
+
+
+def test_a_stream_of_carriage_returns_that_stays_open_is_done_at_done(fileno: int) -> None:
+    head = HEAD.replace(b"Transfer-Encoding: chunked\r\n", b"").replace(b"transfer-encoding: chunked\r\n", b"")
+    events = [token(f" {n}").replace(b"\n", b"\r") for n in range(20)]
+    exchange = exchange_of(fileno, [head, *events, DONE.replace(b"\n", b"\r")])
+    assert exchange._answer.done is not None
+    exchange.on_timer()  # nothing more has come for as long as a server may linger
+    assert exchange.observation(time.monotonic_ns(), reconnected=False).outcome == "ok"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gevent import get_hub
 from gevent.hub import Waiter
 
-from loadtests.harness.answer import Answer, Moment, error_in, message_of
+from loadtests.harness.answer import DONE, Answer, Moment, error_in, message_of
 from loadtests.harness.clock import WallOffset
 from loadtests.harness.connection import Connection, Read
 from loadtests.harness.gathering import UNHURRIED_NS, Gathering, gathering
@@ -26,7 +26,8 @@ from loadtests.harness.response import Response
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
 READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
-LIKELY_ENDS = (b"\r\n\r\n", b"[DONE]\n\n", b"[DONE]\n\n\r\n")
+END_OF_MESSAGE = b"\r\n\r\n"
+SHORTEST_CHUNK = 16  # bytes; less may be the rest of a `[DONE]` or an end that a read has cut in two
 LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
@@ -120,8 +121,9 @@ class Exchange:
         if (
             self._may_defer
             and len(pending) < READS_PER_LOOK
-            and len(data) >= 4  # less may be the rest of a terminator that a read has cut in two
-            and not data.endswith(LIKELY_ENDS)
+            and len(data) >= SHORTEST_CHUNK
+            and not data.endswith(END_OF_MESSAGE)
+            and DONE not in data
             and b"error" not in data
         ):
             return
@@ -166,10 +168,14 @@ class Exchange:
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
-        for stamp, timespec, data in pending:
-            self._take(data, (kernel_stamp(timespec), stamp))
-            if self._response.malformed is not None:
-                break
+        try:
+            for stamp, timespec, data in pending:
+                self._take(data, (kernel_stamp(timespec), stamp))
+                if self._response.malformed is not None:
+                    break
+        except Exception as error:  # a mistake of ours must not leave a user waiting for the end of time
+            self._end("malformed", f"the client could not read the answer: {error!r}")
+            raise
         if self._response.ended:
             self._end("complete", None)
         elif self._response.malformed is not None:
