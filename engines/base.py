@@ -180,6 +180,11 @@ class Engine(ABC):
         return cls.why_not_here()
 
     @classmethod
+    def version_here(cls) -> str | None:
+        """Of the library or program that is on this machine; `None` where there is none, or it cannot be told."""
+        return None
+
+    @classmethod
     def command(cls) -> tuple[str, ...] | None:
         """The program that speaks the protocol for this engine; `None` for one written in Python (`engines.worker`)."""
         return None

@@ -38,3 +38,4 @@ class BurnOptions:
 class BurnEngine(RustEngine):
     Options = BurnOptions
     program = "burn"
+    crate = "burn"

@@ -42,3 +42,4 @@ class CandleOptions:
 class CandleEngine(RustEngine):
     Options = CandleOptions
     program = "candle"
+    crate = "candle-core"

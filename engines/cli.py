@@ -37,19 +37,27 @@ def engines(
     except ValueError as error:
         _fail(str(error))
     reasons = {one: engine_class(one).why_not_here() for one in specs}
+    versions = {one: engine_class(one).version_here() for one in specs}
     if as_json:
         _print_json(
             [
-                asdict(spec) | {"name": one, "why_not_here": reasons[one], "options": _options(one)}
+                asdict(spec)
+                | {
+                    "name": one,
+                    "version": versions[one],
+                    "why_not_here": reasons[one],
+                    "options": _options(one),
+                }
                 for one, spec in specs.items()
             ]
         )
         return
     console = _console()
     if name is None:
-        table = _table("engine", "what it is", "language", "batching", "runs here")
+        table = _table("engine", "version", "what it is", "language", "batching", "here")
         for one, spec in specs.items():
-            table.add_row(f"[bold]{one}[/]", spec.title, spec.language, spec.batching, _mark(reasons[one] is None))
+            here = _mark(reasons[one] is None)
+            table.add_row(f"[bold]{one}[/]", versions[one] or "", spec.title, spec.language, spec.batching, here)
     else:
         table = _table("option", "default", "what it sets")
         for option in _options(name):

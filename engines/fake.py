@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from engines.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
+VERSION = "1"
 CONTEXT_LENGTH = 131_072
 YIELD_EVERY = 32  # chunks without a delay, before other requests and a cancel get a turn
 
@@ -60,12 +61,16 @@ class FakeEngine(Engine):
     Options = FakeOptions
     options: FakeOptions
 
+    @classmethod
+    def version_here(cls) -> str:
+        return VERSION
+
     def load(self) -> EngineInfo:
         time.sleep(self.options.load_time)
         self._ordinal = itertools.count(1)
         return EngineInfo(
             name="fake",
-            version="1",
+            version=VERSION,
             language="python",
             model="fake" if self.model is None else self.model.name,
             dtype="none",

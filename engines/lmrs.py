@@ -87,6 +87,14 @@ class LmrsEngine(Engine):
     def why_not_with(cls, options: LmrsOptions) -> str | None:
         return None if options.program and find_spec("websockets") else cls.why_not_here()
 
+    @classmethod
+    def version_here(cls) -> str | None:
+        program = _program(None)
+        try:
+            return None if program is None else _version(program)
+        except EngineUnavailable:
+            return None
+
     def load(self) -> EngineInfo:
         program = _program(self.options.program)
         if program is None:

@@ -74,6 +74,10 @@ class MistralRsEngine(BlockingEngine):
             return "it needs the package mistralrs; install with: pip install 'enginebench[mistralrs]'"
         return None
 
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version(_distribution()) if cls.why_not_here() is None else None
+
     def load(self) -> EngineInfo:
         from tokenizers import Tokenizer
 

@@ -16,6 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -154,6 +155,7 @@ class RustEngine(Engine):
     """An engine whose program speaks the protocol by itself; no Python runs in its process."""
 
     program: ClassVar[str]
+    crate: ClassVar[str]  # whose version is the engine's
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -162,6 +164,13 @@ class RustEngine(Engine):
         if cargo_environment() is None:
             return f"its program is not built, and {NO_CARGO}"
         return "its program is not built for this machine yet; run `make engines` (some minutes)."
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        if find(cls.program) is None:
+            return None
+        locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
+        return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
 
     @classmethod
     def command(cls) -> tuple[str, ...] | None:

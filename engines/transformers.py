@@ -67,6 +67,10 @@ class TransformersEngine(BlockingEngine):
             return f"it needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
         return None
 
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version("transformers") if cls.why_not_here() is None else None
+
     def load(self) -> EngineInfo:
         # OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a
         # server and a load generator that makes every token ten times slower; with no spin at all each is a third

@@ -1,6 +1,7 @@
 """`enginebench engines`, `models` and `doctor`: what a person reads, and what a program does."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -50,6 +51,8 @@ def test_engines_as_json() -> None:
     rows = {row["name"]: row for row in json.loads(ask("engines", "--json"))}
     assert list(rows) == list(ENGINES)
     assert rows["transformers"]["batching"] == "none"
+    assert rows["transformers"]["version"] == version("transformers")
+    assert all(row["version"] for row in rows.values() if row["why_not_here"] is None)
     assert {"name": "ttft", "default": 0.0, "help": "seconds to the first token"} in rows["fake"]["options"]
 
 

@@ -8,8 +8,8 @@
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 
 /// Pieces per thread: few enough to be cheap, enough that nobody waits long for the last one.
@@ -30,7 +30,7 @@ pub fn threads() -> usize {
     team().size
 }
 
-/// Run `work` over `0..count`, in pieces, on all threads. Not from within such work, and from one thread at a time.
+/// Run `work` over `0..count`, in pieces, on all threads, after what others share. Not from within such work.
 pub fn share(count: usize, work: impl Fn(Range<usize>) + Sync) {
     team().share(count, &work);
 }
@@ -45,6 +45,7 @@ struct Team {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
     asleep: AtomicUsize,
+    turn: Mutex<()>,
     helpers: OnceLock<Vec<Thread>>,
     size: usize,
 }
@@ -70,6 +71,7 @@ impl Team {
             state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
             asleep: AtomicUsize::new(0),
+            turn: Mutex::new(()),
             helpers: OnceLock::new(),
             size,
         }
@@ -83,9 +85,10 @@ impl Team {
                 work(0..count)
             };
         }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the lifetime is forgotten here, and `share` does not return before every piece is finished.
         let work: &'static (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
-        // SAFETY: nothing is unclaimed or unfinished now, so nobody reads.
+        // SAFETY: nothing is unclaimed or unfinished in this caller's turn, so nobody reads.
         unsafe { *self.job.get() = Some(Job { work, count, pieces }) };
         self.state.store(pieces as u64 * ONE_UNCLAIMED, SeqCst);
         if self.asleep.load(SeqCst) > 0 {
@@ -169,14 +172,9 @@ impl<T> Shared<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
-
-    /// The pool serves one caller at a time, and tests run together.
-    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn everything_is_done_exactly_once() {
-        let _alone = ALONE.lock();
         let team: &'static Team = Box::leak(Box::new(Team::new(4)));
         for count in [0, 1, 2, 31, 32, 33, 1000] {
             for _ in 0..200 {
@@ -193,7 +191,6 @@ mod tests {
 
     #[test]
     fn helpers_wake_up_again() {
-        let _alone = ALONE.lock();
         let team: &'static Team = Box::leak(Box::new(Team::new(2)));
         for _ in 0..3 {
             let sum = AtomicUsize::new(0);
