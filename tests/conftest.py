@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from reference import PROMPTS, Reference
+from tokenizers import Tokenizer
 
 from engines import rust_programs
+from engines.models import prepare
 
 T = TypeVar("T")
 
@@ -68,3 +71,19 @@ def rust_program() -> Callable[[str], Path]:
         return rust_programs.build(name)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """SmolLM2's, as are the next two."""
+    return Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    return [tuple(tokenizer.encode(prompt).ids) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Reference:
+    return Reference.of(prepare().folder)

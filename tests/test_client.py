@@ -523,7 +523,7 @@ def test_a_base_url_may_end_where_openai_clients_want_it_to_end(base: str) -> No
 
 
 def exchanges() -> int:
-    return sum(isinstance(thing, Exchange) for thing in gc.get_objects())
+    return sum(type(thing) is Exchange for thing in gc.get_objects())
 
 
 def test_nothing_of_a_request_is_kept() -> None:

@@ -1,0 +1,53 @@
+"""How the engines written in Rust are asked, and held against Transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny_models import VOCABULARY
+from tokenizers import Tokenizer
+
+from conftest import BackgroundLoop
+from engines import load_engine
+from engines.base import Chunk, GenerateRequest, Model
+from engines.child import ChildEngine
+
+TOKENS = 64
+PROMPT = tuple((37 * at) % VOCABULARY for at in range(24))  # for models of random weights
+
+
+async def answer(engine: ChildEngine, prompt: tuple[int, ...], **settings: Any) -> list[Chunk]:
+    request = GenerateRequest("", prompt, **({"max_tokens": TOKENS, "ignore_eos": True} | settings))
+    return [chunk async for ready in engine.generate(request) for chunk in ready]
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def first_words(
+    name: str,
+    model: Model,
+    options: dict[str, str],
+    prompt: tuple[int, ...],
+    background: BackgroundLoop,
+    logprobs: int = 5,
+) -> tuple[str, list[Chunk]]:
+    """How the engine says it keeps the weights, and its answer of one token."""
+
+    async def ask() -> tuple[str, list[Chunk]]:
+        engine = load_engine(name, model, {"device": "cpu"} | options)
+        info = await engine.start()
+        try:
+            return info.dtype, await answer(engine, prompt, max_tokens=1, logprobs=logprobs)
+        finally:
+            await engine.stop()
+
+    return background.run(ask())
+
+
+def assert_same_likeliest(chunk: Chunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:
+    top = chunk.logprobs[0].top
+    assert [token for token, _ in top] == [tokenizer.decode([id], False) for id, _ in wanted]
+    assert [logprob for _, logprob in top] == pytest.approx([logprob for _, logprob in wanted], abs=1e-3)
