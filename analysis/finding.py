@@ -23,6 +23,7 @@ Kind = Literal[
     "not_calibrated",
     "past_calibration",
     "records_lost",
+    "read_together",
     "reconnected",
     "run_to_run",
     "several_hosts",

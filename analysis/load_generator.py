@@ -12,6 +12,7 @@ from analysis.units import format_count, format_error, format_seconds, significa
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
 LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
 ERROR = (0.001, 0.05)  # (seconds, share) likewise, of its calibrated error
+MERGED = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
 SILENT = 3.0  # seconds without a sign of life after which a worker process is taken for lost; it gives one a second
 USERS_THERE = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
@@ -138,6 +139,22 @@ def _event_loop_late(stage: StageSummary) -> Finding | None:
     )
 
 
+def _read_together(stage: StageSummary) -> Finding | None:
+    """A server may write several chunks at once, and then their stamp is right; it is not where the reader was late."""
+    if stage.loop_lag is None or _lateness(stage.loop_lag.peak, stage) is None:
+        return None
+    if stage.merged_first < MERGED * max(1, stage.ok):
+        return None
+    return Finding(
+        "read_together",
+        "warn",
+        f"in {stage.merged_first} of {stage.ok} answers the first token was read together with later ones while the "
+        "load generator was late: the kernel's one stamp for them is that of the last, so their TTFT may be too long",
+        "give the load generator more processes (--processes) or a machine of its own",
+        stage.users,
+    )
+
+
 def _client_cpu_bound(stage: StageSummary) -> Finding | None:
     if stage.client_cpu is None or stage.client_cpu.mean < CPU_BOUND:
         return None
@@ -155,5 +172,6 @@ CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _client_late,
     _client_error,
     _event_loop_late,
+    _read_together,
     _client_cpu_bound,
 )

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.client_tools import TOOLS, Load, Seen, Tool, ToolFailed, surroundings
+from benchmarks.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
 from benchmarks.watched_process import Sample, between, run_watched
 from loadtests.harness.calibrate import pace, percentile, scripted_server
 from loadtests.harness.calibration import Error
@@ -90,7 +90,9 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
         except (OSError, ValueError) as error:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise ToolFailed(f"exit code {code}, no results ({error}):\n{last}") from None
-        shown = [word.replace(name, "FOLDER").replace(str(Path.home()), "~") for word in command]
+        shown = [
+            word.replace(name, "FOLDER").replace(f"{ROOT}/", "").replace(str(Path.home()), "~") for word in command
+        ]
     server_cpu = after.user + after.system - before.user - before.system
     return compared(tool, load, seen, truths, samples, server_cpu, load_average, shown)
 

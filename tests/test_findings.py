@@ -143,6 +143,17 @@ def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], 
     assert evidence in found.evidence
 
 
+def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_path: Path) -> None:
+    together = [dataclasses.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
+    late = {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.03))}
+    assert late == {"event_loop_late", "read_together"}
+
+
+def test_chunks_that_a_server_writes_at_once_are_no_fault_of_the_reader(tmp_path: Path) -> None:
+    together = [dataclasses.replace(one, merged_first=True) for one in every_100_ms()]
+    assert "read_together" not in {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.0))}
+
+
 @pytest.mark.parametrize(
     ("server", "found"),
     [
