@@ -164,9 +164,10 @@ def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path:
         locust.wait_until(lambda: len(server.bodies) >= 6)
     locust.wait()
     ended = [(record.outcome, record.chunks > 0) for record in locust.records]
-    assert ended.count(("ok", True)) == len(server.bodies) - 2
-    assert ended.count(("disconnected", True)) == 2, "both users had a part of their answers"
-    assert ended.count(("disconnected", False)) >= 4, "and tried again, once a second"
+    cut = ended.count(("disconnected", True))
+    assert 1 <= cut <= 2, "a user had a part of an answer, unless one was just over"
+    assert len(server.bodies) - 2 <= ended.count(("ok", True)) <= len(server.bodies) - cut
+    assert ended.count(("disconnected", False)) >= 4, "and they tried again, once a second"
     summary, found, _ = reported(locust)
     (stage,) = summary.stages
     assert stage.failed >= 6
