@@ -141,9 +141,7 @@ def _event_loop_late(stage: StageSummary) -> Finding | None:
 
 def _read_together(stage: StageSummary) -> Finding | None:
     """A server may write several chunks at once, and then their stamp is right; it is not where the reader was late."""
-    if stage.loop_lag is None or _lateness(stage.loop_lag.peak, stage) is None:
-        return None
-    if stage.merged_first < MERGED * max(1, stage.ok):
+    if _event_loop_late(stage) is None or stage.merged_first < MERGED * max(1, stage.ok):
         return None
     return Finding(
         "read_together",

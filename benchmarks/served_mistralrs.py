@@ -19,10 +19,7 @@ import http.client
 import json
 import multiprocessing
 import os
-import platform
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,13 +27,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
 
+from benchmarks.started_server import started_server
 from engines.mistralrs import AS_IT_IS
 from engines.models import DEFAULT, prepare
+from loadtests.harness.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKENS = 48  # of each answer
@@ -145,16 +143,8 @@ def server() -> Iterator[int]:
     """Its port."""
     options = ["-o", f"max_concurrency={PLACES}", "-o", "dtype=float32", "--model", DEFAULT, "--port", "0"]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "mistralrs", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = next((line for line in process.stderr if " is ready at " in line), None)
-        if ready is None:
-            raise SystemExit("the server did not start")
-        yield int(ready.rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        process.wait(60)
+    with started_server(command) as (_, port):
+        yield port
 
 
 @contextlib.contextmanager
@@ -230,21 +220,13 @@ def main() -> None:
     found = [summary(stages, users) for users in ANSWERS]
     if arguments.json:
         rates = [{name: value for name, value in asdict(one).items() if name != "answers"} for one in stages]
-        print(json.dumps({"host": _host(), "results": found, "stages": rates}, indent=2))
+        print(json.dumps({"host": host_facts() | versions("mistralrs"), "results": found, "stages": rates}, indent=2))
         return
     print(f"{'users':>5}{'direct tokens/s':>17}{'served tokens/s':>17}{'served/direct':>15}  rounds")
     for one in found:
         spread = " ".join(f"{ratio:.3f}" for ratio in one["ratios"])  # type: ignore[attr-defined]
         print(f"{one['users']:>5}{one['direct']:>17.1f}{one['served']:>17.1f}{one['ratio']:>15.3f}  {spread}")
     print(f"the same text in {found[0]['same_text']:.0%} of the answers with one user")
-
-
-def _host() -> dict[str, object]:
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    cpu = names[0] if names else platform.processor()
-    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), "mistralrs": version("mistralrs")}
 
 
 if __name__ == "__main__":

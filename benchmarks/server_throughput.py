@@ -18,18 +18,14 @@ the driver has read it: an upper bound on what the server adds. Clients begin on
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import multiprocessing
-import os
-import platform
 import re
 import selectors
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -39,7 +35,9 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.started_server import started_server  # noqa: E402
 from loadtests.harness.clock import WallOffset  # noqa: E402
+from loadtests.harness.host import host_facts  # noqa: E402
 from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
@@ -163,27 +161,13 @@ def _request(scenario: Scenario) -> bytes:
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
 
 
-@contextlib.contextmanager
-def server(scenario: Scenario) -> Iterator[tuple[psutil.Process, int]]:
+def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, int]]:
     """A server of its own in its own process, and its port."""
     options = [part for option in scenario.options for part in ("-o", option)]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
     if scenario.stamped is not None:
         command = [sys.executable, str(Path(__file__).with_name("stamped_engine.py")), str(scenario.stamped)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = next((line for line in process.stderr if " is ready at " in line), None)
-        if ready is None:
-            raise SystemExit("the server did not start")
-        yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+    return started_server(command)
 
 
 def measure(name: str, seconds: float) -> Result:
@@ -229,8 +213,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = [measure(name, arguments.seconds) for name in arguments.scenario or SCENARIOS]
     if arguments.json:
-        host = {"cpu": _cpu_name(), "cores": os.cpu_count(), "python": platform.python_version()}
-        print(json.dumps({"host": host, "results": [asdict(result) for result in results]}, indent=2))
+        print(json.dumps({"host": host_facts(), "results": [asdict(result) for result in results]}, indent=2))
         return
     print(f"{'scenario':10}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
     print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
@@ -241,14 +224,6 @@ def main() -> None:
             f"{one.tokens_per_cpu_second:14.0f}{one.server_cpu_share:9.0%}{one.engine_cpu_share:9.0%}"
             f"{one.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
         )
-
-
-def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        if names:
-            return str(names[0])
-    return platform.processor()
 
 
 if __name__ == "__main__":

@@ -20,12 +20,9 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
-import platform
 import random
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -38,6 +35,8 @@ import psutil
 
 from benchmarks.soak_clients import CLIENTS, PATHS, Told, Visit
 from benchmarks.soak_server import CONCURRENCY
+from benchmarks.started_server import started_server
+from loadtests.harness.host import host_facts
 
 SERVER = Path(__file__).with_name("soak_server.py")
 GROWTH = 1.05  # of memory, at most
@@ -149,19 +148,8 @@ class Watched:
 
 @contextlib.contextmanager
 def server() -> Iterator[Watched]:
-    process = subprocess.Popen([sys.executable, str(SERVER)], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = next((line for line in process.stderr if " is ready at " in line), None)
-        if ready is None:
-            raise SystemExit("the server did not start")
-        yield Watched(psutil.Process(process.pid), int(ready.rsplit(":", 1)[1]))
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    with started_server([sys.executable, str(SERVER)]) as (process, port):
+        yield Watched(process, port)
 
 
 class Run:
@@ -288,7 +276,7 @@ def _tenth(samples: Sequence[float], number: int) -> float:
 
 
 def _host() -> dict[str, object]:
-    return {"cores": os.cpu_count(), "python": platform.python_version(), "date": datetime.now(UTC).isoformat()}
+    return host_facts() | {"date": datetime.now(UTC).isoformat()}
 
 
 def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:

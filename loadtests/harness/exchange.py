@@ -239,8 +239,7 @@ class Exchange:
         chunks, behind = answer.user, 0
         if offset is not None and kernel:
             # The offset's own error must not make a stamp later than the read.
-            behind = max(map(sub, answer.kernel, answer.user), default=offset.middle)
-            chunks, behind = answer.kernel, max(offset.middle, behind)
+            chunks, behind = answer.kernel, max((offset.middle, *map(sub, answer.kernel, answer.user)))
 
         def stamp(moment: Moment | None) -> int | None:
             if moment is None:

@@ -1,0 +1,32 @@
+"""A server in a process of its own, for as long as a measurement takes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 60  # seconds to end once asked
+
+
+@contextmanager
+def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int]]:
+    """The process and its port, once it says that it is ready. `command` prints what `enginebench serve` prints."""
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next((line for line in process.stderr if " is ready at " in line), None)
+        if ready is None:
+            raise SystemExit("the server did not start")
+        yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
