@@ -17,7 +17,7 @@ from loadtests.harness.record import RequestRecord, RunMeta, read_meta, read_req
 
 ROOT = Path(__file__).parent.parent
 SCENARIO = ROOT / "loadtests/concurrent.py"
-LOCUST = [str(Path(sys.executable).parent / "locust"), "-f", str(SCENARIO)]
+LOCUST = str(Path(sys.executable).parent / "locust")
 MS = 1_000_000
 
 
@@ -59,11 +59,12 @@ def start(
     *options: str,
     headless: bool = True,
     cwd: Path = ROOT,
+    scenario: Path = SCENARIO,
     preparation: Callable[[], None] | None = None,
 ) -> Locust:
     """`preparation` is called in the new process before it becomes Locust."""
     runs = folder / "runs"
-    command = [*LOCUST, "--host", server.url, "--runs", str(runs), "--only-summary", *options]
+    command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,

@@ -249,7 +249,7 @@ def test_the_standard_concurrent_package_is_still_there(tmp_path: Path, folder: 
     probe.write_text(PROBE)
     scenario = os.path.relpath(SCENARIO, ROOT / folder)
     done = subprocess.run(
-        [LOCUST[0], "-f", f"{scenario},{probe}", "--list"], capture_output=True, text=True, cwd=ROOT / folder
+        [LOCUST, "-f", f"{scenario},{probe}", "--list"], capture_output=True, text=True, cwd=ROOT / folder
     )
     assert done.returncode == 0, done.stderr
     assert "concurrent.futures works" in done.stdout

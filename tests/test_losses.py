@@ -67,13 +67,50 @@ def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
     assert stage.steady_end == stage.end
 
 
-def test_sigterm_ends_a_master_that_waits_for_its_workers(tmp_path: Path) -> None:
+def test_ctrl_c_never_strikes_what_happens_to_run(tmp_path: Path) -> None:
+    scenario = tmp_path / "busy.py"
+    scenario.write_text(BUSY)
+    with ScriptedServer(Script(tokens=10_000)) as server:
+        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "60", scenario=scenario)
+        locust.wait_until(lambda: len(server.bodies) >= 3)
+        time.sleep(1.2)
+        locust.process.send_signal(signal.SIGINT)
+        output = locust.wait(30)
+    assert "Traceback" not in output
+    assert [record.outcome for record in locust.records] == ["cut_off"] * 3
+
+
+BUSY = """
+import time
+
+import gevent
+from locust import events
+
+from loadtests.concurrent import Climb, ConcurrentUser
+
+
+@events.test_start.add_listener
+def be_busy(**_):
+    gevent.spawn(spin)
+
+
+def spin():
+    while True:
+        busy_until = time.monotonic() + 0.01
+        while time.monotonic() < busy_until:
+            pass
+        gevent.sleep(0)
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_ends_a_master_that_waits_for_its_workers(tmp_path: Path, stop: signal.Signals) -> None:
     port = free_port()
     with ScriptedServer() as server:
         locust = start(server, tmp_path, "--master", "--expect-workers", "1", "--master-bind-port", str(port))
         locust.wait_until(lambda: listens(port))
         time.sleep(1.5)
-        locust.process.terminate()
+        locust.process.send_signal(stop)
         output = locust.wait(20)
     assert locust.process.returncode == 2
     assert "Traceback" not in output

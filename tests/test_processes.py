@@ -138,7 +138,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
 
 
 def start_worker(folder: Path, name: str, hours: int, port: str) -> subprocess.Popen[bytes]:
-    command = [LOCUST[0], "-f", "another_host.py", "--worker", "--master-host", "127.0.0.1", "--master-port", port]
+    command = [LOCUST, "-f", "another_host.py", "--worker", "--master-host", "127.0.0.1", "--master-port", port]
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     environment |= {"CLOCK_AHEAD": str(hours * 3600 * 1000 * MS), "DISK": str(folder / name), "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)

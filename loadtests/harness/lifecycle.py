@@ -207,25 +207,29 @@ def _end_at_exit(environment: Environment, **_: Any) -> None:
 
 
 @events.init.add_listener
-def _obey_sigterm(environment: Environment, **_: Any) -> None:
-    # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would die in mid-sentence.
-    # So SIGTERM becomes what Locust does handle there, Ctrl-C.
-    # While it waits for its workers, it handles neither.
-    def interrupt() -> None:
-        assert environment.runner is not None
-        if environment.runner.shape_greenlet:
-            end: BaseException = KeyboardInterrupt()
-        elif environment.runner.state == STATE_INIT:
-            end = SystemExit(2)
-        else:
-            return
-        hub = gevent.get_hub()
-        assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
-        hub.loop.run_callback(hub.parent.throw, end)
+def _obey_signals(environment: Environment, **_: Any) -> None:
+    hub = gevent.get_hub()
+    runner, options = environment.runner, environment.parsed_options
+    assert runner is not None
+    headless = options is not None and options.headless and not options.worker
 
-    options = environment.parsed_options
-    if options is not None and options.headless and not options.worker:
-        gevent.signal_handler(signal.SIGTERM, interrupt)
+    def end(error: BaseException) -> None:
+        assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
+        hub.loop.run_callback(hub.parent.throw, error)
+
+    # Python raises Ctrl-C wherever it finds the process: in a user's request, or in a scrape, which then die with a
+    # traceback. It belongs to the main greenlet, which waits for it everywhere but here: before the workers are there.
+    def interrupt() -> None:
+        end(SystemExit(2) if headless and runner.state == STATE_INIT else KeyboardInterrupt())
+
+    # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would die in mid-sentence.
+    def terminate() -> None:
+        if runner.shape_greenlet or runner.state == STATE_INIT:
+            interrupt()
+
+    gevent.signal_handler(signal.SIGINT, interrupt)
+    if headless:
+        gevent.signal_handler(signal.SIGTERM, terminate)
 
 
 def _plan(environment: Environment, settings: Settings) -> Plan:
