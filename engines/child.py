@@ -107,10 +107,7 @@ class ChildEngine:
         process = self._process = Process(self.name)
         path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
         try:
-            # A session of its own: Ctrl-C in the terminal must let the server drain before the engine goes.
-            await asyncio.get_running_loop().subprocess_exec(
-                lambda: process, *self._command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True
-            )
+            await process.start(self._command, os.environ | {"PYTHONPATH": path})
         except OSError as error:
             raise EngineUnavailable(f"cannot start {self._command[0]}: {error.strerror}.") from error
         process.send(self._load)

@@ -35,8 +35,6 @@ from engines.protocol import (
     encode_chunk,
 )
 
-PIPE_BYTES = 1024 * 1024
-
 
 class Worker:
     """One engine behind one pair of pipes."""
@@ -159,10 +157,6 @@ async def _serve(out: int) -> None:
 def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)  # a library that prints must not break the protocol
-    with contextlib.suppress(ImportError, AttributeError, OSError):
-        import fcntl
-
-        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     threading.current_thread().name = "engine-worker"
     # select() waits in microseconds where epoll rounds up to milliseconds: the fake engine's delays depend on it.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())

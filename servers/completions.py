@@ -18,8 +18,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engines.base import Chunk, EngineError
-from engines.process import Stream
+from engines.base import EngineError
+from engines.process import HeardChunk, Stream
 from servers.access import read_body
 from servers.admission import QueueFull
 from servers.errors import ApiError, ClientGone, Outcome, from_engine, unexpected
@@ -164,7 +164,7 @@ class Answer(Response):
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _in_one_piece(self, call: Call, stream: Stream, timeline: Timeline) -> None:
-        kept: list[Chunk] = []
+        kept: list[HeardChunk] = []
         async for chunks in stream:
             timeline.hear(chunks, clock())
             kept += chunks

@@ -10,19 +10,20 @@ from tokenizers import Tokenizer
 
 from conftest import BackgroundLoop
 from engines import load_engine
-from engines.base import Chunk, GenerateRequest, Model
+from engines.base import GenerateRequest, Model
 from engines.child import ChildEngine
+from engines.process import HeardChunk
 
 TOKENS = 64
 PROMPT = tuple((37 * at) % VOCABULARY for at in range(24))  # for models of random weights
 
 
-async def answer(engine: ChildEngine, prompt: tuple[int, ...], **settings: Any) -> list[Chunk]:
+async def answer(engine: ChildEngine, prompt: tuple[int, ...], **settings: Any) -> list[HeardChunk]:
     request = GenerateRequest("", prompt, **({"max_tokens": TOKENS, "ignore_eos": True} | settings))
     return [chunk async for ready in engine.generate(request) for chunk in ready]
 
 
-def text(chunks: list[Chunk]) -> str:
+def text(chunks: list[HeardChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
@@ -33,10 +34,10 @@ def first_words(
     prompt: tuple[int, ...],
     background: BackgroundLoop,
     logprobs: int = 5,
-) -> tuple[str, list[Chunk]]:
+) -> tuple[str, list[HeardChunk]]:
     """How the engine says it keeps the weights, and its answer of one token."""
 
-    async def ask() -> tuple[str, list[Chunk]]:
+    async def ask() -> tuple[str, list[HeardChunk]]:
         engine = load_engine(name, model, {"device": "cpu"} | options)
         info = await engine.start()
         try:
@@ -47,7 +48,7 @@ def first_words(
     return background.run(ask())
 
 
-def assert_same_likeliest(chunk: Chunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:
+def assert_same_likeliest(chunk: HeardChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:
     top = chunk.logprobs[0].top
     assert [token for token, _ in top] == [tokenizer.decode([id], False) for id, _ in wanted]
     assert [logprob for _, logprob in top] == pytest.approx([logprob for _, logprob in wanted], abs=1e-3)

@@ -13,9 +13,10 @@ from tokenizers import Tokenizer
 
 from conftest import BackgroundLoop
 from engines import load_engine
-from engines.base import Chunk, EngineUnavailable
+from engines.base import EngineUnavailable
 from engines.child import ChildEngine
 from engines.models import prepare
+from engines.process import HeardChunk
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def candle(rust_program: Callable[[str], Path], background: BackgroundLoop) -> I
     background.run(engine.stop())
 
 
-def said(chunks: list[Chunk]) -> list[Any]:
+def said(chunks: list[HeardChunk]) -> list[Any]:
     return [(chunk.text, chunk.tokens, chunk.logprobs) for chunk in chunks]
 
 
@@ -40,21 +41,21 @@ def test_who_joins_and_who_leaves_changes_nothing_for_the_others(
         for at in range(len(prompts))
     ]
 
-    async def late(at: int) -> list[Chunk]:
+    async def late(at: int) -> list[HeardChunk]:
         await asyncio.sleep(0.05 * at)
         return await answer(candle, prompts[at], **settings[at])
 
-    async def each_alone() -> list[list[Chunk]]:
+    async def each_alone() -> list[list[HeardChunk]]:
         return [await answer(candle, prompt, **setting) for prompt, setting in zip(prompts, settings, strict=True)]
 
-    async def one_after_the_other() -> list[list[Chunk]]:
+    async def one_after_the_other() -> list[list[HeardChunk]]:
         return await asyncio.gather(*(late(at) for at in range(len(prompts))))
 
     together, alone = background.run(one_after_the_other()), background.run(each_alone())
     assert [said(chunks) for chunks in together] == [said(chunks) for chunks in alone]
 
 
-def assert_near(chunk: Chunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
+def assert_near(chunk: HeardChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
     """Likely tokens are as likely as they should be; who comes first may change with the rounding."""
     texts = Counter(tokenizer.decode([id], False) for id, _ in wanted)
     logprobs = {tokenizer.decode([id], False): logprob for id, logprob in wanted}

@@ -7,17 +7,22 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import uvloop
 
 from engines import load_engine
-from engines.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest
+from engines.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest, TokenLogprob
 from engines.child import ChildEngine, Watch
 from engines.protocol import AskStats, Load, Stats, decode_to_parent, encode
 
 ROOT = Path(__file__).parent.parent
 
+Runner = Callable[[Coroutine[Any, Any, None]], None]
 QUICK = Watch(heartbeat=0.05, hung_after=0.5, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
 
 
@@ -205,6 +210,11 @@ def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
             "no CUDA here",
             id="says why not",
         ),
+        pytest.param(
+            "say(type='error', id=None, kind='unavailable', message='no CUDA here'); sys.exit(3)",
+            "no CUDA here",
+            id="says why not and ends",
+        ),
     ],
 )
 def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sentence: str) -> None:
@@ -217,13 +227,98 @@ def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sente
     asyncio.run(main())
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_a_program_that_is_not_there_is_named_and_leaves_nothing_open() -> None:
     async def main() -> None:
+        before = psutil.Process().num_fds()
         engine = ChildEngine("x", None, {}, command=("/no/such/program",))
         with pytest.raises(EngineUnavailable, match=r"cannot start /no/such/program"):
             await engine.start()
+        await asyncio.sleep(0)
+        assert psutil.Process().num_fds() == before
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_an_engine_leaves_nothing_open_however_often_it_starts(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def main() -> None:
+        open_before = None
+        for _ in range(3):
+            engine = fake()
+            await engine.start()
+            assert await answer(engine) == 5
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+            await until_ready(engine)
+            await engine.stop()
+            await asyncio.sleep(0.02)
+            open_before = open_before or psutil.Process().num_fds()
+            assert psutil.Process().num_fds() == open_before
+
+    run(main())
+
+
+def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
+    # In one write: half a line that the next write ends, and answers between other messages.
+    async def main() -> None:
+        engine = scripted(
+            tmp_path,
+            """
+            for line in sys.stdin:
+                got = json.loads(line)
+                if got["type"] == "load": say(type="ready", version=1, info=INFO)
+                if got["type"] != "generate": continue
+                one = dict(type="chunk", id=got["id"], tokens=1)
+                lines = [dict(one, text="a"), dict(type="stats", memory_bytes=7), dict(one, text="é"),
+                         dict(one, text=""), dict(one, text="b", logprobs=[dict(token="b", logprob=-0.5)], news=1),
+                         dict(type="done", id=got["id"], finish_reason="stop")]
+                data = "".join(json.dumps(line, ensure_ascii=False) + "\\n" for line in lines).encode()
+                cut = int(got["max_tokens"])
+                sys.stdout.buffer.write(data[:cut]); sys.stdout.buffer.flush()
+                time.sleep(0.002)
+                sys.stdout.buffer.write(data[cut:]); sys.stdout.buffer.flush()
+            """,
+        )
+        await engine.start()
+        for cut in range(1, 330, 3):
+            stream = engine.generate(request(cut))
+            chunks = [chunk async for ready in stream for chunk in ready]
+            assert [chunk.text for chunk in chunks] == ["a", "é", "", "b"]
+            assert chunks[3].logprobs == (TokenLogprob("b", -0.5),)
+            assert stream.finish_reason == "stop"
+            assert (await engine.stats()).memory_bytes == 7
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_the_last_words_of_a_process_are_heard(tmp_path: Path, run: Runner) -> None:
+    async def main() -> None:
+        engine = scripted(
+            tmp_path,
+            """
+            for line in sys.stdin:
+                got = json.loads(line)
+                if got["type"] == "load": say(type="ready", version=1, info=INFO)
+                if got["type"] == "generate":
+                    lines = [json.dumps(dict(type="chunk", id=got["id"], text="x" * 100, tokens=1))] * got["max_tokens"]
+                    lines.append(json.dumps(dict(type="done", id=got["id"], finish_reason="length")))
+                    print("\\n".join(lines), flush=True)
+                    sys.exit(1)
+            """,
+        )
+        await engine.start()
+        answered = asyncio.create_task(answer(engine, 5000))
+        await asyncio.sleep(0)
+        time.sleep(0.5)  # noqa: ASYNC251  # until its words and its end are there together
+        assert await answered == 5000
+        await engine.stop()
+
+    run(main())
 
 
 def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from lmrs_model import write_stand_in, write_tiny_llama
 
 from conftest import BackgroundLoop
 from engines import ENGINES, load_engine, spec
-from engines.base import Chunk, EngineInfo, GenerateRequest, Model
+from engines.base import EngineInfo, GenerateRequest, Model
 from engines.child import ChildEngine
 from engines.models import prepare
+from engines.process import HeardChunk
 from engines.rust_programs import PROGRAMS
 
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
@@ -42,7 +43,7 @@ class Loaded:
     def request(self, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
         return GenerateRequest(PROMPT, self.ids, **({"max_tokens": 12} | settings))
 
-    async def answer(self, **settings) -> tuple[list[Chunk], str | None]:  # type: ignore[no-untyped-def]
+    async def answer(self, **settings) -> tuple[list[HeardChunk], str | None]:  # type: ignore[no-untyped-def]
         stream = self.engine.generate(self.request(**settings))
         chunks = [chunk async for ready in stream for chunk in ready]
         return chunks, stream.finish_reason
@@ -61,7 +62,7 @@ def _what_it_needs(name: str, folder: Path) -> tuple[Model | None, dict[str, str
     return None, {"ttft": "0.01", "tpot": "0.001"}
 
 
-def _text(chunks: list[Chunk]) -> str:
+def _text(chunks: list[HeardChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
@@ -147,7 +148,7 @@ def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
     alone = loaded.ask(max_tokens=8)
     together = min(4, loaded.info.max_concurrency)
 
-    async def all_at_once() -> list[tuple[list[Chunk], str | None]]:
+    async def all_at_once() -> list[tuple[list[HeardChunk], str | None]]:
         return list(await asyncio.gather(*(loaded.answer(max_tokens=8) for _ in range(together))))
 
     for chunks, finish in loaded.background.run(all_at_once()):

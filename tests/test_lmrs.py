@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,9 +14,10 @@ from lmrs_model import STAND_IN, rendered, write_program, write_stand_in, write_
 
 from conftest import BackgroundLoop
 from engines import load_engine
-from engines.base import BadRequest, Chunk, EngineCrashed, EngineUnavailable, GenerateRequest, Model
+from engines.base import BadRequest, EngineCrashed, EngineUnavailable, GenerateRequest, Model
 from engines.child import ChildEngine
 from engines.lmrs import LmrsEngine, LmrsOptions
+from engines.process import HeardChunk
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,10 @@ def engine(tiny: Model, program: Path, background: BackgroundLoop) -> Iterator[C
     background.run(engine.stop())
 
 
-def ask(engine: ChildEngine, background: BackgroundLoop, prompt: str, **settings) -> tuple[list[Chunk], str | None]:  # type: ignore[no-untyped-def]
-    async def answer() -> tuple[list[Chunk], str | None]:
+def ask(
+    engine: ChildEngine, background: BackgroundLoop, prompt: str, **settings: Any
+) -> tuple[list[HeardChunk], str | None]:
+    async def answer() -> tuple[list[HeardChunk], str | None]:
         stream = engine.generate(GenerateRequest(prompt, (1, 2, 3), **({"max_tokens": 8} | settings)))
         return [chunk async for ready in stream for chunk in ready], stream.finish_reason
 

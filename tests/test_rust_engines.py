@@ -16,9 +16,10 @@ from tokenizers import Tokenizer
 
 from conftest import BackgroundLoop
 from engines import engine_class, load_engine
-from engines.base import BadRequest, Chunk, EngineCrashed, GenerateRequest
+from engines.base import BadRequest, EngineCrashed, GenerateRequest
 from engines.child import ChildEngine
 from engines.models import prepare
+from engines.process import HeardChunk
 
 NAMES = ["candle", "burn"]
 
@@ -47,7 +48,7 @@ def test_greedy_answers_are_those_of_transformers(
     """One token at a time and ten at a time go through other kernels."""
     asked = prompts[:count]
 
-    async def answers() -> list[list[Chunk]]:
+    async def answers() -> list[list[HeardChunk]]:
         if together:
             return await asyncio.gather(*(answer(engine, prompt, logprobs=0) for prompt in asked))
         return [await answer(engine, prompt, logprobs=0) for prompt in asked]

@@ -4,7 +4,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engines.base import Chunk, EngineInfo, EngineStats
+from engines.base import EngineInfo, EngineStats
+from engines.process import HeardChunk
 from servers.metrics import Histogram, Metrics, Moment, registry_of
 from servers.timeline import Timeline
 
@@ -44,9 +45,11 @@ def test_the_course_of_one_request() -> None:
     recorded = metrics()
     timeline = Timeline(recorded, received=100.0, prompt_tokens=11)
     timeline.admit(100.5)
-    timeline.hear([Chunk(" a"), Chunk(" b", 2)], 102.0)  # three tokens together, 1.5 s after admission
-    timeline.hear([Chunk(" c")], 102.2)
-    timeline.hear([Chunk(" d"), Chunk(" e")], 103.0)
+    timeline.hear(
+        [HeardChunk(1, " a", 1), HeardChunk(1, " b", 2)], 102.0
+    )  # three tokens together, 1.5 s after admission
+    timeline.hear([HeardChunk(1, " c", 1)], 102.2)
+    timeline.hear([HeardChunk(1, " d", 1), HeardChunk(1, " e", 1)], 103.0)
     ending = timeline.complete("stop", 103.5)
     assert (ending.queue, ending.prefill, ending.decode) == (0.5, 1.5, 1.0)
     assert (ending.prompt_tokens, ending.completion_tokens) == (11, 6)
@@ -69,7 +72,7 @@ def test_the_course_of_one_request() -> None:
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
     timeline = Timeline(recorded, 0.0, 1)
-    timeline.hear([Chunk("a")], 1.0)
+    timeline.hear([HeardChunk(1, "a", 1)], 1.0)
     timeline.complete("stop", 2.0)
     assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
 
