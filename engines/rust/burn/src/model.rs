@@ -177,7 +177,7 @@ impl Model for Decoder {
     }
 
     fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
-        // On one of the threads that share the work: to hand it over from outside takes longer than some products do.
+        // On one of Flex's threads: to hand it a product from outside takes longer than some products do.
         self.logits = match rayon::scope(|_| self.run(batch)) {
             None => Vec::new(),
             Some(logits) => {

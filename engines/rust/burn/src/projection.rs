@@ -6,11 +6,13 @@
 //! products is dealt out to the cores: so then the rows are cut into blocks, and each block is one product of a batch.
 
 use burn::prelude::*;
-use rayon::prelude::*;
+use enginebench_protocol::team;
+use std::sync::OnceLock;
 
 const SMALL_OUTPUT: usize = 16 * 16; // results of one product that need no packing
 const LEAST_ROWS: usize = 4; // a block of fewer rows is slower than packing
-const WORTH_A_CORE: usize = 1 << 17; // multiplications, for which it pays to wake up another core
+const WORTH_A_CORE: usize = 1 << 17; // multiplications, for which another core pays
+const FLEX_DEALS_OUT: usize = 1 << 21; // multiplications, from which on Flex wakes up threads of its own
 
 pub struct Projection {
     rows: Tensor<2>,
@@ -41,18 +43,21 @@ impl Projection {
         }
     }
 
-    /// One token: each core has a run of rows. Slices share the weights' memory.
+    /// One token: each core has runs of rows, short enough for Flex to leave them to it. Slices share the weights' memory.
     fn dealt_out(&self, x: Tensor<2>) -> Tensor<2> {
         let [outputs, inputs] = self.rows.dims();
-        let parts = (outputs * inputs / WORTH_A_CORE).clamp(1, rayon::current_num_threads());
-        let product = |part: usize| {
-            let rows = part * outputs / parts..(part + 1) * outputs / parts;
-            x.clone().matmul(self.rows.clone().slice([rows, 0..inputs]).transpose())
-        };
-        match parts {
-            1 => product(0),
-            _ => Tensor::cat((0..parts).into_par_iter().with_max_len(1).map(product).collect(), 1),
-        }
+        let work = outputs * inputs;
+        let parts = (work / WORTH_A_CORE).clamp(1, team::threads()).max(work.div_ceil(FLEX_DEALS_OUT));
+        let products: Vec<OnceLock<Tensor<2>>> = (0..parts).map(|_| OnceLock::new()).collect();
+        team::share(parts, |some| {
+            for part in some {
+                let rows = part * outputs / parts..(part + 1) * outputs / parts;
+                let product = x.clone().matmul(self.rows.clone().slice([rows, 0..inputs]).transpose());
+                products[part].set(product).expect("each part is done once");
+            }
+        });
+        let mut products: Vec<_> = products.into_iter().filter_map(OnceLock::into_inner).collect();
+        if parts == 1 { products.remove(0) } else { Tensor::cat(products, 1) }
     }
 
     /// Rows per block of a product of several tokens, or `None` where one product does better.

@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use enginebench_protocol::{Failure, Load};
+use enginebench_protocol::{Failure, Load, team};
 
 const SLOTS: usize = 32;
 const STEP_TOKENS: (usize, usize) = (256, 2048); // on a CPU, and on a GPU
@@ -20,6 +20,7 @@ pub struct Settings {
 impl Settings {
     pub fn from(load: &Load) -> Result<Self, Failure> {
         if let Some(threads) = load.option::<usize>("threads")? {
+            team::set_threads(threads);
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
             pool.map_err(|_| Failure::internal("the threads could not be started."))?;
         }

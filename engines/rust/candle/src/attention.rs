@@ -4,8 +4,8 @@
 use crate::config::Config;
 use crate::kernels::{Sums, blocks, exp, put, sum, tile};
 use crate::lanes::{LANES, Lanes, TOKENS};
-use crate::team::{Shared, share};
 use enginebench_protocol::Piece;
+use enginebench_protocol::team::{Shared, share};
 use std::cell::RefCell;
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Quantised matrices of the rarer kinds on a CPU: candle's blocks and candle's dot products, on our threads.
 
 use crate::matrix::Matrix;
-use crate::team::{Shared, share};
 use anyhow::Result;
 use candle_core::quantized::{GgmlType, QTensor};
+use enginebench_protocol::team::{Shared, share};
 
 /// Rows that candle handles together: they share one read of a token's numbers.
 const ROWS: usize = 4;

@@ -9,7 +9,7 @@
 //! being served.
 
 use crate::lanes::{LANES, Lanes, TOKENS, Weight};
-use crate::team::{Shared, share};
+use enginebench_protocol::team::{Shared, share};
 use std::ops::Range;
 
 /// `a * b + c`, fused where the machine can.

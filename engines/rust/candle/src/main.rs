@@ -13,7 +13,6 @@ mod llama;
 mod matrix;
 mod quantised;
 mod settings;
-mod team;
 mod weights;
 
 use crate::config::Config;
@@ -21,6 +20,7 @@ use crate::llama::Llama;
 use crate::settings::Settings;
 use crate::weights::{Folder, Gguf, Kept, Plan, Random, build};
 use anyhow::Context;
+use enginebench_protocol::team;
 use enginebench_protocol::{
     BatchLimits, Batching, Failure, Info, Load, Loaded, ModelOnDisk, Vocabulary, end_of_text_ids, serve_model,
 };

@@ -4,7 +4,7 @@
 
 use crate::kernels::{multiply, tile};
 use crate::lanes::{LANES, Weight};
-use crate::team::{Shared, share};
+use enginebench_protocol::team::{Shared, share};
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ops::Range;
 use std::ptr::NonNull;

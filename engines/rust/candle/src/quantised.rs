@@ -6,10 +6,10 @@ use crate::candles::Candles;
 use crate::kernels::{Sums, multiply, with_count};
 use crate::lanes::{LANES, Lanes, Quads, TOKENS, Wholes};
 use crate::matrix::{Matrix, group_rows, room};
-use crate::team::{Shared, share};
 use anyhow::{Result, bail};
 use candle_core::quantized::k_quants::{BlockQ2K, BlockQ3K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K};
 use candle_core::quantized::{GgmlDType, QTensor};
+use enginebench_protocol::team::{Shared, share};
 use half::f16;
 use std::sync::Arc;
 

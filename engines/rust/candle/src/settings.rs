@@ -1,10 +1,10 @@
 //! The user's `-o name=value`. Their names and help stand in `engines/candle.py`, which checks them first.
 
-use crate::team;
 use crate::weights::{Kept, kind_name};
 use anyhow::Result;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use enginebench_protocol::team;
 use enginebench_protocol::{Failure, Load, ModelOnDisk};
 use std::path::Path;
 

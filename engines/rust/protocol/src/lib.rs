@@ -1,5 +1,5 @@
 //! What every engine written in Rust shares: the lines on the pipes, the loop that serves them, and, for engines that
-//! decode token by token, sampling, text and continuous batching.
+//! decode token by token, sampling, text, continuous batching and the threads that compute.
 //!
 //! There are two ways in. A program with a scheduler of its own implements [`Engine`] and calls [`serve`]. A program
 //! that is only a model implements [`Model`] (feed tokens, get logits) and calls [`serve_model`].
@@ -13,6 +13,7 @@ mod output;
 mod sample;
 mod serve;
 mod stop;
+pub mod team;
 
 pub use batch::{BatchLimits, Loaded, Model, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};

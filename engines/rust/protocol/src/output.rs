@@ -58,8 +58,6 @@ pub(crate) fn claim_stdout() -> io::Result<std::fs::File> {
         if out < 0 || libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
             return Err(io::Error::last_os_error());
         }
-        #[cfg(target_os = "linux")]
-        libc::fcntl(out, libc::F_SETPIPE_SZ, 1024 * 1024); // where it is no pipe, or not allowed, all works the same
         Ok(std::fs::File::from_raw_fd(out))
     }
 }
