@@ -31,6 +31,7 @@ class Watch:
 
     heartbeat: float = 1.0  # between two questions
     hung_after: float = 60.0  # silence, with a question open, after which it is killed
+    load_timeout: float = 1800.0  # for a model to load; many engines hear nothing meanwhile, so nobody asks
     restart_first: float = 0.5  # wait before the first restart; doubles up to `restart_most`
     restart_most: float = 30.0
     stop_grace: float = 5.0  # for a child to end by itself once its input has ended
@@ -112,7 +113,13 @@ class ChildEngine:
             raise EngineUnavailable(f"cannot start {self._command[0]}: {error.strerror}.") from error
         process.send(self._load)
         try:
-            self.info = await asyncio.shield(process.loaded)
+            async with asyncio.timeout(self._watch.load_timeout):
+                self.info = await asyncio.shield(process.loaded)
+        except TimeoutError:
+            await self._end_process()
+            raise EngineUnavailable(
+                f"the engine did not load within {self._watch.load_timeout:g} s; give it longer with --load-timeout."
+            ) from None
         except BaseException:
             await self._end_process()
             raise

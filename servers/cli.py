@@ -48,6 +48,7 @@ def serve(
     hung_after: Annotated[
         float, typer.Option(min=1, help="Seconds of silence after which the engine's process is started again.")
     ] = 60.0,
+    load_timeout: Annotated[float, typer.Option(min=1, help="Seconds the engine gets to load its model.")] = 1800.0,
     api_key_file: Annotated[
         Path | None, typer.Option(help="Keys that clients must show, one a line; or set ENGINEBENCH_API_KEY.")
     ] = None,
@@ -78,7 +79,7 @@ def serve(
             warmup_tokens=warmup_tokens,
             api_keys=read_api_keys(api_key_file),
         )
-        watch = Watch(hung_after=hung_after)
+        watch = Watch(hung_after=hung_after, load_timeout=load_timeout)
         failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings, log_level)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))

@@ -1,6 +1,7 @@
 """An engine's child process: crashes, hangs, noise and broken lines do not take the parent down."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -143,6 +144,16 @@ def test_an_engine_that_cannot_load_says_so() -> None:
         with pytest.raises(EngineUnavailable, match="`ttft` is a number of seconds"):
             await engine.start()
         assert engine.state == "failed"
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_never_finishes_loading_is_given_up() -> None:
+    async def main() -> None:
+        engine = ChildEngine("fake", None, {"load_time": "600"}, watch=dataclasses.replace(QUICK, load_timeout=1.0))
+        with pytest.raises(EngineUnavailable, match=r"not load within 1 s"):
+            await engine.start()
+        assert (engine.state, engine.pid) == ("failed", None)
 
     asyncio.run(main())
 
