@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -149,6 +149,24 @@ def _processor() -> str:
             return platform.machine() + "".join(sorted({line for line in cpuinfo if line.startswith(wanted)}))
     except OSError:
         return platform.machine() + platform.processor()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """What every engine takes whose requests join and leave a running batch (`protocol/src/batch.rs`)."""
+
+    threads: int | None = field(default=None, metadata={"help": "CPU threads (none: one for each core)"})
+    concurrency: int = field(default=32, metadata={"help": "requests that run at a time"})
+    context: int | None = field(default=None, metadata={"help": "tokens a request may hold (none: the model's own)"})
+    step_tokens: int | None = field(
+        default=None, metadata={"help": "prompt and answer tokens fed in one step (none: 256 on a CPU, 2048 on a GPU)"}
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "concurrency", "context", "step_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"option `{name}` is 1 or more.")
 
 
 class RustEngine(Engine):
