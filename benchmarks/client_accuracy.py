@@ -39,7 +39,7 @@ USERS = (10, 20, 50, 100, 200, 400, 600, 800)
 ALWAYS = 100  # users: the load at which all tools are compared
 LIMIT = 0.010  # seconds of TTFT p99 error
 SETTLE = 2.0  # seconds after the first request that count for nobody, at least
-STARTED = 100  # users a second, as Locust advises
+STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
 PATIENCE = 180.0  # seconds for a tool to start, evaluate and end, beside its load
 REACHED = 0.9  # a tool that makes less than this share of the load has not made the load
 

@@ -224,10 +224,12 @@ class Process(asyncio.SubprocessProtocol):
 
     def _hear_line(self, line: bytes) -> None:
         try:
-            self._hear_answer(_frequent.decode(line))
-            return
+            answer = _frequent.decode(line)
         except msgspec.DecodeError:
             pass
+        else:
+            self._hear_answer(answer)
+            return
         match message := decode_to_parent(line, msgspec.json.decode):
             case Failed(id, _, _) if id is not None:
                 if (stream := self._streams.pop(id, None)) is not None:

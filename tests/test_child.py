@@ -173,6 +173,11 @@ def script(folder: Path, body: str) -> tuple[str, ...]:
             INFO = dict(name="tiny", version="1", language="any", model="m", dtype="f32", device="cpu",
                         batching="none", max_concurrency=1, context_length=4096)
             def say(**line): print(json.dumps(line), flush=True)
+            def requests():
+                for line in sys.stdin:
+                    got = json.loads(line)
+                    if got["type"] == "load": say(type="ready", version=1, info=INFO)
+                    if got["type"] == "generate": yield got
             """
         )
         + textwrap.dedent(body)
@@ -278,10 +283,7 @@ def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
         engine = scripted(
             tmp_path,
             """
-            for line in sys.stdin:
-                got = json.loads(line)
-                if got["type"] == "load": say(type="ready", version=1, info=INFO)
-                if got["type"] != "generate": continue
+            for got in requests():
                 one = dict(type="chunk", id=got["id"], tokens=1)
                 lines = [dict(one, text="a"), dict(type="stats", memory_bytes=7), dict(one, text="é"),
                          dict(one, text=""), dict(one, text="b", logprobs=[dict(token="b", logprob=-0.5)], news=1),
@@ -312,14 +314,11 @@ def test_the_last_words_of_a_process_are_heard(tmp_path: Path, run: Runner) -> N
         engine = scripted(
             tmp_path,
             """
-            for line in sys.stdin:
-                got = json.loads(line)
-                if got["type"] == "load": say(type="ready", version=1, info=INFO)
-                if got["type"] == "generate":
-                    lines = [json.dumps(dict(type="chunk", id=got["id"], text="x" * 100, tokens=1))] * got["max_tokens"]
-                    lines.append(json.dumps(dict(type="done", id=got["id"], finish_reason="length")))
-                    print("\\n".join(lines), flush=True)
-                    sys.exit(1)
+            for got in requests():
+                lines = [json.dumps(dict(type="chunk", id=got["id"], text="x" * 100, tokens=1))] * got["max_tokens"]
+                lines.append(json.dumps(dict(type="done", id=got["id"], finish_reason="length")))
+                print("\\n".join(lines), flush=True)
+                sys.exit(1)
             """,
         )
         await engine.start()
