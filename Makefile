@@ -42,11 +42,11 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m engines.rust_programs cargo fmt --all --check
-	$(BIN)/python -m engines.rust_programs cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
+	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets -- -D warnings
 
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
-	$(BIN)/python -m engines.rust_programs build $(if $(FEATURES),--features $(FEATURES))
+	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
 test: system ## the whole suite
 	$(BIN)/python -m pytest

@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.compare import Comparison
-    from analysis.summary import RunSummary
+    from analysis.verdict.comparison import Comparison
+    from analysis.verdict.summary import RunSummary
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -67,10 +67,10 @@ def report(
     """
     from rich.console import Console
 
-    from analysis.compare import compare
-    from analysis.run import NotARun, find_run, load_run
-    from analysis.slo import parse_objectives
-    from analysis.summary import summarise, write_summary
+    from analysis.run.load import NotARun, find_run, load_run
+    from analysis.verdict.comparison import compare
+    from analysis.verdict.slo import parse_objectives
+    from analysis.verdict.summary import summarise, write_summary
 
     log = Console(stderr=True, highlight=False)
     try:
@@ -107,7 +107,7 @@ def _shown(folder: Path) -> Path:
 
 
 def _write_page(summaries: Sequence[RunSummary], comparison: Comparison, html: Path | None) -> Path:
-    from analysis.report import write_report
+    from analysis.report.page import write_report
 
     only = summaries[0].folder
     page = html or (only / "report.html" if len(summaries) == 1 else summaries[-1].folder.parent / "report.html")
@@ -116,7 +116,7 @@ def _write_page(summaries: Sequence[RunSummary], comparison: Comparison, html: P
 
 
 def _print(summaries: Sequence[RunSummary], comparison: Comparison, page: Path, as_json: bool) -> None:
-    from analysis.terminal import print_report, stdout
+    from analysis.report.terminal import print_report, stdout
 
     if as_json:
         typer.echo(json.dumps(document(summaries, comparison, page), allow_nan=False))
@@ -131,7 +131,7 @@ def document(summaries: Sequence[RunSummary], comparison: Comparison, page: Path
     """What `--json` prints: every run's `summary.json`, the comparison, and where the page is."""
     from dataclasses import asdict
 
-    from analysis.summary import SCHEMA_VERSION, as_document
+    from analysis.verdict.summary import SCHEMA_VERSION, as_document
 
     return {
         "schema": SCHEMA_VERSION,

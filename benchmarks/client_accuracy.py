@@ -30,9 +30,9 @@ import psutil
 
 from benchmarks.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
 from benchmarks.watched_process import Sample, between, run_watched
-from loadtests.harness.calibrate import pace, percentile, scripted_server
-from loadtests.harness.calibration import Error
-from loadtests.harness.host import host_facts, versions
+from loadtests.harness.calibration.calibrate import pace, percentile, scripted_server
+from loadtests.harness.calibration.result import Error
+from loadtests.harness.run.host import host_facts, versions
 
 RATE = 50.0  # tokens per second and user
 USERS = (10, 20, 50, 100, 200, 400, 600, 800)
@@ -82,7 +82,9 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl") as port:
             command = tool.command(f"http://127.0.0.1:{port}", load, folder)
-            (server,) = (p for p in psutil.Process().children() if "loadtests.harness.scripted_server" in p.cmdline())
+            (server,) = (
+                p for p in psutil.Process().children() if "loadtests.harness.calibration.scripted_server" in p.cmdline()
+            )
             before, load_average = server.cpu_times(), os.getloadavg()[0]
             log, env = folder / "log", surroundings(tool, load, folder)
             try:

@@ -12,8 +12,8 @@
                 one process to wake another, which is in every token of paced-1, too
 
 A token costs time twice. In the engine's process it is what a step takes longer than its computing. In this process,
-which only listens, on uvloop as the server does and through the server's own `engines/child.py`, it is CPU, user and
-system. With one token a write most of that is the kernel's: to wake up a process that sleeps.
+which only listens, on uvloop as the server does and through the server's own `engines.process.child`, it is CPU, user
+and system. With one token a write most of that is the kernel's: to wake up a process that sleeps.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ import psutil
 import uvloop
 
 from benchmarks.watched_process import machine_cpu
-from engines import rust_programs
-from engines.base import GenerateRequest
-from engines.child import ChildEngine
-from loadtests.harness.host import host_facts, versions
+from engines.contract.base import GenerateRequest
+from engines.process.child import ChildEngine
+from engines.rust import programs as rust_programs
+from loadtests.harness.run.host import host_facts, versions
 
 LIMIT = 30e-6  # seconds per token
 WARM_UP = 0.5  # seconds before counting begins

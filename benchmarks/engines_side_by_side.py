@@ -31,11 +31,11 @@ import psutil
 
 from benchmarks.memory_bandwidth import Reader, bytes_per_token
 from benchmarks.watched_process import machine_cpu
-from engines import load_engine
-from engines.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
-from engines.child import ChildEngine
-from engines.models import prepare
-from loadtests.harness.host import host_facts, versions
+from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
+from engines.contract.registry import load_engine
+from engines.models.prepare import prepare
+from engines.process.child import ChildEngine
+from loadtests.harness.run.host import host_facts, versions
 
 PROMPT = (
     "<|im_start|>user\nTell me in a few sentences what happened in the city of Paris in the year {year}, and what the "

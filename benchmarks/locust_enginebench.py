@@ -15,10 +15,10 @@ from typing import Any
 
 from locust import events
 
-from loadtests.harness.client import Call
-from loadtests.harness.observation import Observation
-from loadtests.harness.shapes import Stages
-from loadtests.harness.user import ModelUser
+from loadtests.harness.client.client import Call
+from loadtests.harness.client.observation import Observation
+from loadtests.harness.users.shapes import Stages
+from loadtests.harness.users.user import ModelUser
 
 names: list[str] = []
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from loadtests.harness.calibrate import scripted_server
-from loadtests.harness.host import host_facts, versions
+from loadtests.harness.calibration.calibrate import scripted_server
+from loadtests.harness.run.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300_000_000  # bytes of resident memory

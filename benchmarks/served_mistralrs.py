@@ -33,8 +33,8 @@ from typing import Any
 
 from benchmarks.started_server import started_server
 from engines.mistralrs import AS_IT_IS
-from engines.models import DEFAULT, prepare
-from loadtests.harness.host import host_facts, versions
+from engines.models.prepare import DEFAULT, prepare
+from loadtests.harness.run.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKENS = 48  # of each answer

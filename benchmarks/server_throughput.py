@@ -36,9 +36,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.started_server import started_server  # noqa: E402
-from loadtests.harness.clock import WallOffset  # noqa: E402
-from loadtests.harness.host import host_facts  # noqa: E402
-from loadtests.harness.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
+from loadtests.harness.client.clock import WallOffset  # noqa: E402
+from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
+from loadtests.harness.run.host import host_facts  # noqa: E402
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 STAMP = re.compile(rb'"content":" (\d+)"')

@@ -36,7 +36,7 @@ import psutil
 from benchmarks.soak_clients import CLIENTS, PATHS, Told, Visit
 from benchmarks.soak_server import CONCURRENCY
 from benchmarks.started_server import started_server
-from loadtests.harness.host import host_facts
+from loadtests.harness.run.host import host_facts
 
 SERVER = Path(__file__).with_name("soak_server.py")
 GROWTH = 1.05  # of memory, at most

@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engines import load_engine
-from servers.address import listen
+from engines.contract.registry import load_engine
 from servers.app import create_app
-from servers.prompt import ByteTokenizer
+from servers.http.address import listen
+from servers.openai.prompt import ByteTokenizer
 from servers.serve import run
 from servers.settings import Settings
 

@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engines import ENGINES, EngineSpec  # noqa: E402
-from engines.base import Chunk, GenerateRequest  # noqa: E402
+from engines.contract.base import Chunk, GenerateRequest  # noqa: E402
+from engines.contract.registry import ENGINES, EngineSpec  # noqa: E402
 from engines.fake import FakeEngine  # noqa: E402
 
 
@@ -30,14 +30,14 @@ class StampedEngine(FakeEngine):
 def main() -> None:
     ENGINES["stamped"] = EngineSpec("stamped_engine:StampedEngine", "", "python", "continuous", needs_model=False)
     if sys.argv[1] == "worker":
-        from engines.worker import main as work
+        from engines.process.worker import main as work
 
         work()
         return
-    from engines.child import ChildEngine
-    from servers.address import listen
+    from engines.process.child import ChildEngine
     from servers.app import create_app
-    from servers.prompt import ByteTokenizer
+    from servers.http.address import listen
+    from servers.openai.prompt import ByteTokenizer
     from servers.serve import run
     from servers.settings import Settings
 

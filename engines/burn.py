@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engines.rust_programs import BatchOptions, RustEngine
+from engines.rust.programs import BatchOptions, RustEngine
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engines.rust_programs import BatchOptions, RustEngine
+from engines.rust.programs import BatchOptions, RustEngine
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1", "q4_k", "gguf"]
 

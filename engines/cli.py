@@ -28,8 +28,8 @@ def engines(
 
     Example:  enginebench engines transformers
     """
-    from engines import engine_class, names
-    from engines import spec as spec_of
+    from engines.contract.registry import engine_class, names
+    from engines.contract.registry import spec as spec_of
 
     try:
         chosen = names() if name is None else [name]
@@ -76,7 +76,7 @@ def engines(
 def _options(name: str) -> list[dict[str, Any]]:
     import dataclasses
 
-    from engines import engine_class
+    from engines.contract.registry import engine_class
 
     return [
         {"name": option.name, "default": option.default, "help": option.metadata.get("help", "")}
@@ -94,7 +94,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from engines.presets import PRESETS, WEIGHT_BYTES
+    from engines.models.presets import PRESETS, WEIGHT_BYTES
 
     if as_json:
         _print_json(
@@ -136,9 +136,9 @@ def fetch(
 
     Example:  enginebench models fetch Qwen/Qwen2.5-0.5B-Instruct
     """
-    from engines.base import EngineUnavailable
-    from engines.models import prepare
-    from engines.progress import terminal_progress
+    from engines.contract.base import EngineUnavailable
+    from engines.models.prepare import prepare
+    from engines.models.progress import terminal_progress
 
     try:
         with terminal_progress() as progress:
@@ -170,10 +170,10 @@ def convert(
 
     Example:  enginebench models convert llama-3.2-1b --to lmrs --dtype q4_0
     """
-    from engines.base import EngineUnavailable
-    from engines.lmrs_convert import converted
-    from engines.models import prepare
-    from engines.progress import terminal_progress
+    from engines.contract.base import EngineUnavailable
+    from engines.lmrs.convert import converted
+    from engines.models.prepare import prepare
+    from engines.models.progress import terminal_progress
 
     try:
         with terminal_progress() as progress:

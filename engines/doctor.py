@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.cache import cache_folder
+from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)
 DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and room for runs

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 
-from engines.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
 VERSION = "1"

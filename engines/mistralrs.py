@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from engines.base import (
+from engines.contract.base import (
     BadRequest,
     BlockingEngine,
     Chunk,
@@ -30,8 +30,8 @@ from engines.base import (
     FinishReason,
     GenerateRequest,
 )
-from engines.models import context_length
-from engines.text import StopStrings
+from engines.models.prepare import context_length
+from engines.text.text import StopStrings
 
 # One user message, with nothing around it: the server has rendered the model's own template already.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"

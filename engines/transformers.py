@@ -17,7 +17,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from engines.base import (
+from engines.contract.base import (
     BlockingEngine,
     Chunk,
     EngineInfo,
@@ -27,9 +27,9 @@ from engines.base import (
     GenerateRequest,
     TokenLogprob,
 )
-from engines.models import context_length
-from engines.sampling import Sampler, logprob_of
-from engines.text import Detokeniser, StopStrings
+from engines.models.prepare import context_length
+from engines.text.sampling import Sampler, logprob_of
+from engines.text.text import Detokeniser, StopStrings
 
 if TYPE_CHECKING:
     import torch

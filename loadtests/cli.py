@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadtests.harness.options import GROUPS, Option
+from loadtests.harness.run.options import GROUPS, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loadtests.harness.drive import Job, Measured
+    from loadtests.harness.run.drive import Job, Measured
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -95,7 +95,7 @@ def run(
     """
     from rich.console import Console
 
-    from loadtests.harness.drive import Mistake, engine_options, sigterm_is_ctrl_c
+    from loadtests.harness.run.drive import Mistake, engine_options, sigterm_is_ctrl_c
 
     console = Console(stderr=True)
     try:
@@ -120,7 +120,7 @@ def run(
 
 def _job(scenario: str, load: dict[str, Any], model: str | None, processes: int, for_locust: list[str]) -> Job:
     """Raises `Mistake`."""
-    from loadtests.harness.drive import Job, find_scenario, read_settings
+    from loadtests.harness.run.drive import Job, find_scenario, read_settings
 
     words = [f"--model={model}"] if model else []
     secrets: list[str] = []
@@ -140,8 +140,8 @@ def _measure(
     job: Job, options: dict[str, list[str]], model: str | None, url: str | None, console: Console, done: list[Measured]
 ) -> bool:
     """Add each run to `done`. False when one failed; the others go on, so that no hour of measurement is in vain."""
-    from loadtests.harness.drive import RunFailed, measure_engine, measure_url
-    from loadtests.harness.server_process import ServerFailed
+    from loadtests.harness.run.drive import RunFailed, measure_engine, measure_url
+    from loadtests.harness.run.server_process import ServerFailed
 
     stages = job.settings.stages
     seconds = stages[-1].end / 1e9 * max(1, len(options))
@@ -165,7 +165,7 @@ def _measure(
 
 
 def _warn_beyond_calibration(measured: list[Measured], console: Console) -> None:
-    from loadtests.harness.record import read_meta
+    from records.record import read_meta
 
     for one in measured:
         meta = read_meta(one.folder)
@@ -195,8 +195,8 @@ def collect(
 
     Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
     """
-    from loadtests.harness.collect import NotThisRun
-    from loadtests.harness.collect import collect as gather
+    from loadtests.harness.run.collect import NotThisRun
+    from loadtests.harness.run.collect import collect as gather
 
     try:
         new = gather(run, parts)
@@ -223,9 +223,9 @@ def calibrate(
     """
     from rich.console import Console
 
-    from loadtests.harness.calibrate import GRID, CalibrationFailed, calibrate, parse_grid
-    from loadtests.harness.calibration import Cell, path_here, save
-    from loadtests.harness.calibration_table import WIDTH, sentence, table
+    from loadtests.harness.calibration.calibrate import GRID, CalibrationFailed, calibrate, parse_grid
+    from loadtests.harness.calibration.result import Cell, path_here, save
+    from loadtests.harness.calibration.table import WIDTH, sentence, table
 
     log = Console(stderr=True)
 

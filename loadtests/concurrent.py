@@ -7,12 +7,12 @@ The first opens Locust's page at http://localhost:8089, the second runs at once.
 of which `enginebench report` makes the report. All settings: docs/running-load-tests.md.
 """
 
-from loadtests.harness.standard_name import locustfile_name
+from loadtests.harness.users.standard_name import locustfile_name
 
 __name__ = locustfile_name(__name__)
 
-from loadtests.harness.shapes import Stages
-from loadtests.harness.user import ModelUser
+from loadtests.harness.users.shapes import Stages
+from loadtests.harness.users.user import ModelUser
 
 
 class ConcurrentUser(ModelUser):

@@ -14,17 +14,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from engines.base import EngineStats
-from servers import errors
-from servers.access import check_key, read_body
-from servers.completions import Answer, Room
-from servers.document import Document, takes
-from servers.errors import ApiError
+from engines.contract.base import EngineStats
 from servers.gpu import GpuCollector
-from servers.intake import Intake
+from servers.http import errors
+from servers.http.access import check_key, read_body
+from servers.http.errors import ApiError
 from servers.lifecycle import Lifecycle, ServedEngine
 from servers.metrics import Metrics, Moment, own_version, registry_of
-from servers.openai_api import (
+from servers.openai.completions import Answer, Room
+from servers.openai.document import Document, takes
+from servers.openai.intake import Intake
+from servers.openai.prompt import Tokenizer
+from servers.openai.schemas import (
     ChatCompletion,
     ChatRequest,
     Completion,
@@ -37,7 +38,6 @@ from servers.openai_api import (
     Tokenized,
     TokenizeRequest,
 )
-from servers.prompt import Tokenizer
 from servers.settings import Settings
 
 REFUSALS: dict[int | str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from engines.base import Model
-    from engines.child import Watch
+    from engines.contract.base import Model
+    from engines.process.child import Watch
     from servers.settings import Settings
 
 app = typer.Typer()
@@ -62,8 +62,8 @@ def serve(
 
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
-    from engines.base import EngineUnavailable
-    from engines.child import Watch
+    from engines.contract.base import EngineUnavailable
+    from engines.process.child import Watch
     from servers.settings import Settings, read_api_keys
 
     try:
@@ -97,9 +97,9 @@ def _serve(
     log_level: LogLevel,
 ) -> str | None:
     """Find out what is wrong as early as can be, then serve. Returns why the engine could not be loaded."""
-    from engines import engine_class, load_engine, spec
-    from engines.base import parse_options
-    from servers.address import listen
+    from engines.contract.base import parse_options
+    from engines.contract.registry import engine_class, load_engine, spec
+    from servers.http.address import listen
 
     needs_model = spec(engine).needs_model
     parse_options(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
@@ -109,7 +109,7 @@ def _serve(
 
     # Web framework and tokenizer: not needed to tell somebody of a mistake.
     from servers.app import create_app
-    from servers.prompt import load_tokenizer
+    from servers.openai.prompt import load_tokenizer
     from servers.serve import configure_logging, run
 
     configure_logging(log_level.value)
@@ -128,8 +128,8 @@ def _options(given: list[str]) -> dict[str, str]:
 
 
 def _prepare(spec: str | None, trust_remote_code: bool) -> Model:
-    from engines.models import DEFAULT, prepare
-    from engines.progress import terminal_progress
+    from engines.models.prepare import DEFAULT, prepare
+    from engines.models.progress import terminal_progress
 
     with terminal_progress() as progress:
         return prepare(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)

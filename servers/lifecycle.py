@@ -8,12 +8,12 @@ import logging
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from engines.base import EngineError, EngineInfo, EngineStats, GenerateRequest
-from engines.child import State as EngineState
-from engines.process import Stream
+from engines.contract.base import EngineError, EngineInfo, EngineStats, GenerateRequest
+from engines.process.child import State as EngineState
+from engines.process.pipes import Stream
 from servers.admission import Admission
-from servers.errors import ApiError
-from servers.prompt import Tokenizer
+from servers.http.errors import ApiError
+from servers.openai.prompt import Tokenizer
 from servers.settings import Settings
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
@@ -24,7 +24,7 @@ log = logging.getLogger("enginebench.server")
 
 
 class ServedEngine(Protocol):
-    """What the server needs of `engines.child.ChildEngine`."""
+    """What the server needs of `engines.process.child.ChildEngine`."""
 
     on_restart: Callable[[EngineInfo], None] | None
 

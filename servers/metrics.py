@@ -23,9 +23,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from engines.base import EngineInfo, EngineStats
-from servers.errors import OUTCOMES, Outcome
-from servers.wire import ENDPOINTS, Endpoint
+from engines.contract.base import EngineInfo, EngineStats
+from servers.http.errors import OUTCOMES, Outcome
+from servers.openai.wire import ENDPOINTS, Endpoint
 
 # vLLM's buckets, so that planners find their way, and finer ones below 10 ms, where fast engines live. Seconds.
 FIRST_TOKEN = (

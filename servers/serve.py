@@ -12,8 +12,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from servers.address import url_of
-from servers.connection import limited
+from servers.http.address import url_of
+from servers.http.connection import limited
 from servers.lifecycle import Lifecycle
 from servers.settings import Settings
 

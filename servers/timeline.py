@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engines.base import FinishReason
-from engines.process import HeardChunk
+from engines.contract.base import FinishReason
+from engines.process.pipes import HeardChunk
 from servers.metrics import Metrics
-from servers.wire import Ending
+from servers.openai.wire import Ending
 
 
 class Timeline:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from reference import PROMPTS, Reference
 from tokenizers import Tokenizer
 
-from engines import rust_programs
-from engines.models import prepare
+from engines.models.prepare import prepare
+from engines.rust import programs as rust_programs
+from tests.support.reference import PROMPTS, Reference
 
 T = TypeVar("T")
 

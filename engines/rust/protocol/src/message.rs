@@ -1,4 +1,4 @@
-//! The lines, as types. The same as `engines/protocol.py` and `engines/base.py`; unknown fields are ignored.
+//! The lines, as types. The same as `engines/contract/protocol.py` and `engines/contract/base.py`; unknown fields are ignored.
 
 use crate::failure::{ErrorKind, Failure};
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,167 @@
+"""The report in a terminal: one table, what speaks against it, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.report.remarks import remarks
+from analysis.report.rows import Results, names_of, results_of
+from analysis.report.units import format_seconds, format_share, in_words
+from analysis.verdict.comparison import Comparison
+from analysis.verdict.finding import Finding
+from analysis.verdict.summary import RunSummary
+
+PIPE_WIDTH = 120  # of what is not a terminal
+STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
+SPREADS = "Second lines: 95 % intervals. n/a, 42 < 368: too few requests for one, 42 of 368."
+NO_SPREADS = "In 80 columns there is room for the 95 % intervals too; the report has them."
+Lines = tuple[str, str]  # a number, and under it its spread
+Side = Literal["left", "right"]
+Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
+
+
+def stdout() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def print_report(console: Console, summaries: Sequence[RunSummary], comparison: Comparison) -> None:
+    """Table, findings, objectives and the closing sentence."""
+    results = results_of(summaries)
+    tables = (_wide_table(results), _narrow_table(results), _bare_table(results))
+    room = console.options.update(width=10 * PIPE_WIDTH)  # to measure a table as wide as it would like to be
+    widths = [console.measure(table, options=room).maximum for table in tables]
+    fitting = next((index for index, width in enumerate(widths) if width <= console.width), None)
+    if fitting is None:  # better broken by the terminal than cut off
+        Console(file=console.file, highlight=False, width=widths[-1]).print(tables[-1])
+    else:
+        console.print(tables[fitting])
+    console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))
+    if results.accuracy:
+        console.print(Text(results.accuracy, style="dim"))
+    console.print()
+    _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
+    _print_objectives(console, summaries)
+    console.print(Text(comparison.sentence, style="bold"))
+
+
+def _wide_table(results: Results) -> Table:
+    """Everything in columns of its own."""
+    steps = _once([str(row.stage.users) for row in results.rows])
+    return _table(
+        results,
+        [
+            ("users", "", [(step, "") for step in steps], "right"),
+            ("engine", "", [(row.name, "") for row in results.rows], "left"),
+            ("requests", "", [(row.requests, row.cut_off) for row in results.rows], "right"),
+            ("failed", "", [(row.failed, "") for row in results.rows], "right"),
+        ],
+        [[(cell.text, cell.spread) for cell in row.cells] for row in results.rows],
+    )
+
+
+def _narrow_table(results: Results) -> Table:
+    """For 80 columns: requests under the engine, users beside it, and no brackets."""
+    steps = _once([str(row.stage.users) for row in results.rows])
+    counts = [row.requests + (f", {row.failed} failed" if row.stage.failed else "") for row in results.rows]
+    return _table(
+        results,
+        [
+            ("users", "", [(step, "") for step in steps], "right"),
+            (
+                "engine",
+                "requests",
+                [(row.name, count) for row, count in zip(results.rows, counts, strict=True)],
+                "left",
+            ),
+        ],
+        [[(cell.text, cell.narrow_spread) for cell in row.cells] for row in results.rows],
+        gap=0,
+    )
+
+
+def _bare_table(results: Results) -> Table:
+    """For less than that: the numbers alone."""
+    return _table(
+        results,
+        [
+            ("users", "", [(str(row.stage.users), "") for row in results.rows], "right"),
+            ("engine", "", [(row.name, "") for row in results.rows], "left"),
+        ],
+        [[(cell.text, "") for cell in row.cells] for row in results.rows],
+    )
+
+
+def _once(steps: list[str]) -> list[str]:
+    """Each step is named on its first row only."""
+    return [step if index == 0 or steps[index - 1] != step else "" for index, step in enumerate(steps)]
+
+
+def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap: int = 1) -> Table:
+    """Texts are padded here, not by Rich, which would strip the spaces that hold decimal points in line."""
+    table = Table(box=box.HORIZONTALS, padding=(0, gap, 0, 0), pad_edge=False, border_style="dim")
+    columns: list[list[Text]] = []
+    for title, under, lines, side in facts:
+        columns.append(_column(table, title, under, lines, side))
+    for index, (title, unit) in enumerate(results.headers):
+        columns.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
+    following = [*(row.stage.users for row in results.rows[1:]), None]
+    for row, cells, users in zip(results.rows, zip(*columns, strict=True), following, strict=True):
+        table.add_row(*cells, end_section=row.stage.users != users)
+    return table
+
+
+def _column(table: Table, title: str, unit: str, lines: list[Lines], side: Side) -> list[Text]:
+    width = max(len(text) for pair in [(title, unit), *lines] for text in pair)
+
+    def pad(text: str) -> str:
+        return text.rjust(width) if side == "right" else text.ljust(width)
+
+    head = Text.assemble((pad(title), "bold"), *([("\n" + pad(unit), "not bold dim")] if unit else []))
+    table.add_column(head, no_wrap=True)
+    return [
+        Text.assemble(pad(first), ("\n" + pad(second), "dim")) if second else Text(pad(first))
+        for first, second in lines
+    ]
+
+
+def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for remark in remarks(findings):
+        where = f"{remark.where}: " if remark.where else ""
+        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), Text(f"{where}{remark.evidence}."))
+        grid.add_row("", Text(f"→ {remark.remedy}", style="dim"))
+    if findings:
+        console.print(grid)
+        console.print()
+
+
+def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None:
+    lines = objective_lines(summaries)
+    for met, text in lines:
+        console.print(Text.assemble(("met    ", "green") if met else ("missed ", "bold red"), text))
+    if lines:
+        console.print()
+
+
+def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[bool, str]]:
+    """For each run and objective: whether every step met it, and a sentence on which did and which did not."""
+    lines = []
+    for name, summary in zip(names_of(summaries), summaries, strict=True):
+        for index, objective in enumerate(summary.objectives):
+            judged = [(s.users, s.attainment.verdicts[index]) for s in summary.stages if s.attainment is not None]
+            met = [str(users) for users, verdict in judged if verdict.met]
+            missed = [f"{users} ({format_share(v.share.value)} within)" for users, v in judged if not v.met]
+            said = [f"met at {in_words(met)} users"] if met else []
+            said += [f"missed at {in_words(missed)} users"] if missed else []
+            limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
+            lines.append((bool(met) and not missed, f"{name}, {limit}: {'; '.join(said) or 'nothing to judge'}"))
+    return lines

@@ -1,0 +1,97 @@
+"""A run folder, loaded: its settings, one row per request, its telemetry, and when it really ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from analysis.run.table import derived, write_table
+from analysis.run.telemetry import Telemetry, read_telemetry
+from analysis.run.tokens import TokenCounter
+from records.record import RunMeta, read_meta
+
+# What is held in memory, a quarter of a kilobyte a request; the rest stays on disk.
+COLUMNS = (
+    *("worker", "outcome", "detail", "t_sched", "t_send", "t_end", "chunks", "merged_first", "reconnected"),
+    *("prompt_tokens", "output_tokens", "token_source", "server_queue", "server_prefill"),
+    *derived(),
+)
+
+
+class NotARun(Exception):
+    """A folder that cannot be reported on. One sentence, with the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`requests` has one row per request in the order of `t_sched`, with `COLUMNS`; `table` is the parquet file with
+    everything. `last` is the last instant of which anything is known."""
+
+    folder: Path
+    meta: RunMeta
+    table: Path
+    requests: pl.DataFrame
+    telemetry: Telemetry
+    last: int  # nanoseconds since the run's start
+    spoilt_lines: int
+
+
+def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
+    """Read a run and write its `requests.parquet`. `tokenizer` counts the answers of servers that send no usage.
+
+    A run that was killed loads like any other. Raises `NotARun`.
+    """
+    try:
+        meta = read_meta(folder)
+        spoilt = write_table(folder, TokenCounter(meta, tokenizer))
+    except FileNotFoundError as error:
+        raise NotARun(f"{folder} is no run: it has no {Path(error.filename or 'meta.json').name}.") from None
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise NotARun(f"{folder / 'meta.json'} cannot be read ({error}): is it from another version?") from None
+    except ValueError as error:
+        raise NotARun(str(error)) from None
+    except OSError as error:
+        raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
+    table = folder / "requests.parquet"
+    requests = pl.scan_parquet(table).select(COLUMNS).sort("t_sched").collect()
+    if requests.is_empty():
+        if meta.hosts > 1:
+            raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
+        raise NotARun(f"{folder} holds no finished request: let the test run longer, and see its log for errors.")
+    telemetry = read_telemetry(folder)
+    ended = requests["t_end"].max()
+    assert isinstance(ended, int)
+    return Run(folder, meta, table, requests, telemetry, max(ended, telemetry.last), spoilt)
+
+
+def find_run(name: str | None, runs: Path) -> Path:
+    """The folder called `name`, else the run in `runs` whose id it is or begins; without a name the newest one.
+
+    Raises `NotARun`.
+    """
+    if name is not None and (Path(name) / "meta.json").exists():
+        return Path(name)
+    folders = sorted((meta.parent for meta in runs.glob("*/meta.json")), key=_started)
+    if name is None:
+        if not folders:
+            raise NotARun(f"there is no run in {runs}/ yet: `enginebench run concurrent` makes one.")
+        return folders[-1]
+    matches = [folder for folder in folders if folder.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise NotARun(f"`{name}` begins {len(matches)} runs: {', '.join(f.name for f in matches)}; say more of it.")
+    known = f"; {runs}/ has {', '.join(f.name for f in folders[-5:])}" if folders else ""
+    raise NotARun(f"there is no run `{name}`: give the folder of a run{known}.")
+
+
+def _started(folder: Path) -> tuple[str, float]:
+    """ISO 8601 in UTC sorts as text; a file that cannot be read counts as old."""
+    path = folder / "meta.json"
+    try:
+        return str(json.loads(path.read_text())["started_at"]), path.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", 0.0

@@ -1,0 +1,201 @@
+"""What the server, its GPU and the load generator itself said about themselves, once a second.
+
+Names of other servers' metrics stand beside ours, so that a run against vLLM shows its queue too. What was not there is
+`None`: a machine without a GPU has no GPU utilisation of 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from records.record import TelemetrySample
+
+MEBIBYTE = 1024 * 1024
+SECOND = 1_000_000_000  # nanoseconds
+NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
+PLANNER = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One quantity: the names it goes by with the factor to our unit, and how series with several labels become one."""
+
+    names: Mapping[str, float]
+    combine: Callable[[list[float]], float]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+GAUGES: Mapping[str, Source] = {
+    "requests_running": Source(
+        {"enginebench_requests_running": 1, "vllm:num_requests_running": 1, "sglang:num_running_reqs": 1}, sum
+    ),
+    "requests_waiting": Source(
+        {"enginebench_requests_waiting": 1, "vllm:num_requests_waiting": 1, "sglang:num_queue_reqs": 1}, sum
+    ),
+    "kv_cache_usage": Source(
+        {"enginebench_kv_cache_usage_ratio": 1, "vllm:kv_cache_usage_perc": 1, "sglang:token_usage": 1}, _mean
+    ),
+    "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum),
+    "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, _mean),
+    "gpu_memory_bytes": Source({"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum),
+    "gpu_memory_bandwidth_utilisation": Source(
+        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1}, _mean
+    ),
+    "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum),
+    "gpu_temperature_celsius": Source({"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max),
+}
+COUNTERS: Mapping[str, Source] = {
+    "generated_tokens": Source(
+        {
+            "enginebench_generation_tokens_total": 1,
+            "vllm:generation_tokens_total": 1,
+            "sglang:generation_tokens_total": 1,
+        },
+        sum,
+    ),
+    "gpu_energy_joules": Source(
+        {"enginebench_gpu_energy_joules_total": 1, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3}, sum
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A gauge over a window."""
+
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """How far a counter went up between two samples inside a window, and when those were (nanoseconds)."""
+
+    amount: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """All samples of a run by worker process, each in time order; the planning process has the name ""."""
+
+    workers: Mapping[str, tuple[TelemetrySample, ...]]
+
+    @property
+    def last(self) -> int:
+        """The last instant at which anybody looked, 0 where nobody did."""
+        return max((samples[-1].t for samples in self.workers.values() if samples), default=0)
+
+    @property
+    def load_workers(self) -> set[str]:
+        """The worker processes that Locust's master had."""
+        return set(self.workers) - {PLANNER}
+
+    @property
+    def lost(self) -> int:
+        """Records that could not be written, as far as anybody could still say so."""
+        return sum(samples[-1].lost for samples in self.workers.values() if samples)
+
+    def silent_since(self, end: int, seconds: float) -> dict[str, TelemetrySample]:
+        """The last sample of each worker that gave none for so long before `end`, and had not said that it was done."""
+        last = {name: samples[-1] for name, samples in self.workers.items() if samples and name != PLANNER}
+        return {name: one for name, one in last.items() if one.users and end - one.t > seconds * 1e9}
+
+    def users(self, start: int, end: int, planned: int) -> float | None:
+        """How many of the planned users there were, all processes together: the time-average over a window.
+
+        Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
+        """
+        instants = np.arange(start, end, SECOND // 4)
+        told = [[(s.t, s.users) for s in samples if s.users is not None] for samples in self.workers.values()]
+        told = [series for series in told if series]
+        if not told:
+            return None
+        there = np.zeros(len(instants))
+        for series in told:
+            times, counts = (np.array(column) for column in zip(*series, strict=True))
+            after = np.searchsorted(times, instants)
+            neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
+            there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
+        return float(np.minimum(there, planned).mean())
+
+    def level(self, quantity: str, start: int, end: int) -> Level | None:
+        values = [value for _, value in self._series(GAUGES[quantity], start, end)]
+        return Level(_mean(values), max(values)) if values else None
+
+    def increase(self, quantity: str, start: int, end: int) -> Increase | None:
+        """`None` with fewer than two samples, or where the counter was set back: the server was started again."""
+        series = self._series(COUNTERS[quantity], start, end)
+        values = [value for _, value in series]
+        if len(series) < 2 or values != sorted(values):
+            return None
+        return Increase(values[-1] - values[0], series[0][0], series[-1][0])
+
+    def energy(self, start: int, end: int) -> Increase | None:
+        """From the GPUs' energy counters, else ∫ power dt by trapezoids."""
+        counted = self.increase("gpu_energy_joules", start, end)
+        if counted is not None:
+            return counted
+        series = self._series(GAUGES["gpu_power_watts"], start, end)
+        if len(series) < 2:
+            return None
+        instants, watts = np.array([t for t, _ in series]) / 1e9, np.array([value for _, value in series])
+        return Increase(float(np.trapezoid(watts, instants)), series[0][0], series[-1][0])
+
+    def client_cpu(self, start: int, end: int) -> Level | None:
+        """Cores used by the busiest worker process of the load generator."""
+        levels = [_level(s.client_cpu for s in samples if start <= s.t < end) for samples in self.workers.values()]
+        return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
+
+    def loop_lag(self, start: int, end: int) -> Level | None:
+        """Seconds by which the load generator's event loop was late, in the worst worker."""
+        levels = [_level(s.loop_lag for s in samples if start <= s.t < end) for samples in self.workers.values()]
+        return max((level for level in levels if level is not None), key=lambda level: level.peak, default=None)
+
+    def _series(self, source: Source, start: int, end: int) -> list[tuple[int, float]]:
+        """One value per sample inside the window, from the first worker that saw the server."""
+        for samples in self.workers.values():
+            series = [(s.t, value) for s in samples if start <= s.t < end and (value := _value(source, s)) is not None]
+            if series:
+                return series
+        return []
+
+
+def _level(values: Iterable[float | None]) -> Level | None:
+    known = [value for value in values if value is not None]
+    return Level(_mean(known), max(known)) if known else None
+
+
+def _value(source: Source, sample: TelemetrySample) -> float | None:
+    for name, factor in source.names.items():
+        found = [value for key, value in sample.server.items() if key.partition("{")[0] == name]
+        if found:
+            return source.combine(found) * factor
+    return None
+
+
+def read_telemetry(folder: Path) -> Telemetry:
+    """Every whole line of every worker's file; lines that are none are skipped."""
+    known = {f.name for f in fields(TelemetrySample)}
+    workers = {}
+    for path in sorted(folder.glob("telemetry*.jsonl")):
+        samples = []
+        with path.open(errors="replace") as lines:
+            for line in lines:
+                try:
+                    given = json.loads(line)
+                    samples.append(TelemetrySample(**{name: value for name, value in given.items() if name in known}))
+                except (ValueError, TypeError, AttributeError):
+                    continue
+        name = path.stem.removeprefix("telemetry").removeprefix("-")
+        workers[name] = tuple(sorted(samples, key=lambda sample: sample.t))
+    return Telemetry(workers)

@@ -1,0 +1,130 @@
+"""Everything a report says about one run, and `summary.json`, which says the same to programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.run.load import NotARun, Run
+from analysis.run.windows import SECOND, Flows, windows_of
+from analysis.verdict.finding import Finding
+from analysis.verdict.findings import findings_of
+from analysis.verdict.slo import Objective
+from analysis.verdict.stages import StageSummary, summarise_stage
+
+SCHEMA_VERSION = 1
+TIMELINE_POINTS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The whole run in equal steps of `step` seconds: requests in flight and output tokens per second."""
+
+    step: float
+    in_flight: tuple[float, ...]
+    throughput: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What was run, and what came out. `folder` is not written into `summary.json`: runs move."""
+
+    folder: Path
+    run_id: str
+    label: str
+    started_at: str
+    scenario: str
+    url: str
+    model: str | None
+    engine: Mapping[str, Any] | None
+    workload: Mapping[str, Any]
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    command: tuple[str, ...]
+    commit: str | None
+    workers: int
+    client_error: float | None  # seconds: the largest of its stages; None where one of them has none
+    requests: int  # of the whole run, inside and outside the steady windows
+    objectives: tuple[Objective, ...]
+    stages: tuple[StageSummary, ...]
+    timeline: Timeline
+    findings: tuple[Finding, ...]
+
+    @property
+    def invalid(self) -> bool:
+        return any(finding.severity == "invalid" for finding in self.findings)
+
+    def at(self, users: int) -> StageSummary | None:
+        """The step with so many users; the last one, where a run came back to it."""
+        return next((stage for stage in reversed(self.stages) if stage.users == users), None)
+
+
+def summarise(run: Run, objectives: tuple[Objective, ...] = ()) -> RunSummary:
+    """Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged."""
+    windows = windows_of(run)
+    if not windows:
+        raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
+    edges, step = _timeline_edges(run)
+    flows = Flows(run, np.concatenate([edges, *(window.instants for window in windows)]))
+    stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
+    meta = run.meta
+    return RunSummary(
+        folder=run.folder,
+        run_id=meta.run_id,
+        label=meta.label,
+        started_at=meta.started_at,
+        scenario=meta.scenario,
+        url=meta.url,
+        model=meta.model,
+        engine=meta.engine,
+        workload=meta.workload,
+        host=meta.host,
+        versions=meta.versions,
+        command=meta.command,
+        commit=meta.commit,
+        workers=meta.workers,
+        client_error=_largest([stage.client_error for stage in stages]),
+        requests=len(run.requests),
+        objectives=objectives,
+        stages=stages,
+        timeline=Timeline(
+            step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())
+        ),
+        findings=findings_of(run, stages),
+    )
+
+
+def _largest(errors: list[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return max(known) if len(known) == len(errors) else None
+
+
+def _timeline_edges(run: Run) -> tuple[Any, float]:
+    """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
+    span = run.last / SECOND
+    step = max(span / TIMELINE_POINTS, min(1.0, span / 40))
+    step = float(f"{step:.2g}")
+    count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
+    return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
+
+
+def as_document(summary: RunSummary) -> dict[str, Any]:
+    """What `summary.json` holds: durations in seconds, rates per second, null for what nobody observed."""
+    document = dataclasses.asdict(summary)
+    del document["folder"]
+    return {"schema": SCHEMA_VERSION} | document
+
+
+def write_summary(summary: RunSummary) -> Path:
+    path = summary.folder / "summary.json"
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps(as_document(summary), indent=1, allow_nan=False) + "\n")
+    partial.replace(path)
+    return path

@@ -1,0 +1,250 @@
+"""The engine contract as lines on a pipe, so that an engine may be written in any language.
+
+A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output.
+Whatever else it has to say goes to standard error. `docs/engine-protocol.md` tells it for people who write a child.
+
+    parent → child   load, generate, cancel, stats
+    child  → parent  ready, chunk, done, error, stats
+
+Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, also after a `cancel`.
+The end of standard input tells the child to stop. Plain standard library: it also runs inside foreign environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii as quote
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineCrashed,
+    EngineError,
+    EngineInfo,
+    EngineStats,
+    EngineUnavailable,
+    ErrorKind,
+    FinishReason,
+    GenerateRequest,
+    Model,
+    TokenLogprob,
+)
+
+T = TypeVar("T")
+
+VERSION = 1
+MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line is a broken child, not a long answer
+
+
+class ProtocolError(Exception):
+    """A line that is no message of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The first line a child gets. `options` is text, as the user typed it; the child parses it by its own types."""
+
+    engine: str
+    model: Model | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    info: EngineInfo
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """`id` is the parent's number for this request; the child repeats it in every line that answers."""
+
+    id: int
+    request: GenerateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReady:
+    id: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    id: int
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error line. Without `id` it concerns the whole engine (it could not load)."""
+
+    id: int | None
+    kind: ErrorKind
+    message: str
+
+    def as_error(self) -> EngineError:
+        return {"bad_request": BadRequest, "unavailable": EngineUnavailable, "crashed": EngineCrashed}.get(
+            self.kind, EngineError
+        )(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class AskStats:
+    """The parent asks; a child that does not answer in time is taken for hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    stats: EngineStats
+
+
+ToChild = Load | Generate | Cancel | AskStats
+ToParent = Ready | ChunkReady | Done | Failed | Stats
+
+
+def encode(message: ToChild | ToParent) -> bytes:
+    """One line, newline included."""
+    return (json.dumps(_as_object(message), separators=(",", ":")) + "\n").encode()
+
+
+def encode_chunk(id: int, chunk: Chunk) -> bytes:
+    """The line that is written once per token: the same as `encode`, formatted by hand because it is the hot one."""
+    if chunk.logprobs:
+        return encode(ChunkReady(id, chunk))
+    return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, quote(chunk.text).encode(), chunk.tokens)
+
+
+def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
+    match message:
+        case Load(engine, model, options, version):
+            return {
+                "type": "load",
+                "version": version,
+                "engine": engine,
+                "model": None if model is None else _plain(model),
+                "options": dict(options),
+            }
+        case Ready(info, version):
+            return {"type": "ready", "version": version, "info": _plain(info)}
+        case Generate(id, request):
+            return {"type": "generate", "id": id, **_plain(request)}
+        case Cancel(id):
+            return {"type": "cancel", "id": id}
+        case ChunkReady(id, chunk):
+            logprobs = {"logprobs": [_plain(one) for one in chunk.logprobs]} if chunk.logprobs else {}
+            return {"type": "chunk", "id": id, "text": chunk.text, "tokens": chunk.tokens, **logprobs}
+        case Done(id, finish_reason):
+            return {"type": "done", "id": id, "finish_reason": finish_reason}
+        case Failed(id, kind, message_text):
+            return {"type": "error", "id": id, "kind": kind, "message": message_text}
+        case AskStats():
+            return {"type": "stats"}
+        case Stats(stats):
+            return {"type": "stats", **_plain(stats)}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON would have it: fields at their default are left out, paths become text."""
+    plain = {}
+    for f in dataclasses.fields(value):
+        item = getattr(value, f.name)
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        if default is not dataclasses.MISSING and item == default:
+            continue
+        if isinstance(item, Path):
+            item = str(item)
+        elif isinstance(item, Mapping):
+            item = dict(item)
+        plain[f.name] = item
+    return plain
+
+
+def decode_to_child(line: bytes) -> ToChild:
+    """Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may say more."""
+    fields = _object(line, json.loads)
+    try:
+        match fields.pop("type", None):
+            case "load":
+                model = fields.get("model")
+                return Load(
+                    engine=fields["engine"],
+                    model=None if model is None else _model(model),
+                    options=fields.get("options", {}),
+                    version=fields.get("version", 0),
+                )
+            case "generate":
+                id = int(fields.pop("id"))
+                fields["prompt_token_ids"] = tuple(fields["prompt_token_ids"])
+                fields["stop"] = tuple(fields.get("stop", ()))
+                return Generate(id, _known(GenerateRequest, fields))
+            case "cancel":
+                return Cancel(int(fields["id"]))
+            case "stats":
+                return AskStats()
+            case other:
+                raise ProtocolError(f"unknown message type {other!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"malformed line ({error!r}): {line[:200]!r}") from error
+
+
+def decode_to_parent(line: bytes, loads: Callable[[bytes], Any] = json.loads) -> ToParent:
+    """Raises `ProtocolError`. `loads` may be a faster JSON reader: this runs once per token."""
+    fields = _object(line, loads)
+    try:
+        match fields["type"]:
+            case "chunk":
+                logprobs = _logprobs(fields["logprobs"]) if "logprobs" in fields else ()
+                return ChunkReady(fields["id"], Chunk(fields["text"], fields["tokens"], None, logprobs))
+            case "done":
+                return Done(fields["id"], fields["finish_reason"])
+            case "error":
+                return Failed(fields["id"], cast(ErrorKind, fields["kind"]), fields["message"])
+            case "stats":
+                return Stats(_known(EngineStats, fields))
+            case "ready":
+                info = fields["info"]
+                info["features"] = tuple(info.get("features", ()))
+                return Ready(_known(EngineInfo, info), fields["version"])
+            case other:
+                raise ProtocolError(f"unknown message type {other!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"malformed line ({error!r}): {line[:200]!r}") from error
+
+
+def _object(line: bytes, loads: Callable[[bytes], Any]) -> dict[str, Any]:
+    try:
+        fields = loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {line[:200]!r}") from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"not an object: {line[:200]!r}")
+    return fields
+
+
+def _known(kind: type[T], fields: Mapping[str, Any]) -> T:
+    names = {f.name for f in dataclasses.fields(cast(Any, kind))}
+    return kind(**{name: value for name, value in fields.items() if name in names})
+
+
+def _model(fields: dict[str, Any]) -> Model:
+    gguf = fields.get("gguf")
+    return _known(Model, fields | {"folder": Path(fields["folder"]), "gguf": Path(gguf) if gguf else None})
+
+
+def _logprobs(given: Any) -> tuple[TokenLogprob, ...]:
+    return tuple(
+        TokenLogprob(one["token"], one["logprob"], tuple((token, logprob) for token, logprob in one.get("top", ())))
+        for one in given
+    )

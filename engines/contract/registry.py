@@ -1,0 +1,106 @@
+"""The engines, by name. A name costs nothing until it is asked for: nothing heavy is imported here.
+
+Other packages add theirs through the entry-point group `enginebench.engines`; docs/adding-an-engine.md shows how.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from engines.contract.base import Engine, EngineUnavailable, Model, parse_options
+
+if TYPE_CHECKING:
+    from engines.process.child import ChildEngine, Watch
+
+
+ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
+log = logging.getLogger("enginebench.engines")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What is known of an engine before it is loaded."""
+
+    target: str  # "module:Class", imported when asked for
+    title: str  # what it is, for people
+    language: str
+    batching: str
+    needs_model: bool = True
+
+
+ENGINES: dict[str, EngineSpec] = {
+    "fake": EngineSpec(
+        "engines.fake:FakeEngine", "spends exactly the delays it is told", "python", "continuous", needs_model=False
+    ),
+    "transformers": EngineSpec(
+        "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
+    ),
+    "mistralrs": EngineSpec(
+        "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
+    ),
+    "candle": EngineSpec("engines.candle:CandleEngine", "Candle, Hugging Face's Rust library", "rust", "continuous"),
+    "burn": EngineSpec("engines.burn:BurnEngine", "Burn, a Rust library for every device", "rust", "continuous"),
+    "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
+}
+
+
+def names() -> list[str]:
+    return [*ENGINES, *_installed()]
+
+
+def spec(name: str) -> EngineSpec:
+    """Raises `ValueError` with the choices."""
+    found = ENGINES.get(name) or _installed().get(name)
+    if found is None:
+        raise ValueError(f"no engine called `{name}`; choose from {', '.join(names())}.")
+    return found
+
+
+@cache
+def _installed() -> dict[str, EngineSpec]:
+    """What other packages bring. Our own names are taken; a broken one is left out and said, and the rest works."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, EngineSpec] = {}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        try:
+            brought = entry.load()
+            if not isinstance(brought, EngineSpec):
+                raise TypeError(f"{entry.value} is no EngineSpec")
+        except Exception as error:  # whatever somebody else's module raises
+            package = entry.dist.name if entry.dist is not None else entry.value
+            log.warning("the engine `%s` of %s is left out: %s.", entry.name, package, str(error).rstrip("."))
+        else:
+            found.setdefault(entry.name, brought)
+    return {name: one for name, one in found.items() if name not in ENGINES}
+
+
+def engine_class(name: str) -> type[Engine]:
+    """Raises `ValueError` with the choices."""
+    module, _, attribute = spec(name).target.partition(":")
+    kind: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return kind
+
+
+def load_engine(
+    name: str, model: Model | None = None, options: Mapping[str, str] | None = None, watch: Watch | None = None
+) -> ChildEngine:
+    """An engine that is ready to be started in a child process of its own, and watched as `watch` says.
+
+    Raises `ValueError` for an unknown name or option and `EngineUnavailable` where it cannot run here, before anything
+    is started.
+    """
+    from engines.process.child import ChildEngine, Watch
+
+    kind = engine_class(name)
+    parsed = parse_options(kind.Options, options or {})  # the user's mistake is told before any process starts
+    if (reason := kind.why_not_with(parsed)) is not None:
+        raise EngineUnavailable(f"{name} cannot run here: {reason}")
+    if spec(name).needs_model and model is None:
+        raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
+    return ChildEngine(name, model, options or {}, kind.command(), watch or Watch())

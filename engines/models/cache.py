@@ -1,0 +1,95 @@
+"""Folders in the user's cache that are either whole or not there.
+
+What is built appears under its name in one step, so a killed process leaves no half-built model; a lock makes a second
+process wait for the first one's work instead of doing it again. `ENGINEBENCH_CACHE` moves the whole cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from engines.contract.base import EngineUnavailable
+from engines.models.progress import Progress, silent
+
+LOCK_PATIENCE = 0.5  # seconds before a waiting process says that it waits
+
+
+def cache_folder() -> Path:
+    """Where models are kept; it may not exist yet."""
+    if chosen := os.environ.get("ENGINEBENCH_CACHE"):
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("enginebench")
+
+
+def built_once(
+    folder: Path, build: Callable[[Path], None], *, needs_bytes: int = 0, progress: Progress = silent
+) -> Path:
+    """`folder`, after `build` has filled it if it was not there. Raises `EngineUnavailable` where the disk says no.
+
+    `build` gets an empty folder beside the final one. It runs in one process at a time, and whatever a killed one left
+    behind is removed first.
+    """
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder, progress):
+            if folder.is_dir():  # somebody else built it while this process waited
+                return folder
+            _check_space(folder.parent, needs_bytes)
+            unfinished = folder.with_name(f".{folder.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            build(unfinished)
+            _write_through(unfinished)
+            unfinished.rename(folder)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise EngineUnavailable(
+                f"the disk of {folder.parent} is full; free some space or set ENGINEBENCH_CACHE to another folder."
+            ) from error
+        raise EngineUnavailable(
+            f"cannot write to {error.filename or folder.parent} ({error.strerror or error}); set ENGINEBENCH_CACHE to "
+            "a folder that can be written to."
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, progress: Progress) -> Iterator[None]:
+    import filelock
+
+    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
+    try:
+        lock.acquire(timeout=LOCK_PATIENCE)
+    except filelock.Timeout:
+        progress(f"waiting for another process that prepares {folder.name}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_space(folder: Path, needs_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needs_bytes:
+        raise EngineUnavailable(
+            f"{folder} has {free / 1e9:.1f} GB free and {needs_bytes / 1e9:.1f} GB are needed; free some space or set "
+            "ENGINEBENCH_CACHE to another folder."
+        )
+
+
+def _write_through(folder: Path) -> None:
+    """Have the disk hold every file before its folder gets the name that says "whole"."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,70 @@
+"""From a GGUF file to a folder of safetensors, tokenizer and chat template, for the engines that need those.
+
+Runs in a process of its own, because it imports torch and the server must not:
+
+    python -m engines.models.convert GGUF FOLDER
+
+The weights are written as 32-bit floats wherever that is not too big: a dequantised weight is a product and a sum of
+16-bit floats, which bfloat16 would round again. So every engine starts from the same exact weights and rounds them to
+its own type.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from engines.contract.base import EngineUnavailable
+
+NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
+MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    """Fill `folder`, in a child process. Raises `EngineUnavailable` with what is missing or what went wrong."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise EngineUnavailable(
+            f"converting {gguf.name} needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
+        )
+    command = [sys.executable, "-m", "engines.models.convert", str(gguf.resolve()), str(folder.resolve())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise EngineUnavailable(f"{gguf.name} could not be converted: {last}")
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    dtype = torch.float32 if gguf.stat().st_size <= MOST_EXACT_BYTES else torch.bfloat16
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
+    # The weights are plain floats now, but `save_pretrained` refuses what says it is quantised.
+    model.hf_quantizer, model.is_quantized = None, False
+    del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    _complete_config(folder / "config.json", str(dtype).removeprefix("torch."))
+    for path in folder.iterdir():
+        path.chmod(0o644)  # safetensors writes its files for their owner only; a cache may be shared
+
+
+def _complete_config(path: Path, dtype: str) -> None:
+    """Add the keys of older configurations, which other engines still read."""
+    config = json.loads(path.read_text())
+    rope = config.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        scaled = rope.get("rope_type", "default") != "default"
+        config["rope_theta"] = rope["rope_theta"]
+        config["rope_scaling"] = rope if scaled else None
+    config["torch_dtype"] = dtype
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    _convert(Path(sys.argv[1]), Path(sys.argv[2]))

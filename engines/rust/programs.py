@@ -1,0 +1,249 @@
+"""The engines written in Rust: programs that are built once for this machine and then only found.
+
+    make engines                                       # both engines
+    python -m engines.rust.programs build candle --features cuda
+
+A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
+stale or foreign one is never run. Building takes cargo and some minutes; running takes neither.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest
+from engines.models.cache import built_once, cache_folder
+from engines.models.progress import Progress, silent
+
+WORKSPACE = Path(__file__).resolve().parent
+FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
+NO_CARGO = "cargo is not here; install Rust from rustup.rs, then run `make engines`."
+FEATURES = ("accelerate", "cuda", "cudnn", "flash-attn", "metal", "mkl", "rocm", "wgpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One binary of the workspace: its package's folder is `folder`, its own name `enginebench-<name>`."""
+
+    name: str
+    folder: str
+
+    @property
+    def binary(self) -> str:
+        return f"enginebench-{self.name}" + (".exe" if os.name == "nt" else "")
+
+    @property
+    def package(self) -> str:
+        return f"enginebench-{self.folder}"
+
+
+PROGRAMS = {
+    one.name: one for one in (Program("echo", "protocol"), Program("candle", "candle"), Program("burn", "burn"))
+}
+
+
+def find(name: str) -> Path | None:
+    """The program, if it was built from these very sources for this machine; the latest where there are several."""
+    program = PROGRAMS[name]
+    kept = (cache_folder() / "programs").glob(f"{_stem(program)}*/{program.binary}")
+    return max(kept, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
+    """Build the program, unless it is there, and give its path. Cargo tells on standard error how far it is.
+
+    Raises `EngineUnavailable` where it cannot be built.
+    """
+    program, wanted = PROGRAMS[name], sorted(set(features))
+    folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
+    if not folder.is_dir() and cargo_environment() is None:
+        raise EngineUnavailable(NO_CARGO)
+    built_once(folder, lambda unfinished: _cargo_build(program, wanted, unfinished), progress=progress)
+    os.utime(folder / program.binary)  # the one asked for last is the one to be found
+    return folder / program.binary
+
+
+def _cargo_build(program: Program, features: list[str], into: Path) -> None:
+    command = ["build", "--release", "--locked", "--package", program.package]
+    command += ["--bin", program.binary.removesuffix(".exe")]
+    if features:
+        command += ["--features", ",".join(features)]
+    if cargo(command).returncode:
+        raise EngineUnavailable(f"cargo could not build {program.name}; the lines above say why.")
+    shutil.copy2(_target() / "release" / program.binary, into / program.binary)
+
+
+def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run cargo on the workspace, for this machine's processor; what it says is shown as it comes, or kept if `quiet`.
+
+    Raises `EngineUnavailable` where there is no cargo.
+    """
+    if (environment := cargo_environment()) is None:
+        raise EngineUnavailable(NO_CARGO)
+    flags = " ".join(filter(None, [os.environ.get("RUSTFLAGS"), FLAGS]))
+    environment = environment | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(_target())}
+    return subprocess.run(
+        ["cargo", *arguments],
+        cwd=WORKSPACE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=quiet,
+        text=True,
+        check=False,
+    )
+
+
+def _target() -> Path:
+    return Path(os.environ.get("CARGO_TARGET_DIR") or cache_folder() / "cargo-target")
+
+
+@cache
+def cargo_environment() -> dict[str, str] | None:
+    """Variables under which cargo runs here; `None` where it does not.
+
+    Cargo may be rustup's stand-in, which finds no toolchain under another HOME (sudo, a clean one for a test) than that
+    of the account that installed it: then the account's own is named.
+    """
+    if shutil.which("cargo") is None:
+        return None
+    accounts = Path(f"~{getpass.getuser()}").expanduser() / ".rustup"
+    for more in ({}, {"RUSTUP_HOME": str(accounts)}):
+        environment = {**os.environ, **more}
+        if subprocess.run(["cargo", "--version"], env=environment, capture_output=True, check=False).returncode == 0:
+            return environment
+    return None
+
+
+def _stem(program: Program) -> str:
+    return f"{program.name}-{_fingerprint(program)}"
+
+
+def _fingerprint(program: Program) -> str:
+    """Changes with the sources, the flags and the processor."""
+    digest = hashlib.sha256(f"{FLAGS} {os.environ.get('RUSTFLAGS', '')} {_processor()}".encode())
+    for folder in sorted({"protocol", program.folder}):
+        for path in sorted((WORKSPACE / folder).rglob("*")):
+            if path.is_file() and path.suffix in {".rs", ".toml"}:
+                digest.update(str(path.relative_to(WORKSPACE)).encode() + b"\0" + path.read_bytes())
+    for name in ("Cargo.toml", "Cargo.lock"):
+        digest.update((WORKSPACE / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as cpuinfo:
+            wanted = ("model name", "flags", "Features")
+            return platform.machine() + "".join(sorted({line for line in cpuinfo if line.startswith(wanted)}))
+    except OSError:
+        return platform.machine() + platform.processor()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """What every engine takes whose requests join and leave a running batch (`protocol/src/batch.rs`)."""
+
+    threads: int | None = field(default=None, metadata={"help": "CPU threads (none: one for each core)"})
+    concurrency: int = field(default=32, metadata={"help": "requests that run at a time"})
+    context: int | None = field(default=None, metadata={"help": "tokens a request may hold (none: the model's own)"})
+    step_tokens: int | None = field(
+        default=None, metadata={"help": "prompt and answer tokens fed in one step (none: 256 on a CPU, 2048 on a GPU)"}
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "concurrency", "context", "step_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"option `{name}` is 1 or more.")
+
+
+class RustEngine(Engine):
+    """An engine whose program speaks the protocol by itself; no Python runs in its process."""
+
+    program: ClassVar[str]
+    crate: ClassVar[str]  # whose version is the engine's
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        if find(cls.program) is not None:
+            return None
+        if cargo_environment() is None:
+            return f"its program is not built, and {NO_CARGO}"
+        return "its program is not built for this machine yet; run `make engines` (some minutes)."
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        if find(cls.program) is None:
+            return None
+        locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
+        return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
+
+    @classmethod
+    def command(cls) -> tuple[str, ...] | None:
+        path = find(cls.program)
+        return None if path is None else (str(path),)
+
+    def load(self) -> EngineInfo:
+        raise EngineUnavailable(f"{self.program} is a program of its own: {self.why_not_here()}")
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        raise EngineUnavailable(f"{self.program} is a program of its own.")
+
+
+def main(arguments: list[str]) -> int:
+    """`build [NAME …] [--features a,b]`, `find NAME`, or `cargo ARGUMENT …`."""
+    import argparse
+
+    from engines.models.progress import terminal_progress
+
+    parser = argparse.ArgumentParser(
+        "python -m engines.rust.programs", description="Build the engines written in Rust."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("build", help="build programs, unless they are there")
+    making.add_argument("name", nargs="*", choices=[[], *PROGRAMS], help=f"of {', '.join(PROGRAMS)}; all by default")
+    making.add_argument("--features", default="", help=f"of {', '.join(FEATURES)}, by comma, where the engine has them")
+    finding = commands.add_parser("find", help="print where a program is")
+    finding.add_argument("name", choices=list(PROGRAMS))
+    commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
+    if arguments[:1] == ["cargo"]:
+        return _pass_on(arguments[1:])  # as they are
+    given = parser.parse_args(arguments)
+    if given.command == "find":
+        path = find(given.name)
+        print(path if path is not None else "not built", file=sys.stdout if path else sys.stderr)
+        return 0 if path else 2
+    features = [one for one in given.features.split(",") if one]
+    try:
+        with terminal_progress() as progress:
+            for name in given.name or PROGRAMS:
+                path = build(name, features, progress=progress)
+                print(f"{name}: {path}", file=sys.stderr)
+    except EngineUnavailable as error:
+        print(f"the Rust engines are skipped: {error}", file=sys.stderr)
+        return 0 if str(error) == NO_CARGO else 2
+    return 0
+
+
+def _pass_on(arguments: list[str]) -> int:
+    try:
+        return cargo(arguments).returncode
+    except EngineUnavailable as error:
+        print(f"the Rust engines are skipped: {error}", file=sys.stderr)
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""The choice of the next token from a model's logits, for the engines that run on torch.
+
+Greedy, temperature and nucleus sampling (Holtzman et al. 2020), as `transformers` does them. Nothing else is applied,
+so that all engines draw from the same distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engines.contract.base import GenerateRequest, TokenLogprob
+
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+
+
+class Sampler:
+    """Picks tokens for one request. A seed makes its choices repeat, on the same device and type."""
+
+    def __init__(self, request: GenerateRequest, end_ids: Sequence[int], device: torch.device) -> None:
+        import torch
+
+        self._temperature, self._top_p = request.temperature, request.top_p
+        self._min_tokens, self._end_ids = request.min_tokens, list(end_ids)
+        self._picked = 0
+        self._generator: torch.Generator | None = None
+        if request.seed is not None:
+            self._generator = torch.Generator(device).manual_seed(request.seed)
+
+    def pick(self, logits: torch.Tensor) -> int:
+        """The next token's id. `logits` has one value per id of the vocabulary."""
+        import torch
+
+        self._picked += 1
+        if self._picked <= self._min_tokens and self._end_ids:
+            logits = logits.clone()
+            logits[self._end_ids] = -torch.inf
+        if self._temperature == 0:
+            return int(logits.argmax())
+        probabilities = torch.softmax(logits.float() / self._temperature, dim=-1)
+        if self._top_p < 1:
+            probabilities = _nucleus(probabilities, self._top_p)
+        return int(torch.multinomial(probabilities, 1, generator=self._generator))
+
+
+def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not normalised again."""
+    ordered, ids = probabilities.sort(descending=True)
+    outside = ordered.cumsum(dim=-1) - ordered >= top_p
+    return probabilities.index_fill(-1, ids[outside], 0.0)
+
+
+def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Tokenizer) -> TokenLogprob:
+    """Natural-log probability of token `id` under the model itself (temperature 1), and of the likeliest ones."""
+    import torch
+
+    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    best = logprobs.topk(alternatives)
+    top = tuple(
+        (_text(tokenizer, int(other)), float(value)) for other, value in zip(best.indices, best.values, strict=True)
+    )
+    return TokenLogprob(_text(tokenizer, id), float(logprobs[id]), top)
+
+
+def _text(tokenizer: Tokenizer, id: int) -> str:
+    return str(tokenizer.decode([id], skip_special_tokens=False))

@@ -1,0 +1,248 @@
+"""The truth that the client is calibrated against: a server that does nothing but keep appointments and note the time.
+
+One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and
+just after its write, on the clock that the client uses too. A token that goes out late is no error: what counts is the
+stamp of the write, not the plan. All stamps stay in memory and go to a file at the end.
+
+    python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
+
+Prints one line of JSON, its port; SIGTERM ends it. First-token delays are drawn from half to one and a half times
+`--ttft`, so that users do not march in step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import heapq
+import itertools
+import json
+import os
+import random
+import re
+import select
+import signal
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic_ns
+
+from loadtests.harness.client.clock import WallOffset
+from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
+
+LOOK_FOR_REQUESTS_NS = 1_000_000
+
+
+@dataclass(slots=True)
+class Truth:
+    """What really happened in one request, monotonic nanoseconds."""
+
+    user: str  # the request's `user` field or X-Request-ID header: how a client finds its own request again
+    answer: str  # the `id` in every chunk: how it does if it can name no request
+    received: int  # the kernel had the whole request
+    noticed: int  # this process had it
+    first_before: int = 0  # around the write of the first token
+    first_after: int = 0
+    last_before: int = 0
+    last_after: int = 0
+    tokens: int = 0
+
+
+class Connected:
+    """One connection, and the answer that is on its way over it."""
+
+    __slots__ = ("due", "inbox", "left", "sock", "token", "truth")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.inbox = b""
+        self.left = 0
+        self.due = 0
+        self.token = b""
+        self.truth = Truth("", "", 0, 0)
+
+
+def _frame(*events: str) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(data := f"data: {event}\n\n".encode()), data) for event in events)
+
+
+def _chunk(choices: str, rest: str = "") -> str:
+    return (
+        f'{{"id":"{SOME_ID}","object":"chat.completion.chunk","created":1790000000,'
+        f'"model":"scripted","choices":[{choices}]{rest}}}'
+    )
+
+
+SOME_ID = f"chatcmpl-{0:018x}"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + _frame(
+    _chunk('{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}')
+)
+TOKEN = _frame(_chunk('{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}'))
+_MODELS = b'{"object":"list","data":[{"id":"scripted","object":"model","created":1790000000,"owned_by":"enginebench"}]}'
+MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+
+
+def _of(truth: Truth, data: bytes) -> bytes:
+    """`data` with the answer's own id, which is as long as any."""
+    return data.replace(SOME_ID.encode(), truth.answer.encode())
+
+
+def _tail(tokens: int) -> bytes:
+    usage = f',"usage":{{"prompt_tokens":8,"completion_tokens":{tokens},"total_tokens":{tokens + 8}}}'
+    return (
+        _frame(_chunk('{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}'), _chunk("", usage), "[DONE]")
+        + b"0\r\n\r\n"
+    )
+
+
+class ScriptedServer:
+    """Times in seconds at the door, nanoseconds inside."""
+
+    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0, seed: int = 1) -> None:
+        self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
+        self._random = random.Random(seed)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._connections: dict[int, Connected] = {}
+        self._appointments: list[tuple[int, int, Connected]] = []
+        self._order = itertools.count()
+        self._offset = WallOffset.read()
+        self.truths: list[Truth] = []
+        self.running = True
+
+    def run(self) -> None:
+        """Until `running` is false."""
+        while self.running:
+            now = monotonic_ns()
+            self._keep_appointments(until=now + LOOK_FOR_REQUESTS_NS)
+            for fileno, _ in self._wait():
+                if fileno == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._read(self._connections[fileno])
+
+    def _keep_appointments(self, until: int) -> None:
+        appointments = self._appointments
+        while appointments:
+            now = monotonic_ns()
+            if now > until or now < appointments[0][0]:
+                return
+            self._write_token(heapq.heappop(appointments)[2])
+
+    def _wait(self) -> list[tuple[int, int]]:
+        """`epoll` counts in milliseconds; `select`, waiting for its descriptor, in microseconds.
+
+        No spinning: the other hyperthread of this core may be the client's.
+        """
+        timeout = 0.05
+        if self._appointments:
+            timeout = min(timeout, (self._appointments[0][0] - monotonic_ns()) / 1e9)
+        if timeout > 0:
+            select.select([self._epoll.fileno()], [], [], timeout)
+        return self._epoll.poll(0)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ask_for_stamps(sock)
+            self._connections[sock.fileno()] = Connected(sock)
+            self._epoll.register(sock, select.EPOLLIN)
+
+    def _read(self, connected: Connected) -> None:
+        try:
+            data, ancillary, _, _ = connected.sock.recvmsg(65536, ANCILLARY_BYTES)
+        except OSError:
+            data, ancillary = b"", []
+        noticed = monotonic_ns()
+        if not data:
+            self._close(connected)
+            return
+        connected.inbox += data
+        head, blank, body = connected.inbox.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if not blank or len(body) < (int(length[1]) if length else 0):
+            return
+        connected.inbox = b""
+        if head.startswith(b"POST /v1/chat/completions "):
+            stamp = kernel_stamp(timespec(ancillary))
+            self._begin(connected, head, body, noticed if stamp is None else stamp - self._offset.middle, noticed)
+        else:
+            self._send(connected, MODELS if head.startswith((b"GET /v1/models ", b"GET /health ")) else NOT_FOUND)
+
+    def _begin(self, connected: Connected, head: bytes, body: bytes, received: int, noticed: int) -> None:
+        user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
+        wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
+        truth = Truth(user[1].decode() if user else "", f"chatcmpl-{len(self.truths):018x}", received, noticed)
+        self.truths.append(truth)
+        connected.truth, connected.token = truth, _of(truth, TOKEN)
+        connected.left = int(wanted[1]) if wanted else self._tokens
+        connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
+        self._send(connected, _of(truth, HEAD))
+        heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
+
+    def _write_token(self, connected: Connected) -> None:
+        truth = connected.truth
+        before = monotonic_ns()
+        self._send(connected, connected.token)
+        after = monotonic_ns()
+        if not truth.tokens:
+            truth.first_before, truth.first_after = before, after
+        truth.last_before, truth.last_after = before, after
+        truth.tokens += 1
+        connected.left -= 1
+        if connected.left:
+            connected.due += self._tpot
+            heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
+        else:
+            self._send(connected, _of(truth, _tail(truth.tokens)))
+
+    def _send(self, connected: Connected, data: bytes) -> None:
+        try:
+            connected.sock.send(data)
+        except OSError:  # gone, or so far behind that its buffer is full: its request will not match, and is reported
+            connected.left = 1
+
+    def _close(self, connected: Connected) -> None:
+        connected.left = 1
+        del self._connections[connected.sock.fileno()]
+        self._epoll.unregister(connected.sock)
+        connected.sock.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A server that keeps appointments and notes the time.")
+    parser.add_argument("--ttft", type=float, default=0.2, help="mean time to first token, seconds")
+    parser.add_argument("--tpot", type=float, default=0.02, help="time per output token, seconds")
+    parser.add_argument("--tokens", type=int, default=100, help="tokens per answer, where the request names none")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--core", type=int, help="stay on this core")
+    parser.add_argument("--truth", type=Path, required=True, help="where the stamps go at the end")
+    options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
+    server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.port)
+
+    def stop(*_: object) -> None:
+        server.running = False
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    gc.disable()
+    print(json.dumps({"port": server.port}), flush=True)
+    server.run()
+    with options.truth.open("w") as lines:
+        for truth in server.truths:
+            lines.write(json.dumps(asdict(truth)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A calibration as a table for the terminal, with one sentence that says what it means."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from loadtests.harness.calibration.result import LIMITS, Calibration, Cell
+
+WIDTH = 124
+COLUMNS = (
+    "users ×\ntokens/s",
+    "achieved\ntokens/s",
+    "re-\nquests",
+    "failed",
+    "TTFT\nbias\nms",
+    "TTFT\np50\nms",
+    "TTFT\np99\nms",
+    "same, no\nkernel\nstamps",
+    "TPOT\np50\n%",
+    "TPOT\np99\n%",
+    "E2E\np50\nms",
+    "E2E\np99\nms",
+    "CPU per\ntoken\nµs",
+    "no free\ncore\n%",
+)
+
+
+def row(cell: Cell) -> list[str]:
+    return [
+        f"{cell.users} × {cell.rate:g}",
+        f"{cell.tokens_per_second:,.0f}",
+        f"{cell.requests:,}",
+        f"{cell.failures}",
+        f"{cell.ttft.bias * 1e3:+.3f}",
+        f"{cell.ttft.p50 * 1e3:.3f}",
+        f"{cell.ttft.p99 * 1e3:.3f}",
+        f"{cell.ttft_user_space.p99 * 1e3:.2f}",
+        f"{cell.tpot.p50 * 100:.4f}",
+        f"{cell.tpot.p99 * 100:.4f}",
+        f"{cell.e2e.p50 * 1e3:.3f}",
+        f"{cell.e2e.p99 * 1e3:.3f}",
+        f"{cell.cpu_per_token * 1e6:.1f}",
+        "–" if cell.cpu_wait is None else f"{cell.cpu_wait * 100:.1f}",
+    ]
+
+
+def table(calibration: Calibration) -> Table:
+    processes = calibration.processes
+    title = f"Error of the client against the truth, {processes} client process{'es' if processes > 1 else ''}"
+    made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
+    for column in COLUMNS:
+        made.add_column(column, justify="right", no_wrap=True)
+    for cell in calibration.cells:
+        made.add_row(*row(cell))
+    return made
+
+
+def sentence(calibration: Calibration) -> str:
+    """Up to which load the error stays how small."""
+    heaviest = max(cell.tokens_per_second for cell in calibration.cells)
+    parts: list[str] = []
+    for limit in LIMITS:
+        load = calibration.highest_load(limit)
+        if load is None:
+            parts.append(f"above {limit * 1e3:g} ms already at the lightest load tried")
+        elif load == heaviest:
+            parts.append(f"within {limit * 1e3:g} ms at every load tried, up to {load:,.0f} tokens/s")
+            break
+        else:
+            parts.append(f"within {limit * 1e3:g} ms up to {load:,.0f} tokens/s")
+    return f"On this host the TTFT p99 error is {'; '.join(parts)}."

@@ -1,0 +1,248 @@
+"""What an OpenAI-style answer says: which of its events carry content, and when each of them came.
+
+Understands chat and text completions, streamed or not, and the ways servers differ: reasoning under `reasoning_content`
+or `reasoning`, role-only, empty and usage-only chunks, several tokens in a chunk, errors inside a stream, a missing
+last blank line. Tool calls pass by: they are output, but no content that a reader waits for.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any
+
+import msgspec
+
+from loadtests.harness.client.sse import Event, EventReader
+
+DETAIL_CHARACTERS = 300
+DONE = b"[DONE]"
+
+Moment = tuple[int | None, int]
+"""When a read's last bytes came: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
+
+
+class Text(msgspec.Struct, gc=False):
+    """A streamed `delta` or a whole `message`."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    delta: Text | None = None
+    message: Text | None = None
+    text: str | None = None  # text completions
+    finish_reason: str | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Document(msgspec.Struct, gc=False):
+    """One event's data, or the whole body of an answer that is not streamed."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    timing: Any = None
+    error: Any = None
+    object: Any = None
+    message: Any = None
+
+
+DECODER = msgspec.json.Decoder(Document)
+
+
+def decode(data: bytes) -> Document:
+    """Raises `ValueError`."""
+    try:
+        return DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:  # msgspec is stricter than JSON: half a surrogate pair in one chunk is ugly, not malformed
+        return msgspec.convert(_with_plain_content(json.loads(data)), Document, strict=False)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _with_plain_content(given: Any) -> Any:
+    """Some servers send content as a list of parts, of which those with a text count."""
+    choices = given.get("choices") if isinstance(given, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        for text in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
+            if isinstance(text, dict) and isinstance(parts := text.get("content"), list):
+                words = [part.get("text") for part in parts if isinstance(part, dict)]
+                text["content"] = "".join(word for word in words if isinstance(word, str))
+    return given
+
+
+class Answer:
+    """Gathers what the events say. Feed it the body's pieces with the moment of each, then read the fields."""
+
+    def __init__(self) -> None:
+        self.chunks = 0  # with content
+        self.kernel = array("q")  # wall-clock stamp of each content chunk, 0 where the kernel gave none
+        self.user = array("q")
+        self.first_out: int | None = None  # index of the first chunk with non-reasoning content
+        self.merged_first = False
+        self.first_chunk_tokens: int | None = None
+        self.usage = Usage()
+        self.queue: float | None = None
+        self.prefill: float | None = None
+        self.decode: float | None = None
+        self.finished = False  # a finish reason was given
+        self.done: Moment | None = None  # when [DONE] came
+        self.error: str | None = None  # malformed data, or the error that the stream itself reported
+        self.error_at: Moment | None = None
+        self._text: list[str] = []
+        self._events = EventReader()
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    def feed(self, pieces: list[bytes], moment: Moment) -> None:
+        """All pieces of a stream's body that one read brought."""
+        if self.chunks:
+            for piece in pieces:
+                for event in self._events.feed(piece):
+                    self._take(event, moment)
+            return
+        events = [event for piece in pieces for event in self._events.feed(piece)]
+        for position, event in enumerate(events, 1):
+            before = self.chunks
+            self._take(event, moment)
+            if self.chunks and not before:
+                self.merged_first = position < len(events) or self._events.in_the_middle
+
+    def close(self, moment: Moment) -> None:
+        """The stream's body has ended as it should: take in an event that lacks its last blank line."""
+        for event in self._events.close():
+            self._take(event, moment)
+
+    def whole(self, body: bytes, moment: Moment) -> None:
+        """The body of an answer that was not streamed. Its chunks cannot be told apart: `chunks` stays 0."""
+        try:
+            document = decode(body)
+        except ValueError as error:
+            self._fail(f"the answer is not a completion ({error})", moment)
+            return
+        self._facts(document, moment)
+        for choice in document.choices or ():
+            self._text += filter(None, _texts(choice))
+        if document.choices is None:
+            self._fail("the answer has no `choices`", moment)
+
+    def _take(self, event: Event, moment: Moment) -> None:
+        if self.done is not None or self.error is not None:
+            return
+        data, kind = event
+        if data == DONE:
+            self.done = moment
+            return
+        if kind == b"error":
+            self._fail(message_of(data), moment)
+            return
+        try:
+            document = decode(data)
+        except ValueError as error:
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            return
+        if document.usage is not None or document.timing is not None or document.choices is None or document.error:
+            self._facts(document, moment)
+        has_content = False
+        for choice in document.choices or ():
+            if choice.finish_reason:
+                self.finished = True
+            text = choice.delta or choice.message
+            content = choice.text if text is None else text.content
+            reasoning = None if text is None else text.reasoning_content or text.reasoning
+            if reasoning:
+                has_content = True
+                self._text.append(reasoning)
+            if content:
+                has_content = True
+                self._text.append(content)
+                if self.first_out is None:
+                    self.first_out = self.chunks
+        if has_content:
+            if not self.chunks and document.usage is not None:  # some servers count along in every chunk
+                self.first_chunk_tokens = document.usage.completion_tokens or None
+            self.kernel.append(moment[0] or 0)
+            self.user.append(moment[1])
+            self.chunks += 1
+
+    def _facts(self, document: Document, moment: Moment) -> None:
+        """What an event or a whole answer says beside its text."""
+        if reports_error(document):
+            self._fail(error_message(document), moment)
+        if document.usage is not None:
+            self.usage = document.usage
+        if isinstance(document.timing, dict):
+            self.queue = _seconds(document.timing.get("queue"))
+            self.prefill = _seconds(document.timing.get("prefill"))
+            self.decode = _seconds(document.timing.get("decode"))
+
+    def _fail(self, detail: str, moment: Moment) -> None:
+        if self.error is None:
+            self.error, self.error_at = shorten(detail), moment
+
+
+def reports_error(document: Document) -> bool:
+    """In OpenAI's shape, or as older servers do it: `{"object": "error", "message": …}`."""
+    return bool(document.error) or (document.choices is None and isinstance(document.message, str))
+
+
+def error_message(document: Document) -> str:
+    """What a server says went wrong, in OpenAI's shape or one of its relatives."""
+    match document.error:
+        case {"message": str(message)} | str(message):
+            return message
+        case None if isinstance(document.message, str):
+            return document.message
+        case None:
+            return "the server reported an error without a message"
+        case other:
+            return str(other)
+
+
+def message_of(body: bytes) -> str:
+    """The sentence in the body of an HTTP error: its JSON message, or its text."""
+    try:
+        document = decode(body)
+    except ValueError:
+        pass
+    else:
+        if document.error is not None or isinstance(document.message, str):
+            return shorten(error_message(document))
+    return shorten(body[: 4 * DETAIL_CHARACTERS].decode("utf-8", "replace"))
+
+
+def error_in(body: bytes) -> str | None:
+    """The error that a server reports in a whole JSON document; `None` where it reports none."""
+    try:
+        document = decode(body)
+    except ValueError:
+        return None
+    return shorten(error_message(document)) if reports_error(document) else None
+
+
+def shorten(text: str) -> str:
+    """One line of at most `DETAIL_CHARACTERS`."""
+    line = " ".join(text.split())
+    return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - 1] + "…"
+
+
+def _texts(choice: Choice) -> tuple[str | None, str | None]:
+    """Reasoning and content of one choice."""
+    text = choice.delta or choice.message
+    if text is None:
+        return None, choice.text
+    return text.reasoning_content or text.reasoning, text.content
+
+
+def _seconds(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None

@@ -1,0 +1,160 @@
+"""One request in, one observation out: the measuring client.
+
+The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
+before anything looks at it, by the kernel where the kernel stamps (plain TCP under Linux). Splitting events and reading
+JSON waits until the request has ended, so that one request's bookkeeping never delays another's stamp.
+
+See how true it is on this machine:  enginebench calibrate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic_ns
+from types import MappingProxyType
+
+from loadtests.harness.client.connection import Address, Connection, open_connection, tls_context
+from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.observation import Observation
+from records.record import Outcome
+
+__all__ = ["Call", "Client", "Observation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What to send. `body` is the JSON document, `streamed` says whether the answer comes as server-sent events."""
+
+    path: str  # "/v1/chat/completions"
+    body: bytes
+    streamed: bool
+
+
+class Client:
+    """One keep-alive connection to one server; one request at a time, as one user has. Belongs to one greenlet."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        insecure: bool = False,
+        connect_timeout: float = 10.0,
+        silence_timeout: float = 60.0,
+        request_timeout: float = 600.0,
+    ) -> None:
+        """`url` is the server's origin, perhaps with a path that stands before `/v1`. `headers` go with every request.
+
+        Timeouts are seconds; `silence_timeout` is for how long no byte may come. Raises `ValueError` with a sentence
+        when `url` is no http or https address or a header has a line break in it.
+        """
+        self._address = Address.parse(url)
+        self._tls = tls_context(insecure) if self._address.tls else None
+        self._headers = _header_lines(self._address.authority, headers)
+        self._connect_timeout = connect_timeout
+        self._silence_timeout = silence_timeout
+        self._request_timeout = request_timeout
+        self._connection: Connection | None = None
+        self._was_connected = False
+
+    def connect(self) -> None:
+        """Open the connection, TLS included, if it is not open. Call it before the timed region.
+
+        Raises `OSError` with a sentence when the server cannot be reached or its certificate is not trusted.
+        """
+        if self._connection is not None and not self._connection.is_idle():
+            self.close()
+        if self._connection is None:
+            self._connection = open_connection(self._address, self._tls, self._connect_timeout)
+            self._was_connected = True
+
+    def request(self, call: Call, t_sched: int, on_end: Callable[[Observation], None]) -> Observation:
+        """Send `call`, wait for the whole answer, give the observation to `on_end` and return it.
+
+        Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
+        killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
+        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Nothing of the
+        request is kept afterwards. A connection that the server has closed since is opened again before `t_send`.
+        """
+        before, was_connected = self._connection, self._was_connected
+        try:
+            self.connect()
+        except OSError as error:
+            outcome: Outcome = "timeout" if isinstance(error, TimeoutError) else "disconnected"
+            observation = _unsent(call, t_sched, outcome, error.strerror, was_connected)
+            on_end(observation)
+            return observation
+        except BaseException:
+            on_end(_unsent(call, t_sched, "cut_off", "stopped before it was sent", was_connected))
+            raise
+        assert self._connection is not None
+        reconnected = was_connected and self._connection is not before
+        exchange = Exchange(self._connection, call.streamed, self._silence_timeout, self._request_timeout)
+        exchange.start(self._message(call))
+        try:
+            exchange.wait()
+        finally:
+            if not exchange.reusable:
+                self.close()
+            observation = exchange.observation(t_sched, reconnected)
+            on_end(observation)
+        return observation
+
+    def close(self) -> None:
+        """Close the connection. The client may be used again: it connects anew."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _message(self, call: Call) -> bytes:
+        head = f"POST {self._address.prefix}{call.path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
+        return head.encode() + self._headers + call.body
+
+
+def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
+    """What goes with every request, blank line included."""
+    lines = {
+        "Host": authority,
+        "User-Agent": "enginebench",
+        "Accept": "text/event-stream, application/json",
+        "Accept-Encoding": "identity",  # a compressor would hold tokens back
+        "Content-Type": "application/json",
+    } | {name.title(): value for name, value in headers.items()}
+    for name, value in lines.items():
+        if not name.replace("-", "").isalnum() or any(c in value for c in "\r\n\0"):
+            raise ValueError(
+                f"`{name}` is no header that can be sent: a name is letters, digits and -, a value one line."
+            )
+    return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"
+
+
+def _unsent(call: Call, t_sched: int, outcome: Outcome, detail: str | None, reconnected: bool) -> Observation:
+    """A request for which no connection could be had."""
+    return Observation(
+        outcome=outcome,
+        detail=detail,
+        status=None,
+        t_sched=t_sched,
+        t_send=None,
+        t_headers=None,
+        t_first=None,
+        t_first_out=None,
+        t_last=None,
+        t_end=monotonic_ns(),
+        read_first=None,
+        stamps="user",
+        merged_first=False,
+        icl=(),
+        chunks=0,
+        first_chunk_tokens=None,
+        prompt_tokens=None,
+        output_tokens=None,
+        token_source=None,
+        text=None,
+        reconnected=reconnected,
+        streamed=call.streamed,
+        server_queue=None,
+        server_prefill=None,
+        server_decode=None,
+    )

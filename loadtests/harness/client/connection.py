@@ -1,0 +1,228 @@
+"""One connection whose reads carry the kernel's receive stamp.
+
+It is opened the cooperative way, then taken out of gevent's hands: from there on it is a bare non-blocking socket that
+libev watches, so that a read needs no switch of greenlets. TLS runs on memory buffers around the same socket: the
+stamps are those of the encrypted bytes, and decryption happens after the stamp.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+from time import monotonic_ns
+from urllib.parse import urlsplit
+
+import gevent
+from gevent import socket as cooperative
+
+from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps, timespec
+
+READ_BYTES = 65536
+
+Read = tuple[int, Timespec, bytes]
+"""Monotonic user-space stamp as the read returned, what the kernel said beside it, the bytes (none: end of stream)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is. `prefix` stands before every path, without a slash at its end."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Raises `ValueError` with a sentence. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            raise ValueError(f"the port in `{url}` is no number from 0 to 65535.") from None
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"`{url}` is no server's address; give one like http://127.0.0.1:8000.")
+        tls = parts.scheme == "https"
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)
+
+    @property
+    def authority(self) -> str:
+        """What the `Host` header says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+class Connection:
+    """A connected, non-blocking socket."""
+
+    def __init__(self, sock: _socket.socket) -> None:
+        self._sock = sock
+        self._recvmsg = sock.recvmsg
+        self._unsent = b""
+        self.fileno = sock.fileno()
+
+    def receive(self) -> Read | None:
+        """What has come, without waiting; `None` when there is nothing yet. Raises `OSError`."""
+        try:
+            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        except BlockingIOError:
+            return None
+        return monotonic_ns(), timespec(ancillary), data
+
+    def wrap(self, data: bytes) -> bytes:
+        """`data` as it goes over the wire: encrypted under TLS."""
+        return data
+
+    def send(self, wrapped: bytes) -> bool:
+        """Hand bytes from `wrap` to the kernel; whether it took all of them. Raises `OSError`."""
+        if self._unsent:
+            wrapped = self._unsent + wrapped
+        try:
+            sent = self._sock.send(wrapped)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = wrapped[sent:]
+        return not self._unsent
+
+    def is_idle(self) -> bool:
+        """Whether the connection is open and quiet, as it must be between two requests."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self._unsent
+        except OSError:
+            return False
+        return False  # closed by the server, or bytes that belong to no request
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.close()
+
+
+class TlsConnection(Connection):
+    """The same under TLS. Call `handshake` first."""
+
+    def __init__(self, sock: _socket.socket, context: ssl.SSLContext, host: str) -> None:
+        super().__init__(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    def handshake(self) -> None:
+        """Waits cooperatively. Raises `OSError`, of which `ssl.SSLError` is one."""
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self._flush(wait=True)
+                cooperative.wait_read(self.fileno)
+                self._take_in()
+        self._flush(wait=True)
+
+    def receive(self) -> Read | None:
+        read = super().receive()
+        if read is None:
+            return None
+        stamp, said, encrypted = read
+        if encrypted:
+            self._incoming.write(encrypted)
+        plain, ended = self._decrypt()
+        self._flush()
+        if encrypted and not plain and not ended:
+            return None  # part of a record, or TLS's own business
+        return stamp, said, plain
+
+    def wrap(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._outgoing.read()
+
+    def _decrypt(self) -> tuple[bytes, bool]:
+        """The plain bytes that are complete, and whether the server has closed the TLS stream."""
+        pieces = []
+        try:
+            while piece := self._tls.read(READ_BYTES):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return b"".join(pieces), False
+        except ssl.SSLZeroReturnError:
+            pass
+        return b"".join(pieces), True
+
+    def _take_in(self) -> None:
+        read = super().receive()
+        if read is not None:
+            if not read[2]:
+                raise ConnectionResetError(
+                    errno.ECONNRESET, "the server closed the connection during the TLS handshake"
+                )
+            self._incoming.write(read[2])
+
+    def _flush(self, wait: bool = False) -> None:
+        if self._outgoing.pending or self._unsent:
+            everything_sent = self.send(self._outgoing.read())
+            while wait and not everything_sent:
+                cooperative.wait_write(self.fileno)
+                everything_sent = self.send(b"")
+
+
+def tls_context(insecure: bool) -> ssl.SSLContext:
+    """Certificates and host names are checked against the system's trust store unless `insecure`."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float) -> Connection:
+    """Connect and, with `tls`, shake hands, cooperatively, within `timeout` s. Raises `OSError` with a sentence."""
+    where = f"{address.host}:{address.port}"
+    limit = gevent.Timeout(timeout)
+    sock: _socket.socket | None = None
+    try:
+        with limit:
+            sock = _connect(address)
+            if tls is None:
+                return Connection(sock)
+            connection = TlsConnection(sock, tls, address.host)
+            connection.handshake()
+            return connection
+    except gevent.Timeout as expired:
+        _close(sock)
+        if expired is not limit:
+            raise
+        raise TimeoutError(errno.ETIMEDOUT, f"{where} did not accept a connection within {timeout:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        _close(sock)
+        raise ConnectionError(
+            errno.EPROTO,
+            f"the certificate of {where} is not trusted ({error.verify_message}); --insecure skips the check",
+        ) from None
+    except OSError as error:
+        _close(sock)
+        raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror or error}") from None
+    except BaseException:
+        _close(sock)
+        raise
+
+
+def _connect(address: Address) -> _socket.socket:
+    opened = cooperative.create_connection((address.host, address.port))
+    family, kind, protocol = opened.family, opened.type, opened.proto
+    # The bare socket of the C module: never patched by gevent, and without a Python layer in each read.
+    sock = _socket.socket(family, kind, protocol, fileno=opened.detach())
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    ask_for_stamps(sock)
+    return sock
+
+
+def _close(sock: _socket.socket | None) -> None:
+    if sock is not None:
+        sock.close()

@@ -1,0 +1,330 @@
+"""One request in flight: from the write of its first byte to the last byte of the answer.
+
+Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: stamp, keep, done. The
+bytes are looked at when enough of them have gathered, or when a read looks as if it could be the end. Only when the
+answer has ended does the waiting greenlet wake.
+"""
+
+from __future__ import annotations
+
+from operator import sub
+from time import monotonic_ns
+from typing import Any, Literal
+
+from gevent import get_hub
+from gevent.hub import Waiter
+
+from loadtests.harness.client.answer import DONE, Answer, Moment, error_in, message_of
+from loadtests.harness.client.clock import WallOffset
+from loadtests.harness.client.connection import Connection, Read
+from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
+from loadtests.harness.client.kernel_stamps import kernel_stamp
+from loadtests.harness.client.observation import Observation
+from loadtests.harness.client.response import Response
+from records.record import Outcome
+
+Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
+
+READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
+END_OF_MESSAGE = b"\r\n\r\n"
+SHORTEST_CHUNK = 16  # bytes; less may be the rest of a `[DONE]` or an end that a read has cut in two
+LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
+BODY_LIMIT = 64 * 1024 * 1024
+UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
+
+
+class Exchange:
+    """Use it once: `start`, `wait`, `observation`."""
+
+    def __init__(self, connection: Connection, streamed: bool, silence_timeout: float, request_timeout: float) -> None:
+        self._connection = connection
+        self._receive = connection.receive
+        self._streamed = streamed
+        self._silence_timeout, self._request_timeout = silence_timeout, request_timeout
+        self._response = Response()
+        self._answer = Answer()
+        self._body = bytearray()  # of an answer that is no event stream
+        self._pending: list[Read] = []
+        self._is_event_stream = False
+        self._may_defer = False
+        self._ending: Ending | None = None
+        self._detail: str | None = None
+        self._headers_at: Moment | None = None
+        self._last: Moment | None = None
+        self._size = 0
+        self._ended_at = 0  # user-space clock, for endings that no read marks
+        self._last_read = 0
+        self._t_send: int | None = None
+        self._offset = WallOffset.read()
+        hub = get_hub()
+        self._waiter: Waiter[None] = Waiter(hub)
+        self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
+        self._gathering: Gathering | None = None
+        self._writable: Any = None
+        self._timer = hub.loop.timer(min(silence_timeout, request_timeout))
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can take another request after this one."""
+        return self._ending == "complete" and self._response.keep_alive
+
+    def start(self, message: bytes) -> None:
+        """Write the request. The connection must be idle."""
+        wrapped = self._connection.wrap(message)
+        self._readable.start(self.on_readable)
+        self._timer.start(self.on_timer)
+        try:
+            self._t_send = self._last_read = monotonic_ns()
+            everything_sent = self._connection.send(wrapped)
+        except OSError as error:
+            self._lost(error)
+            return
+        if not everything_sent:  # a long prompt: the loop writes the rest while the answer may already come
+            self._writable = get_hub().loop.io(self._connection.fileno, 2)
+            self._writable.start(self.on_writable)
+
+    def wait(self) -> None:
+        """Until the answer has ended, one way or another. An exception from outside cuts the request off."""
+        try:
+            if self._ending is None:
+                self._waiter.get()
+        except BaseException:
+            if self._ending is None:
+                self._look()
+            if self._ending is None:
+                self._end("cut_off", "stopped before its answer was complete")
+            raise
+
+    # What the event loop calls. Nothing here may raise.
+
+    def on_readable(self) -> None:
+        try:
+            read = self._receive()
+        except OSError as error:
+            self._look()
+            self._lost(error)
+            return
+        if read is None:
+            return
+        data = read[2]
+        pending = self._pending
+        pending.append(read)
+        before, self._last_read = self._last_read, read[0]
+        if (
+            self._gathering is None
+            and self._may_defer
+            and len(pending) > 1  # the one before may have been the first token
+            and read[0] - before > UNHURRIED_NS
+            and read[1]
+        ):
+            self._gather()
+        if (
+            self._may_defer
+            and len(pending) < READS_PER_LOOK
+            and len(data) >= SHORTEST_CHUNK
+            and not data.endswith(END_OF_MESSAGE)
+            and DONE not in data
+            and b"error" not in data
+        ):
+            return
+        self._look()
+
+    def _gather(self) -> None:
+        """From here on each read's own stamp says when it came, however late it is made."""
+        self._readable.stop()
+        self._gathering = gathering()
+        self._gathering.add(self._connection.fileno, self.on_readable)
+
+    def on_writable(self) -> None:
+        try:
+            if self._connection.send(b""):
+                self._writable.close()
+                self._writable = None
+        except OSError:  # perhaps the server refused early and has closed: its answer may still be readable
+            self._writable.close()
+            self._writable = None
+
+    def on_timer(self) -> None:
+        now = monotonic_ns()
+        assert self._t_send is not None
+        silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
+        if self._answer.done is not None:
+            self._end("silent", None)
+        elif running >= self._request_timeout:
+            self._look()
+            self._end("too_long", f"not complete after {self._request_timeout:g} s")
+        elif silent >= self._silence_timeout:
+            self._look()
+            self._end("silent", f"no byte for {self._silence_timeout:g} s")
+        else:
+            self._arm(min(self._silence_timeout - silent, self._request_timeout - running))
+
+    def _arm(self, seconds: float) -> None:
+        self._timer.close()
+        self._timer = get_hub().loop.timer(max(seconds, 0.001))
+        self._timer.start(self.on_timer)
+
+    # Looking at what has come.
+
+    def _look(self) -> None:
+        pending, self._pending = self._pending, []
+        try:
+            for stamp, timespec, data in pending:
+                self._take(data, (kernel_stamp(timespec), stamp))
+                if self._response.malformed is not None:
+                    break
+        except Exception as error:  # a mistake of ours must not leave a user waiting for the end of time
+            self._end("malformed", f"the client could not read the answer: {error!r}")
+            raise
+        if self._response.ended:
+            self._end("complete", None)
+        elif self._response.malformed is not None:
+            self._end("malformed", self._response.malformed)
+        elif self._answer.error is not None:
+            self._end("malformed", self._answer.error)
+
+    def _take(self, data: bytes, moment: Moment) -> None:
+        self._last = moment
+        self._size += len(data)
+        response = self._response
+        if not data:
+            self._end("complete" if response.end_of_stream() else "closed", None)
+            return
+        pieces = response.feed(data)
+        if self._headers_at is None and response.has_head:
+            self._headers_at = moment
+            kind = response.media_type
+            is_stream = kind == "text/event-stream" or (self._streamed and kind in UNNAMED_STREAMS)
+            self._is_event_stream = is_stream and response.status == 200
+            self._may_defer = self._is_event_stream and response.framing != "counted"
+        if not pieces:
+            return
+        if self._is_event_stream:
+            self._answer.feed(pieces, moment)
+            if self._answer.done is moment and not response.ended:
+                self._arm(LINGER)
+        else:
+            self._body += b"".join(pieces)
+            if len(self._body) > BODY_LIMIT:
+                self._end("malformed", f"the answer is longer than {BODY_LIMIT} bytes")
+
+    # The end.
+
+    def _lost(self, error: OSError) -> None:
+        self._end("lost", f"connection lost: {error.strerror or error}")
+
+    def _end(self, ending: Ending, detail: str | None) -> None:
+        if self._ending is not None:
+            return
+        self._ending, self._detail, self._ended_at = ending, detail, monotonic_ns()
+        if self._gathering is not None:
+            self._gathering.remove(self._connection.fileno)
+        self._readable.close()
+        self._timer.close()
+        if self._writable is not None:
+            self._writable.close()
+        self._waiter.switch(None)
+
+    # What it looked like.
+
+    def observation(self, t_sched: int, reconnected: bool) -> Observation:
+        """Call it once the exchange has ended. Lets go of nothing that the caller would have to close."""
+        assert self._ending is not None
+        answer, response = self._answer, self._response
+        if self._ending == "complete":
+            self._read_what_is_left()
+        outcome, detail = self._verdict()
+        offset = self._offset.narrowed(WallOffset.read())
+        kernel = offset is not None and self._all_kernel_stamped
+        chunks, behind = answer.user, 0
+        if offset is not None and kernel:
+            # The offset's own error must not make a stamp later than the read.
+            chunks, behind = answer.kernel, max((offset.middle, *map(sub, answer.kernel, answer.user)))
+
+        def stamp(moment: Moment | None) -> int | None:
+            if moment is None:
+                return None
+            wall, user = moment
+            # A read of nothing (end of stream) has no kernel stamp.
+            return min(wall - behind, user) if kernel and wall is not None else user
+
+        whole = None if self._is_event_stream or not answer.text else self._last
+        tokens = answer.usage.completion_tokens
+        return Observation(
+            outcome=outcome,
+            detail=detail,
+            status=response.status,
+            t_sched=t_sched,
+            t_send=self._t_send,
+            t_headers=stamp(self._headers_at),
+            t_first=chunks[0] - behind if chunks else None,
+            t_first_out=None if answer.first_out is None else chunks[answer.first_out] - behind,
+            t_last=chunks[-1] - behind if chunks else stamp(whole),
+            t_end=stamp(self._end_moment(outcome)) or self._ended_at,
+            read_first=answer.user[0] if chunks else None,
+            stamps="kernel" if kernel else "user",
+            merged_first=answer.merged_first,
+            icl=tuple(map(sub, chunks[1:], chunks)),
+            chunks=answer.chunks,
+            first_chunk_tokens=answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None),
+            prompt_tokens=answer.usage.prompt_tokens,
+            output_tokens=tokens,
+            token_source=None if tokens is None else "usage",
+            text=answer.text or None if tokens is None else None,
+            reconnected=reconnected,
+            streamed=self._streamed,
+            server_queue=answer.queue,
+            server_prefill=answer.prefill,
+            server_decode=answer.decode,
+            size=self._size,
+        )
+
+    def _read_what_is_left(self) -> None:
+        assert self._last is not None
+        if self._is_event_stream:
+            self._answer.close(self._last)
+        elif self._response.status == 200 and not self._streamed and self._response.content_encoding == "identity":
+            self._answer.whole(bytes(self._body), self._last)
+
+    def _verdict(self) -> tuple[Outcome, str | None]:
+        """How the request ended, and the sentence that goes with it."""
+        answer, response, ending = self._answer, self._response, self._ending
+        if response.status is not None and response.status != 200:
+            refused = response.status in {429, 503}
+            return "rejected" if refused else "http_error", message_of(bytes(self._body)) or None
+        if response.has_head and response.content_encoding != "identity":
+            return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
+        if ending == "complete" and self._is_event_stream != self._streamed:
+            asked = "an event stream" if self._streamed else "a whole answer"
+            said = error_in(bytes(self._body)) or f"asked for {asked}, got {response.media_type or 'no content type'}"
+            return "bad_stream", said
+        if answer.error is not None:
+            return "bad_stream", answer.error
+        if answer.done is not None:
+            return "ok", None
+        match ending:
+            case "complete" if answer.finished or not self._streamed:
+                return "ok", None
+            case "complete":
+                return "disconnected", "the stream ended without [DONE] and without a finish reason"
+            case "closed" | "lost":
+                return "disconnected", self._detail or "the server closed the connection before its answer was complete"
+            case "silent" | "too_long":
+                return "timeout", self._detail
+            case "malformed":
+                return "bad_stream", self._detail
+            case _:
+                return "cut_off", self._detail
+
+    def _end_moment(self, outcome: Outcome) -> Moment | None:
+        """The read that ended the request; `None` where none did, and the clock alone says when it was given up."""
+        if outcome == "ok" and self._answer.done is not None:
+            return self._answer.done
+        if outcome == "bad_stream" and self._answer.error_at is not None:
+            return self._answer.error_at
+        return self._last if self._ending in {"complete", "closed"} else None
+
+    @property
+    def _all_kernel_stamped(self) -> bool:
+        others = (self._headers_at, self._answer.done)
+        return all(self._answer.kernel) and all(moment[0] is not None for moment in others if moment is not None)

@@ -1,0 +1,50 @@
+"""Gather the parts of one run that workers on several hosts have written.
+
+A worker that shares no disk with Locust's master writes a folder of the run's name on its own host. Copy these folders
+here by any means, and this puts their records beside the master's. Every file belongs to one worker, so nothing is
+mixed: stamps of different hosts stay in different files, and no duration is ever computed across them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from records.record import read_meta
+
+PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
+
+
+class NotThisRun(Exception):
+    """A folder holds no part of the run. A sentence."""
+
+
+def collect(run: Path, parts: Sequence[Path]) -> list[Path]:
+    """Copy the workers' files from `parts` into `run`. Returns those that were new there. Raises `NotThisRun`."""
+    run_id = _run_id(run)
+    wanted: dict[Path, Path] = {}
+    for part in parts:
+        if _run_id(part) != run_id:
+            raise NotThisRun(f"{part} belongs to the run {_run_id(part)}, not to {run_id}.")
+        for source in sorted(path for pattern in PARTS for path in part.glob(pattern)):
+            there = run / source.name
+            there = wanted.get(there, there)
+            if there.exists() and there.read_bytes() != source.read_bytes():
+                raise NotThisRun(f"{there} and {source} differ: each worker's file can be there only once.")
+            wanted[run / source.name] = source
+    new = [there for there in wanted if not there.exists()]
+    for there in new:
+        partial = there.with_suffix(".partial")
+        shutil.copyfile(wanted[there], partial)
+        partial.replace(there)
+    return new
+
+
+def _run_id(folder: Path) -> str:
+    try:
+        return read_meta(folder).run_id
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotThisRun(f"{folder} is no folder of a run: it has no meta.json.") from None
+    except ValueError as error:
+        raise NotThisRun(str(error)) from error

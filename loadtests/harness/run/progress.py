@@ -1,0 +1,143 @@
+"""What a run is doing right now, read from its growing records, for somebody who waits for it.
+
+These numbers are for watching: they count a whole stage so far, warm-up included. Reports have the measured ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from loadtests.harness.schedule.stages import SECOND, stage_at
+from records.record import Stage
+
+RECENT = 5 * SECOND  # tokens per second are those of the last five
+LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
+
+
+class Ended(msgspec.Struct):
+    """The part of a `RequestRecord` that is shown."""
+
+    stage: int
+    outcome: str
+    t_send: int | None
+    t_first: int | None
+    t_end: int
+    chunks: int
+    output_tokens: int | None
+
+
+@dataclass
+class Tally:
+    """Counts the records of one run as they appear."""
+
+    folder: Path
+    stage: int = -1
+    requests: int = 0
+    failures: int = 0
+    cut_off: int = 0
+    peak: float = 0.0  # streamed chunks per second
+    _ttfts: deque[int] = field(default_factory=lambda: deque(maxlen=2000))
+    _recent: deque[Ended] = field(default_factory=deque)
+    _offsets: dict[Path, int] = field(default_factory=dict)
+
+    def update(self) -> None:
+        """Read the lines that have been written since."""
+        for path in self.folder.glob("requests*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                    self._count(msgspec.json.decode(line, type=Ended))
+
+    def _count(self, ended: Ended) -> None:
+        if ended.stage > self.stage:  # what is shown is about the stage that is on
+            self.stage = ended.stage
+            self._ttfts.clear()
+        if ended.outcome == "cut_off":
+            self.cut_off += 1  # neither a success nor a failure
+            return
+        self.requests += 1
+        self.failures += ended.outcome != "ok"
+        if ended.stage == self.stage and ended.t_first is not None and ended.t_send is not None:
+            self._ttfts.append(ended.t_first - ended.t_send)
+        self._recent.append(ended)
+
+    def tokens_per_second(self, now: int) -> float:
+        """Over the last seconds; `now` in nanoseconds since the run's start."""
+        while self._recent and self._recent[0].t_end < now - RECENT:
+            self._recent.popleft()
+        span = min(now, RECENT) / SECOND
+        if span <= 1:
+            return 0.0
+        self.peak = max(self.peak, sum(ended.chunks for ended in self._recent) / span)
+        return sum(ended.output_tokens or 0 for ended in self._recent) / span
+
+    def total(self) -> str:
+        cut_off = f", {self.cut_off:,} cut off by its end" if self.cut_off else ""
+        return f"{self.requests:,} requests, {self.failures:,} failed{cut_off}"
+
+    def sentence(self, now: int) -> str:
+        parts = [self.total(), f"{self.tokens_per_second(now):,.0f} tokens/s"]
+        if self._ttfts:
+            parts.append(f"TTFT p50 {median(self._ttfts) / 1e6:,.0f} ms")
+        return ", ".join(parts)
+
+
+class Show(Protocol):
+    """Where progress goes: `share` from 0 to 1, or `None` while nobody can tell."""
+
+    def __call__(self, share: float | None, text: str) -> None: ...
+
+
+def where_it_stands(stages: tuple[Stage, ...], now: int, tally: Tally) -> tuple[float, str]:
+    """How far a run is, from 0 to 1, and a line about it."""
+    end = stages[-1].end
+    stage = stage_at(stages, now)
+    place = "last answers"
+    if stage is not None:
+        left = (end - now) // SECOND
+        place = f"stage {stage.index + 1}/{len(stages)}, {stage.users} users, {left // 60}:{left % 60:02d} left"
+    return min(1.0, now / end), f"{place}, {tally.sentence(now)}"
+
+
+@contextmanager
+def progress(console: Console, title: str) -> Iterator[Show]:
+    """A bar in a terminal; elsewhere a line every ten seconds, and one whenever the share starts anew."""
+    if console.is_terminal:
+        bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}"),
+            console=console,
+            transient=True,
+        )
+        task = bar.add_task(title, total=None, text="")
+
+        def draw(share: float | None, text: str) -> None:
+            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
+
+        with bar:
+            yield draw
+    else:
+        said_at = -LINE_EVERY
+
+        def say(share: float | None, text: str) -> None:
+            nonlocal said_at
+            if time.monotonic() - said_at >= LINE_EVERY:
+                said_at = time.monotonic()
+                console.print(f"{title}: {text}", highlight=False, soft_wrap=True)
+
+        yield say

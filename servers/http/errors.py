@@ -1,0 +1,151 @@
+"""Everything a client may be told instead of an answer, in OpenAI's shape.
+
+ApiError           any status, with a sentence for a person
+ClientGone         nobody is left to be told
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from fastapi import FastAPI, Request
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from engines.contract.base import EngineError
+
+Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
+OUTCOMES: tuple[Outcome, ...] = (
+    "ok",
+    "cancelled",
+    "rejected",
+    "bad_request",
+    "timeout",
+    "engine_error",
+    "unavailable",
+)
+
+_OUTCOME_OF_STATUS: dict[int, Outcome] = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
+_TYPE_OF_STATUS = {
+    401: "authentication_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+log = logging.getLogger("enginebench.server")
+
+
+class ClientGone(Exception):
+    """The client closed its connection before the answer was complete."""
+
+
+class ApiError(Exception):
+    """`code` is for programs, `param` names the field at fault, `retry_after` is in whole seconds."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.headers = dict(headers)
+        if retry_after is not None:
+            self.headers["retry-after"] = str(retry_after)
+
+    @property
+    def outcome(self) -> Outcome:
+        return _OUTCOME_OF_STATUS.get(self.status, "bad_request")
+
+    def body(self) -> bytes:
+        """The JSON document: `{"error": {"message", "type", "param", "code"}}`."""
+        kind = _TYPE_OF_STATUS.get(self.status, "invalid_request_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": error})
+
+    def response(self) -> Response:
+        return Response(self.body(), self.status, self.headers, media_type="application/json")
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    return ApiError(400, message, param=param, code=code)
+
+
+def from_engine(error: EngineError) -> ApiError:
+    """What an engine's failure is on the wire. The engine's sentence is written for people and holds no secrets."""
+    match error.kind:
+        case "bad_request":
+            return bad_request(str(error))
+        case "unavailable":
+            return ApiError(503, str(error), code="engine_unavailable", retry_after=1)
+        case "crashed":
+            return ApiError(500, str(error), code="engine_crashed")
+        case _:
+            return ApiError(500, str(error), code="engine_error")
+
+
+def from_validation(error: ValidationError) -> ApiError:
+    """The first thing wrong with a body, with where it is. What the client sent is not repeated."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    if errors[0]["type"] == "json_invalid":
+        return bad_request(f"The body is not valid JSON: {errors[0]['msg'].removeprefix('Invalid JSON: ')}.")
+    where = _path(errors[0]["loc"])
+    # A field of several types has an error per type: say them all.
+    wrong = dict.fromkeys(one["msg"] for one in errors if _path(one["loc"]) == where)
+    what = ", or: ".join(wrong)
+    return bad_request(f"`{where}`: {what}." if where else f"The body is wrong: {what}.", param=where)
+
+
+def _path(loc: tuple[int | str, ...]) -> str | None:
+    """`messages.0.role`, without the names that pydantic gives to the arms of a union."""
+    steps = [str(step) for step in loc if step not in ("str", "list") and "[" not in str(step)]
+    return ".".join(steps) or None
+
+
+def install(app: FastAPI) -> None:
+    """Give every error of `app` the same shape: never HTML, never a traceback."""
+
+    async def told(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        return error.response()
+
+    async def of_framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = {
+            404: f"There is no {request.url.path} here; /openapi.json lists what there is.",
+            405: f"{request.url.path} does not take {request.method}.",
+        }.get(error.status_code, str(error.detail))
+        return ApiError(error.status_code, message, headers=error.headers or {}).response()
+
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        return unexpected(error).response()
+
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=499)
+
+    app.add_exception_handler(ApiError, told)
+    app.add_exception_handler(HTTPException, of_framework)
+    app.add_exception_handler(ClientGone, gone)
+    app.add_exception_handler(Exception, unforeseen)
+
+
+def unexpected(error: BaseException) -> ApiError:
+    """A mistake of ours: the log gets the traceback, the client a sentence."""
+    if not isinstance(error, asyncio.CancelledError):
+        log.error("unexpected error while answering a request", exc_info=error)
+    return ApiError(500, "The server made a mistake; its log says more.", code="internal_error")

@@ -1,0 +1,129 @@
+"""The OpenAPI document: what this server takes and gives, as exactly as JSON Schema can say it.
+
+Bodies are read by `servers.http.access` and judged by `servers.openai.intake`, not by FastAPI, which would put no limit
+on them and parse them twice. So their schemas are added here, and with them what intake refuses for reasons beyond a
+field's type: fields that exclude or need each other, what the loaded engine does not offer, and its limits. One thing
+no schema can say: that `min_tokens` is no more than the answer may have, and prompt and answer together no more than the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from engines.contract.base import EngineInfo
+from servers.openai.schemas import (
+    IRRELEVANT,
+    UNUSED,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from servers.settings import Settings
+
+Schema = dict[str, Any]
+
+BODIES: tuple[type[BaseModel], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+SCHEMAS = "#/components/schemas/{model}"
+NULL: Schema = {"type": "null"}
+SOME_TEXT: Schema = {"type": "string", "minLength": 1}
+
+
+def takes(body: type[BaseModel]) -> Schema:
+    """For a path's `openapi_extra`: the body that it takes."""
+    schema = {"$ref": SCHEMAS.format(model=body.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+class Document:
+    """What can be asked of `app` now: before the engine is loaded (`info` is `None`), nothing is said of its limits."""
+
+    def __init__(self, app: FastAPI, settings: Settings, vocab_size: int) -> None:
+        self._facts = app, settings, vocab_size
+        self._made: tuple[EngineInfo | None, Schema] | None = None
+
+    def __call__(self, info: EngineInfo | None) -> Schema:
+        if self._made is None or self._made[0] is not info:
+            self._made = info, _document(*self._facts, info)
+        return self._made[1]
+
+
+def _document(app: FastAPI, settings: Settings, vocab_size: int, info: EngineInfo | None) -> Schema:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    _, bodies = models_json_schema([(body, "validation") for body in BODIES], ref_template=SCHEMAS)
+    schemas = bodies["$defs"]
+    ids = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": vocab_size - 1}}
+    schemas["DetokenizeRequest"]["properties"]["tokens"] |= ids
+    schemas["TokenizeRequest"]["oneOf"] = [_given("prompt", "string"), _given("messages", "array")]
+    schemas["CompletionRequest"]["properties"]["prompt"] |= _one_prompt(ids)
+    for name, rules in RULES.items():
+        schemas[name]["allOf"] = rules
+        properties = schemas[name]["properties"]
+        properties["stop"]["anyOf"] = [SOME_TEXT, {"type": "array", "items": SOME_TEXT, "maxItems": 4}, NULL]
+        properties |= {field: {"enum": [*values, None]} for field, values in UNUSED.items()}
+        properties |= {field: {"description": "Changes nothing."} for field in sorted(IRRELEVANT)}
+        if info is not None:
+            _limit(properties, settings, info)
+    document["components"]["schemas"] |= schemas
+    if settings.api_keys:
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "401" in operation["responses"]:
+                operation["security"] = [{"key": []}]
+    return document
+
+
+def _given(field: str, kind: str) -> Schema:
+    return {"properties": {field: {"type": kind}}, "required": [field]}
+
+
+def _unless_null(field: str, needs: Schema) -> Schema:
+    return {"anyOf": [{"properties": {field: NULL}}, needs]}
+
+
+def _is(field: str, value: object) -> Schema:
+    return {"properties": {field: {"const": value}}, "required": [field]}
+
+
+_STREAM_OPTIONS = _unless_null("stream_options", _is("stream", True))
+RULES: Mapping[str, list[Schema]] = {
+    "ChatRequest": [
+        _STREAM_OPTIONS,
+        _unless_null("top_logprobs", _is("logprobs", True)),
+        _unless_null("max_tokens", {"properties": {"max_completion_tokens": NULL}}),
+    ],
+    "CompletionRequest": [
+        _STREAM_OPTIONS,
+        _unless_null("logprobs", {"properties": {"echo": {"enum": [False, None]}}}),
+    ],
+}
+
+
+def _one_prompt(ids: Schema) -> Schema:
+    some = ids | {"minItems": 1}
+    one = {"type": "array", "minItems": 1, "maxItems": 1}
+    return {"anyOf": [SOME_TEXT, some, one | {"items": SOME_TEXT}, one | {"items": some}]}
+
+
+def _limit(properties: Schema, settings: Settings, info: EngineInfo) -> None:
+    """What this engine does not offer is accepted at the value that asks for nothing."""
+    most = min(info.context_length - 1, settings.max_output_tokens or info.context_length)
+    for field in ("max_tokens", "max_completion_tokens", "min_tokens"):
+        if field in properties:
+            (whole,) = (arm for arm in properties[field]["anyOf"] if arm["type"] == "integer")
+            whole["maximum"] = most
+    nothing: Mapping[str, list[Any]] = {
+        "stop": [[], None],
+        "ignore_eos": [False, None],
+        "min_tokens": [0, None],
+        "logprobs": [False, None] if "top_logprobs" in properties else [None],
+    }
+    for field, values in nothing.items():
+        if field not in info.features:
+            properties[field] = {"enum": values, "description": f"Not offered by the engine {info.name}."}

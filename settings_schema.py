@@ -1,0 +1,190 @@
+"""Settings declared once, as the fields of a frozen dataclass; flags, variables, help and documentation follow from it.
+
+    @dataclass(frozen=True, slots=True)
+    class ServerSettings:
+        port: int = setting(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0)
+        api_key: str | None = setting(None, "Key that clients must send.", secret=True)
+
+`from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page.
+Standard library only: engines in foreign environments import it too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PREFIX = "ENGINEBENCH_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One declared field. `name` is the field's, `flag` what people type, `default` a value of the field's type."""
+
+    name: str
+    default: Any
+    help: str
+    hint: Any
+    flag: str
+    metavar: str | None
+    least: float | None
+    read: Callable[[str], Any] | None
+    write: Callable[[Any], str] | None
+    group: str
+    secret: bool
+    on_page: bool
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that are allowed, where there is a short list of them."""
+        hint = _without_none(self.hint)
+        return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
+
+    @property
+    def is_switch(self) -> bool:
+        return self.hint is bool
+
+    def text(self, value: Any) -> str:
+        """`value` as a person would type it; empty for none."""
+        if value is None:
+            return ""
+        if self.write is not None:
+            return self.write(value)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    def parse(self, text: str) -> Any:
+        """Raises `ValueError` with a sentence that says what is expected."""
+        if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
+            return None
+        value = self._read(text)
+        if self.least is not None and value is not None and not value >= self.least:
+            raise ValueError(f"{self.flag} is {self.least:g} or more, not {text}.")
+        return value
+
+    def _read(self, text: str) -> Any:
+        hint = _without_none(self.hint)
+        if self.read is not None:
+            return self.read(text)
+        if self.choices:
+            if text not in self.choices:
+                raise ValueError(f"{self.flag} is one of {', '.join(self.choices)}, not `{text}`.")
+            return text
+        if hint is bool:
+            lowered = text.strip().lower()
+            if lowered in {"1", "true", "yes", "on"}:
+                return True
+            if lowered in {"0", "false", "no", "off", ""}:
+                return False
+            raise ValueError(f"{self.flag} is true or false, not `{text}`.")
+        try:
+            return hint(text)
+        except ValueError:
+            kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
+            raise ValueError(f"{self.flag} is {kind}, not `{text}`.") from None
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    metavar: str | None = None,
+    least: float | None = None,
+    read: Callable[[str], Any] | None = None,
+    write: Callable[[Any], str] | None = None,
+    group: str = "",
+    secret: bool = False,
+    on_page: bool = True,
+) -> Any:
+    """A dataclass field with all that is known of it.
+
+    `read` and `write` translate between text and a value that is no plain number, word or path; `read` raises
+    `ValueError` with a sentence. `flag` stands for `--field-name` where another name is better. A `secret` is never
+    shown, written to a file or put on a command line; `on_page=False` keeps a setting off Locust's web page.
+    """
+    kept = {
+        "help": help,
+        "flag": flag,
+        "metavar": metavar,
+        "least": least,
+        "read": read,
+        "write": write,
+        "group": group,
+        "secret": secret,
+        "on_page": on_page,
+    }
+    return dataclasses.field(default=default, repr=not secret, metadata=kept)
+
+
+def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
+    """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
+    hints = typing.get_type_hints(declared)
+    plain = ("metavar", "least", "read", "write", "group", "secret", "on_page")
+    return tuple(
+        Setting(
+            name=field.name,
+            default=field.default,
+            help=field.metadata["help"],
+            hint=hints[field.name],
+            flag=(field.metadata["flag"] or f"--{field.name.replace('_', '-')}") if flags else f"option `{field.name}`",
+            **{
+                name: field.metadata[name]
+                for name in ("metavar", "least", "read", "write", "group", "secret", "on_page")
+            },
+        )
+        for field in dataclasses.fields(declared)
+        if "help" in field.metadata
+    )
+
+
+def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False) -> Any:
+    """An instance of `declared` from texts by field name; what is not given keeps its default.
+
+    Raises `ValueError` with a sentence, for an unknown name with the choices.
+    """
+    known = {one.name: one for one in settings_of(declared, flags)}
+    values = {}
+    for name, text in given.items():
+        if name not in known:
+            raise ValueError(f"no option called `{name}`; choose from {', '.join(sorted(known)) or 'none'}.")
+        values[name] = known[name].parse(text)
+    return declared(**values)
+
+
+def from_environment(declared: type[Any]) -> dict[str, str]:
+    """Texts by field name, of those settings whose variable is set."""
+    return {one.name: os.environ[one.variable] for one in settings_of(declared) if one.variable in os.environ}
+
+
+def table(declared: type[Any], flags: bool = True) -> str:
+    """The settings as a Markdown table, for the documentation."""
+    rows = ["| setting | default | what it sets |", "|---|---|---|"]
+    for one in settings_of(declared, flags):
+        default = one.text(one.default)
+        name = one.flag if flags else one.name
+        metavar = f" {one.metavar}" if one.metavar and flags else ""
+        help = one.help.replace("|", r"\|")
+        rows.append(f"| `{name}{metavar}` | {f'`{default}`' if default else ''} | {help} |")
+    return "\n".join(rows) + "\n"
+
+
+def _is_optional(hint: Any) -> bool:
+    return typing.get_origin(hint) in {types.UnionType, typing.Union} and type(None) in typing.get_args(hint)
+
+
+def _without_none(hint: Any) -> Any:
+    if not _is_optional(hint):
+        return hint
+    (arm,) = (arm for arm in typing.get_args(hint) if arm is not type(None))
+    return arm

@@ -1,0 +1,277 @@
+"""The numbers of a report, computed again from `requests*.jsonl` by code that shares nothing with the analysis."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.cli import app
+from tests.support import recompute
+from tests.support.recompute import NS, Line
+from tests.support.scripted import Script, ScriptedServer
+from tests.support.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
+
+ROOT = Path(__file__).parents[2]
+
+
+def report(*arguments: str | Path) -> None:
+    done = CliRunner().invoke(app, ["report", *map(str, arguments), "--allow-invalid"])
+    assert done.exit_code in {0, 1}, done.output
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps with every outcome, whole answers, several tokens a chunk, missing usage and a line cut short."""
+    engine = Engine("fake", slots=6, prefill=0.02, tpot=0.004, tokens=13, tokens_per_chunk=3, failures=0.03, noise=0.4)
+    folder = simulate(
+        tmp_path_factory.mktemp("runs") / "synthetic", engine, (4, 12), 9.0, model="unheard-of"
+    )  # it has no tokenizer
+    odd: list[dict[str, Any]] = [
+        FAILED | {"outcome": "http_error", "status": 500, "detail": "boom"},
+        FAILED | {"outcome": "timeout", "status": None, "detail": None},
+        FAILED | {"outcome": "disconnected", "status": None, "detail": None, "t_send": None},
+        {"outcome": "bad_stream", "detail": "not JSON"},
+        {"outcome": "disconnected", "output_tokens": None, "token_source": None, "text": "half an answer"},
+        {"outcome": "cut_off", **NOTHING_CAME},
+        {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0, "first_chunk_tokens": None},
+        {"first_chunk_tokens": None, "output_tokens": 7},
+        {"stamps": "user"},
+        {"chunks": 1, "icl": (), "output_tokens": 1},
+        {"output_tokens": None, "token_source": None, "text": "nobody counts these"},
+    ]
+    with (folder / "requests-1.jsonl").open("w") as file:
+        for index in range(3 * len(odd)):
+            t = 2 * NS + index * 400_000_000
+            changes = odd[index % len(odd)]
+            one = dataclasses.replace(record(10_000 + index, t, t_send=t + 50_000, worker="1"), **changes)
+            file.write(one.to_line())
+        file.write(one.to_line()[:200])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run: real Locust, real HTTP, a scripted server."""
+    runs = tmp_path_factory.mktemp("measured")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    with ScriptedServer(Script(ttft=0.02, tpot=0.004, tokens=9)) as server:
+        command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--headless", "--host", server.url]
+        command += ["--steps", "2,6", "--stage-seconds", "4", "--runs", str(runs)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env=environment)
+    (folder,) = (path.parent for path in runs.glob("*/meta.json"))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["synthetic", "measured"])
+def checked(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[Line], list[dict[str, Any]], Path]:
+    """`summary.json`, the lines it was made of, the stages as planned, and the folder."""
+    folder: Path = request.getfixturevalue(request.param)
+    report(folder, "--slo", "ttft_p90=0.05", "--slo", "e2e_p50=0.08")
+    summary = json.loads((folder / "summary.json").read_text())
+    plan = json.loads((folder / "meta.json").read_text())["stages"]
+    assert len(summary["stages"]) == len(plan) == 2
+    return summary, recompute.lines_of(folder), plan, folder
+
+
+Checked = tuple[dict[str, Any], list[Line], list[dict[str, Any]], Path]
+
+
+def windows(checked: Checked) -> list[tuple[dict[str, Any], int, int, list[Line]]]:
+    """Each stage of the summary, its window, and the requests that were due in it."""
+    summary, lines, plan, _ = checked
+    return [
+        (stage, planned["steady_start"], planned["steady_end"], inside(lines, "t_sched", planned))
+        for stage, planned in zip(summary["stages"], plan, strict=True)
+    ]
+
+
+def inside(lines: list[Line], stamp: str, planned: dict[str, Any]) -> list[Line]:
+    return [
+        line
+        for line in lines
+        if line[stamp] is not None and planned["steady_start"] <= line[stamp] < planned["steady_end"]
+    ]
+
+
+def well(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["outcome"] == "ok"]
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def test_counts(checked: Checked) -> None:
+    for stage, start, end, due in windows(checked):
+        assert (stage["start"], stage["end"]) == (start / NS, end / NS)
+        cut = [line for line in due if line["outcome"] == "cut_off"]
+        failed = len(due) - len(cut) - len(well(due))
+        counted = (stage["requests"], stage["ok"], stage["failed"], stage["cut_off"])
+        assert counted == (len(due), len(well(due)), failed, len(cut))
+        outcomes = [line["outcome"] for line in due]
+        assert stage["outcomes"] == {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
+        share = stage["failure_share"]
+        assert share["value"] == pytest.approx(failed / (len(due) - len(cut)))
+        assert (share["low"], share["high"]) == pytest.approx(recompute.wilson(failed, len(due) - len(cut)))
+        assert stage["reconnected"] == sum(line["reconnected"] for line in due)
+
+
+@pytest.mark.parametrize("metric", list(recompute.METRICS))
+def test_latencies(checked: Checked, metric: str) -> None:
+    of = recompute.METRICS[metric]
+    for stage, _, _, due in windows(checked):
+        population = due if metric.endswith("lag") else well(due)
+        values = [value for value in map(of, population) if value is not None]
+        reported = stage["latencies"][metric]
+        assert reported["n"] == len(values)
+        if not values:
+            assert reported["p50"]["value"] is None
+            continue
+        assert reported["mean"] == pytest.approx(mean(values))
+        assert reported["largest"] == pytest.approx(max(values))
+        for percent in (50, 90, 95, 99):
+            estimate = reported[f"p{percent}"]
+            assert estimate["value"] == pytest.approx(recompute.nearest_rank(values, percent))
+            low, high = recompute.interval(values, percent)
+            assert (estimate["low"], estimate["high"]) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_chunk_gaps(checked: Checked) -> None:
+    for stage, _, _, due in windows(checked):
+        gaps = [gap / NS for line in well(due) for gap in line["icl"]]
+        reported = stage["latencies"]["icl"]
+        assert (reported["n"], reported["mean"]) == (len(gaps), pytest.approx(mean(gaps)))
+        for percent in (50, 90, 95, 99):
+            assert reported[f"p{percent}"]["value"] == pytest.approx(recompute.nearest_rank(gaps, percent))
+
+
+def test_throughput(checked: Checked) -> None:
+    _, lines, plan, _ = checked
+    for (stage, start, end, due), planned in zip(windows(checked), plan, strict=True):
+        length = (end - start) / NS
+        edges = [start + (end - start) * k // 10 for k in range(11)]
+        batches = [recompute.tokens_between(lines, a, b) / ((b - a) / NS) for a, b in pairwise(edges)]
+        assert stage["throughput_batches"] == pytest.approx(batches)
+        assert stage["throughput"]["value"] == pytest.approx(recompute.tokens_between(lines, start, end) / length)
+        interval = (stage["throughput"]["low"], stage["throughput"]["high"])
+        assert interval == pytest.approx(recompute.t_interval(batches), rel=1e-6)
+        assert stage["offered_rate"] == pytest.approx(len(due) / length)
+        assert stage["achieved_rate"] == pytest.approx(len(well(inside(lines, "t_end", planned))) / length)
+        tpots = [value for value in map(recompute.tpot, well(due)) if value is not None]
+        assert stage["user_throughput"] == pytest.approx(1 / recompute.nearest_rank(tpots, 50))
+
+
+def test_concurrency(checked: Checked) -> None:
+    _, lines, plan, _ = checked
+    for (stage, start, end, _), planned in zip(windows(checked), plan, strict=True):
+        assert stage["concurrency"]["average"] == pytest.approx(recompute.in_flight(lines, start, end))
+        arrived = inside(lines, "t_send", planned)
+        stay = mean([(line["t_end"] - line["t_send"]) / NS for line in arrived])
+        assert (end - start) / NS >= 5 * stay
+        assert stage["concurrency"]["little"] == pytest.approx(len(arrived) / ((end - start) / NS) * stay)
+
+
+def test_tokens(checked: Checked) -> None:
+    for stage, _, _, due in windows(checked):
+        counts = [line["output_tokens"] for line in well(due)]
+        known = [count for count in counts if count is not None]
+        streamed = [line for line in well(due) if line["chunks"] and line["output_tokens"] is not None]
+        tokens = stage["tokens"]
+        assert tokens["output"] == pytest.approx(mean(known))
+        assert tokens["prompt"] == pytest.approx(mean([line["prompt_tokens"] for line in well(due)]))
+        chunks = sum(line["chunks"] for line in streamed)
+        assert tokens["per_chunk"] == pytest.approx(sum(line["output_tokens"] for line in streamed) / chunks)
+        assert tokens["uncounted"] == len(counts) - len(known)
+
+
+def test_ttft_parts(checked: Checked) -> None:
+    for stage, _, _, due in windows(checked):
+        told = [line for line in well(due) if line["server_queue"] is not None and recompute.ttft(line) is not None]
+        if not told:
+            assert stage["ttft_parts"] is None
+            continue
+        queue, prefill = (mean([line[name] for line in told]) for name in ("server_queue", "server_prefill"))
+        whole = mean([recompute.ttft(line) or 0.0 for line in told])
+        parts = [stage["ttft_parts"][name] for name in ("queue", "prefill", "delivery")]
+        assert parts == pytest.approx([queue, prefill, whole - queue - prefill], abs=1e-9)
+
+
+def test_attainment(checked: Checked) -> None:
+    def good(line: Line, metric: str, limit: float) -> bool:
+        value = recompute.METRICS[metric](line)
+        return line["outcome"] == "ok" and value is not None and value <= limit
+
+    for stage, start, end, due in windows(checked):
+        attempted = [line for line in due if line["outcome"] != "cut_off"]
+        quick = [good(line, "ttft_user", 0.05) for line in attempted]
+        short = [good(line, "e2e_user", 0.08) for line in attempted]
+        attainment = stage["attainment"]
+        assert [v["share"]["value"] for v in attainment["verdicts"]] == pytest.approx([mean(quick), mean(short)])
+        assert [v["met"] for v in attainment["verdicts"]] == [mean(quick) >= 0.9, mean(short) >= 0.5]
+        both = sum(a and b for a, b in zip(quick, short, strict=True))
+        assert attainment["goodput"] == pytest.approx(both / ((end - start) / NS))
+
+
+def test_timeline(checked: Checked) -> None:
+    summary, lines, _, _ = checked
+    step = summary["timeline"]["step"]
+    for k in range(0, len(summary["timeline"]["in_flight"]), 7):
+        a, b = round(k * step * NS), round((k + 1) * step * NS)
+        assert summary["timeline"]["in_flight"][k] == pytest.approx(recompute.in_flight(lines, a, b))
+        assert summary["timeline"]["throughput"][k] == pytest.approx(recompute.tokens_between(lines, a, b) / step)
+
+
+class Results(HTMLParser):
+    """The rows of the page's table of results: (value in the page's source, text that is shown) per cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[tuple[float, str]]] = []
+        self._inside = False
+        self._value: float | None = None
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if tag == "table":
+            self._inside = given.get("class") == "results"
+        elif self._inside and tag == "tr":
+            self.rows.append([])
+        elif self._inside and tag == "data":
+            self._value = float(given["value"] or "nan")
+
+    def handle_data(self, data: str) -> None:
+        if self._value is not None:
+            self.rows[-1].append((self._value, data.strip()))
+            self._value = None
+
+
+def test_the_page_shows_the_numbers_of_the_summary(checked: Checked) -> None:
+    summary, _, _, folder = checked
+    page = Results()
+    page.feed((folder / "report.html").read_text())
+    rows = [row for row in page.rows if row]
+    assert len(rows) == 2
+    for stage, row in zip(summary["stages"], rows, strict=True):
+        ttft, tpot = stage["latencies"]["ttft"], stage["latencies"]["tpot"]
+        durations = [ttft["p50"]["value"], ttft["p95"]["value"], ttft["p99"]["value"], tpot["p50"]["value"]]
+        assert [value for value, _ in row] == [
+            stage["requests"],
+            stage["failed"],
+            *durations,
+            stage["throughput"]["value"],
+        ]
+        for value, text in row[2:6]:  # both steps take milliseconds here
+            assert float(text) == pytest.approx(1000 * value, rel=0.005)
+        assert float(row[6][1].replace(",", "")) == pytest.approx(row[6][0], rel=0.005)

@@ -1,0 +1,291 @@
+"""The numbers of a steady window, by hand on small runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.run.load import NotARun, load_run
+from analysis.verdict.slo import parse_objectives
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.summary import RunSummary, summarise
+from records.record import RequestRecord, Stage, TelemetrySample
+from tests.support.synthetic import (
+    FAILED,
+    NOTHING_CAME,
+    SECOND,
+    Engine,
+    meta_of,
+    record,
+    simulate,
+    stages_of,
+    write_run,
+)
+
+MS = 1_000_000
+STAGES = stages_of((1,), 10.0)  # steady from 2 s to 9 s
+
+
+def summary_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> RunSummary:
+    objectives = parse_objectives(changes.pop("slo", ()))
+    samples = changes.pop("samples", None)
+    stages = changes.pop("stages", STAGES)
+    filler = record(99, stages[-1].end - SECOND, outcome="cut_off", **NOTHING_CAME | {"t_end": stages[-1].end})
+    folder = write_run(tmp_path / "run", meta_of(stages, **changes), [*records, filler], samples)
+    return summarise(load_run(folder), objectives)
+
+
+def stage_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> StageSummary:
+    return summary_of(tmp_path, records, **changes).stages[0]
+
+
+def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
+    """The window is [2 s, 9 s): its first instant counts, its last does not, however long the answer took."""
+    instants = [2 * SECOND - 1, 2 * SECOND, 9 * SECOND - 1, 9 * SECOND]
+    stage = stage_of(tmp_path, [record(k, t) for k, t in enumerate(instants)])
+    assert (stage.start, stage.end) == (2.0, 9.0)
+    assert (stage.requests, stage.ok, stage.latencies["ttft"].n) == (2, 2, 2)
+    assert stage.offered_rate == pytest.approx(2 / 7)
+
+
+def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> None:
+    """A token at 1.99 s, one at 2.01 s, one at 8.99 s, one at 9.01 s; the requests themselves lie elsewhere."""
+    early = record(
+        0,
+        SECOND,
+        t_first=1990 * MS,
+        t_last=2010 * MS,
+        t_end=2010 * MS,
+        icl=(20 * MS,),
+        chunks=2,
+        output_tokens=2,
+    )
+    late = record(
+        1,
+        8 * SECOND,
+        t_first=8990 * MS,
+        t_last=9010 * MS,
+        t_end=9010 * MS,
+        icl=(20 * MS,),
+        chunks=2,
+        output_tokens=2,
+    )
+    stage = stage_of(tmp_path, [early, late])
+    assert stage.throughput.value == pytest.approx(2 / 7)
+    assert sum(stage.throughput_batches) / 10 == pytest.approx(2 / 7)
+    assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
+
+
+@pytest.mark.parametrize(
+    ("changes", "inside"),
+    [
+        pytest.param({"first_chunk_tokens": 1}, 6.0, id="nine later tokens are spread over three chunks, two inside"),
+        pytest.param({"first_chunk_tokens": 4}, 4.0, id="the first chunk took its own with it"),
+        pytest.param({"first_chunk_tokens": None}, 5.0, id="an unknown first chunk has as many as the mean one"),
+        pytest.param(
+            {"streamed": False, "t_first": None, "icl": (), "chunks": 0},
+            10.0,
+            id="a whole answer brings all at its end",
+        ),
+        pytest.param({"outcome": "disconnected"}, 6.0, id="a failed request's tokens had been delivered"),
+        pytest.param({"output_tokens": None}, 0.0, id="uncounted tokens are not guessed"),
+    ],
+)
+def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: float) -> None:
+    """Four chunks at 1.8, 1.9, 2.1 and 2.3 s, ten tokens; the window begins at 2 s."""
+    values: dict[str, Any] = {
+        "t_first": 1800 * MS,
+        "t_last": 2300 * MS,
+        "t_end": 2300 * MS,
+        "icl": (100 * MS, 200 * MS, 200 * MS),
+        "chunks": 4,
+        "output_tokens": 10,
+    }
+    summary = summary_of(tmp_path, [record(0, SECOND, **values | changes)])
+    stage = summary.stages[0]
+    assert (stage.throughput.value or 0) * 7 == pytest.approx(inside)
+    assert stage.tokens.uncounted_chunks == (2 if "output_tokens" in changes else 0)
+
+
+def test_outcomes_are_told_apart(tmp_path: Path) -> None:
+    """Six ok, three failed, one cut off: the share of failures is three of nine."""
+    records = [record(k, 3 * SECOND + k) for k in range(6)]
+    records += [record(6 + k, 4 * SECOND + k, **FAILED) for k in range(2)]
+    records += [record(8, 5 * SECOND, **FAILED | {"outcome": "timeout", "detail": None, "status": None})]
+    records += [record(9, 6 * SECOND, outcome="cut_off", **NOTHING_CAME)]
+    stage = stage_of(tmp_path, records)
+    assert (stage.requests, stage.ok, stage.failed, stage.cut_off) == (10, 6, 3, 1)
+    assert stage.outcomes == {"cut_off": 1, "ok": 6, "rejected": 2, "timeout": 1}
+    assert stage.failure_share.value == pytest.approx(3 / 9)
+    assert list(stage.failure_details.items()) == [("rejected: queue full", 2), ("timeout", 1)]
+    assert stage.latencies["ttft"].n == 6
+    assert stage.latencies["send_lag"].n == 10
+
+
+def test_concurrency_is_the_time_average(tmp_path: Path) -> None:
+    """One request from 1 s to 4 s, one from 3 s to 10 s: 2 s + 6 s of the window's 7 s."""
+    records = [record(0, SECOND, t_end=4 * SECOND), record(1, 3 * SECOND, t_end=10 * SECOND)]
+    assert stage_of(tmp_path, records).concurrency.average == pytest.approx(8 / 7)
+
+
+def test_littles_law_holds_in_a_steady_queue(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=4), (4,), 30.0)))
+    concurrency = summary.stages[0].concurrency
+    assert concurrency.average == pytest.approx(4, rel=0.01)
+    assert concurrency.little == pytest.approx(concurrency.average, rel=0.05)
+
+
+def test_littles_law_is_not_asked_of_a_short_window(tmp_path: Path) -> None:
+    """A stay of 3 s is not short against a window of 7 s."""
+    assert stage_of(tmp_path, [record(0, 3 * SECOND, t_end=6 * SECOND)]).concurrency.little is None
+
+
+def test_icl_is_pooled_over_chunks(tmp_path: Path) -> None:
+    """Gaps of 10 ms three times and of 5 s once, in two answers: longer than 32 bits of nanoseconds hold."""
+    records = [
+        record(0, 3 * SECOND, icl=(10 * MS, 10 * MS, 10 * MS), chunks=4, output_tokens=4),
+        record(1, 3 * SECOND, icl=(5 * SECOND,), chunks=2, output_tokens=2),
+        record(2, 3 * SECOND, icl=(), chunks=1, output_tokens=1),
+    ]
+    icl = stage_of(tmp_path, records).latencies["icl"]
+    assert (icl.n, icl.p50.value, icl.largest) == (4, 0.01, 5.0)
+    assert icl.mean == pytest.approx(5.03 / 4)
+    assert icl.p50.low is None
+
+
+def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
+    records = [
+        record(0, 3 * SECOND, server_queue=0.02, server_prefill=0.05),
+        record(1, 4 * SECOND, server_queue=0.04, server_prefill=0.05),
+        record(2, 5 * SECOND),
+    ]
+    parts = stage_of(tmp_path, records).ttft_parts
+    assert parts is not None
+    assert [parts.queue, parts.prefill, parts.delivery] == pytest.approx([0.03, 0.05, 0.02])
+    assert parts.n == 2
+
+
+def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
+    """TTFT (user) of 100 ms eight times, of 300 ms once, one failure: eight of ten are good."""
+    records = [record(k, 3 * SECOND + k) for k in range(8)]
+    records += [record(8, 4 * SECOND, t_send=4 * SECOND + 200 * MS, t_first=4 * SECOND + 300 * MS, t_last=5 * SECOND)]
+    records += [record(9, 5 * SECOND, **FAILED)]
+    attainment = stage_of(tmp_path, records, slo=["ttft_p80=0.2", "tpot_p99=1"]).attainment
+    assert attainment is not None
+    assert attainment.share.value == pytest.approx(0.8)
+    assert attainment.goodput == pytest.approx(8 / 7)
+    assert [(verdict.objective.name, verdict.met) for verdict in attainment.verdicts] == [
+        ("ttft_p80", True),
+        ("tpot_p99", False),
+    ]
+    assert [verdict.share.value for verdict in attainment.verdicts] == pytest.approx([0.8, 0.9])
+    assert not attainment.met
+
+
+def test_an_objective_that_nobody_measured_is_refused(tmp_path: Path) -> None:
+    whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
+    with pytest.raises(ValueError, match="no request has a ttft"):
+        stage_of(tmp_path, [whole], slo=["ttft_p99=1"])
+
+
+@pytest.mark.parametrize("text", ["ttft=1", "ttft_p99", "foo_p99=1", "ttft_p0=1", "ttft_p100=1", "ttft_p99=-1"])
+def test_an_objective_that_is_none_gets_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="an objective is METRIC_pN=SECONDS"):
+        parse_objectives([text])
+
+
+def samples(**server: list[float]) -> list[TelemetrySample]:
+    """One a second from 1 s on."""
+    length = len(next(iter(server.values())))
+    return [
+        TelemetrySample(
+            t=(k + 1) * SECOND,
+            client_cpu=0.1 * k,
+            loop_lag=0.001 * k,
+            server={name: values[k] for name, values in server.items()},
+        )
+        for k in range(length)
+    ]
+
+
+def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
+    """Samples at 2 … 8 s are inside; labels add up; joules come from the counter, else from ∫ power dt."""
+    one = record(
+        0,
+        3 * SECOND,
+        t_first=4 * SECOND,
+        t_last=5 * SECOND,
+        icl=(SECOND,),
+        chunks=2,
+        output_tokens=100,
+        t_end=5 * SECOND,
+    )
+    values = [float(k) for k in range(1, 11)]
+    names = {
+        'enginebench_requests_running{engine="a"}': values,
+        'enginebench_gpu_utilization_ratio{gpu="0"}': [0.5] * 10,
+        'enginebench_gpu_utilization_ratio{gpu="1"}': [0.7] * 10,
+        'enginebench_gpu_power_watts{gpu="0"}': [100.0] * 10,
+        'enginebench_gpu_power_watts{gpu="1"}': [50.0] * 10,
+        'enginebench_generation_tokens_total{engine="a"}': [10 * value for value in values],
+    }
+    stage = stage_of(tmp_path, [one], samples=samples(**names))
+    assert (stage.telemetry["requests_running"].mean, stage.telemetry["requests_running"].peak) == (5.0, 8.0)
+    assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
+    assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
+    assert (stage.tokens.server_count, stage.tokens.client_count) == (60.0, 100.0)
+    assert stage.client_cpu is not None
+    assert stage.client_cpu.peak == pytest.approx(0.7)
+    assert stage.loop_lag is not None
+    assert stage.loop_lag.mean == pytest.approx(0.004)
+    assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
+
+
+def test_vllms_names_are_known(tmp_path: Path) -> None:
+    stage = stage_of(
+        tmp_path, [record(0, 3 * SECOND)], samples=samples(**{'vllm:num_requests_waiting{m="x"}': [3.0] * 10})
+    )
+    assert stage.telemetry["requests_waiting"].mean == 3.0
+
+
+def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
+    """Three steps of 10 s; the last record ends at 15 s, in the middle of the second window."""
+    records = [record(k, k * SECOND // 4) for k in range(60)]
+    folder = write_run(tmp_path / "run", meta_of(stages_of((1, 2, 4), 10.0)), records)
+    summary = summarise(load_run(folder))
+    assert [(stage.users, stage.complete) for stage in summary.stages] == [(1, True), (2, False)]
+    assert summary.stages[1].end == pytest.approx(14.89)
+    assert summary.stages[1].throughput.value == pytest.approx(12, rel=0.05)
+    (finding,) = (f for f in summary.findings if f.kind == "stopped_early")
+    assert "nothing was measured at 4 users and the step with 2 users was cut short" in finding.evidence
+
+
+def test_a_run_without_an_end_is_measured_to_its_last_instant(tmp_path: Path) -> None:
+    """Locust without a shape plans a day; a killed run leaves that plan behind."""
+    day = 24 * 3600 * SECOND
+    records = [record(k, k * SECOND // 10) for k in range(100)]
+    folder = write_run(tmp_path / "run", meta_of((Stage(0, 1, 0, 0, day, day),)), records)
+    stage = summarise(load_run(folder)).stages[0]
+    assert stage.end == pytest.approx(10.04)
+    assert stage.throughput.value == pytest.approx(30, rel=0.02)
+
+
+def test_a_run_that_was_stopped_in_its_warm_up_gets_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", meta_of(stages_of((1,), 100.0)), [record(0, SECOND)])
+    with pytest.raises(NotARun, match="stopped before its first steady window"):
+        summarise(load_run(folder))
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_that_wrote_apart_give_the_same_numbers(tmp_path: Path, workers: int) -> None:
+    one = simulate(tmp_path / "one", Engine(), (4,), 20.0)
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "meta.json").write_bytes((one / "meta.json").read_bytes())
+    lines = (one / "requests-0.jsonl").read_text().splitlines(keepends=True)
+    for worker in range(workers):
+        (many / f"requests-{worker}.jsonl").write_text("".join(lines[worker::workers]))
+    (many / "telemetry.jsonl").write_bytes((one / "telemetry.jsonl").read_bytes())
+    assert summarise(load_run(one)).stages == summarise(load_run(many)).stages

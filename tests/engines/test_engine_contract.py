@@ -1,0 +1,171 @@
+"""What every registered engine must do, through its real child process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.contract.base import EngineInfo, GenerateRequest, Model
+from engines.contract.registry import ENGINES, load_engine, spec
+from engines.models.prepare import prepare
+from engines.process.child import ChildEngine
+from engines.process.pipes import HeardChunk
+from engines.rust.programs import PROGRAMS
+from tests.conftest import BackgroundLoop
+from tests.support import documented_engine
+from tests.support.lmrs_model import write_stand_in, write_tiny_llama
+
+PROMPT = "Once upon a time, in a small village near the sea, there lived"
+
+
+class Loaded:
+    """An engine at work, driven from plain test functions."""
+
+    def __init__(self, name: str, background: BackgroundLoop, folder: Path) -> None:
+        self.name = name
+        self.background = background
+        model, options = _what_it_needs(name, folder)
+        self.engine: ChildEngine = load_engine(name, model, options)
+        self.info: EngineInfo = background.run(self.engine.start())
+        self.ids = self._ids(model)
+
+    @staticmethod
+    def _ids(model) -> tuple[int, ...]:  # type: ignore[no-untyped-def]
+        if model is None:
+            return tuple(range(12))
+        from tokenizers import Tokenizer
+
+        return tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(PROMPT).ids)
+
+    def request(self, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+        return GenerateRequest(PROMPT, self.ids, **({"max_tokens": 12} | settings))
+
+    async def answer(self, **settings) -> tuple[list[HeardChunk], str | None]:  # type: ignore[no-untyped-def]
+        stream = self.engine.generate(self.request(**settings))
+        chunks = [chunk async for ready in stream for chunk in ready]
+        return chunks, stream.finish_reason
+
+    def ask(self, **settings) -> tuple[str, int, str | None]:  # type: ignore[no-untyped-def]
+        """Text, tokens and finish reason."""
+        chunks, finish = self.background.run(self.answer(**settings))
+        return _text(chunks), sum(chunk.tokens for chunk in chunks), finish
+
+
+def _what_it_needs(name: str, folder: Path) -> tuple[Model | None, dict[str, str]]:
+    if name == "lmrs":  # another program, which nobody has, and a model of the few that it knows
+        return write_tiny_llama(folder), {"program": str(write_stand_in(folder))}
+    if spec(name).needs_model:
+        return prepare(), {}
+    return None, {"ttft": "0.01", "tpot": "0.001"}
+
+
+def _text(chunks: list[HeardChunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+@pytest.fixture(scope="module", params=[*ENGINES, documented_engine.NAME])
+def loaded(
+    request: pytest.FixtureRequest,
+    background: BackgroundLoop,
+    rust_program: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Loaded]:
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in PROGRAMS:
+        rust_program(name)
+    with documented_engine.installed(folder) if name == documented_engine.NAME else contextlib.nullcontext():
+        one = Loaded(name, background, folder)
+        yield one
+        background.run(one.engine.stop())
+
+
+def test_it_says_what_it_is(loaded: Loaded) -> None:
+    info = loaded.info
+    assert info.name == loaded.name
+    assert info.language == spec(loaded.name).language
+    assert info.batching == spec(loaded.name).batching
+    assert info.max_concurrency >= 1
+    assert info.context_length >= 1024
+    assert info.version
+
+
+def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded) -> None:
+    text, tokens, finish = loaded.ask(max_tokens=12)
+    assert (tokens, finish) == (12, "length")
+    assert len(text.split()) >= 4
+
+
+def test_one_token_is_possible(loaded: Loaded) -> None:
+    _, tokens, finish = loaded.ask(max_tokens=1)
+    assert (tokens, finish) == (1, "length")
+
+
+def test_tokens_come_one_after_the_other(loaded: Loaded) -> None:
+    chunks, _ = loaded.background.run(loaded.answer(max_tokens=12))
+    assert len(chunks) >= 6, "an answer in one piece has no time to first token"
+
+
+def test_greedy_answers_repeat(loaded: Loaded) -> None:
+    assert loaded.ask()[0] == loaded.ask()[0]
+
+
+def test_a_seed_repeats_an_answer(loaded: Loaded) -> None:
+    if "seed" not in loaded.info.features:
+        pytest.skip(f"{loaded.name} has no seed, and says so")
+    settings = {"temperature": 1.0, "seed": 7}
+    assert loaded.ask(**settings)[0] == loaded.ask(**settings)[0]
+
+
+def test_a_stop_string_ends_the_answer_and_is_left_out(loaded: Loaded) -> None:
+    if "stop" not in loaded.info.features:
+        pytest.skip(f"{loaded.name} has no stop strings, and says so")
+    whole = loaded.ask()[0]
+    stop = whole[len(whole) // 2 :][:4]
+    text, _, finish = loaded.ask(stop=(stop,))
+    assert finish == "stop"
+    assert text == whole[: whole.index(stop)]
+
+
+def test_a_cancelled_request_stops_and_the_next_one_is_served(loaded: Loaded) -> None:
+    async def leave_early() -> tuple[str | None, float]:
+        stream = loaded.engine.generate(loaded.request(max_tokens=1000))
+        await anext(stream)
+        left = time.monotonic()
+        stream.cancel()
+        await stream.stopped()
+        return stream.finish_reason, time.monotonic() - left
+
+    finish, seconds = loaded.background.run(leave_early())
+    assert finish == "cancelled"
+    assert seconds < 5, "a cancel stops an engine within a token, not at the end of the answer"
+    assert loaded.ask(max_tokens=3)[1] == 3
+
+
+def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
+    alone = loaded.ask(max_tokens=8)
+    together = min(4, loaded.info.max_concurrency)
+
+    async def all_at_once() -> list[tuple[list[HeardChunk], str | None]]:
+        return list(await asyncio.gather(*(loaded.answer(max_tokens=8) for _ in range(together))))
+
+    for chunks, finish in loaded.background.run(all_at_once()):
+        assert (_text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
+
+
+def test_it_reports_its_memory(loaded: Loaded) -> None:
+    async def memory() -> int:
+        while True:
+            stats = await loaded.engine.stats()
+            if stats.memory_bytes is not None:
+                return stats.memory_bytes
+            await asyncio.sleep(0.1)
+
+    assert loaded.background.run(memory()) > 5_000_000
+
+
+def test_an_unknown_option_is_refused_with_the_choices(loaded: Loaded) -> None:
+    with pytest.raises(ValueError, match=r"no option called `wibble` for this engine; it has: "):
+        load_engine(loaded.name, loaded.engine._load.model, {"wibble": "1"})

@@ -1,0 +1,179 @@
+"""mistral.rs: it gets the very tokens that the server counted, and every token it makes is counted once."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
+from engines.contract.registry import load_engine
+from engines.mistralrs import MistralRsEngine, MistralRsOptions
+from engines.models.prepare import prepare
+from tests.conftest import BackgroundLoop
+
+QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"
+
+
+class Loaded:
+    """The engine in this process; `usages` are the counts that mistral.rs itself gave, prompt and answer."""
+
+    def __init__(self, **options) -> None:  # type: ignore[no-untyped-def]
+        model = prepare()
+        self.engine = MistralRsEngine(model, MistralRsOptions(**options))
+        self.info = self.engine.load()
+        self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        self.usages: list[tuple[int, int]] = []
+        chunks = self.engine._chunks
+        self.engine._chunks = lambda answer, stops: chunks(self._overheard(answer), stops)  # type: ignore[method-assign]
+
+    def _overheard(self, answer: Iterator[Any]) -> Iterator[Any]:
+        for piece in answer:
+            if piece.usage is not None:
+                self.usages.append((piece.usage.prompt_tokens, piece.usage.completion_tokens))
+            yield piece
+
+    def request(self, prompt: str = QUESTION, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+        ids = tuple(self.tokenizer.encode(prompt).ids)
+        return GenerateRequest(prompt, ids, **({"max_tokens": 24} | settings))
+
+    def chunks(self, prompt: str = QUESTION, **settings) -> list[Chunk]:  # type: ignore[no-untyped-def]
+        return list(self.engine.generate_blocking(self.request(prompt, **settings)))
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    return Loaded(max_concurrency=8)
+
+
+def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
+    """Through the real child process."""
+    model = prepare()
+    ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
+
+    async def ask() -> str:
+        engine = load_engine("mistralrs", model, {})
+        await engine.start()
+        try:
+            stream = engine.generate(GenerateRequest(QUESTION, ids, max_tokens=24))
+            return "".join([chunk.text async for ready in stream for chunk in ready])
+        finally:
+            await engine.stop()
+
+    assert "Paris" in background.run(ask())
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param(QUESTION, id="a chat, with its special tokens"),
+        pytest.param("  two spaces before and line ends after\n\n", id="spaces at both ends are part of the prompt"),
+        pytest.param("naïve 日本語 🚀 {{ not a template }} {% nor this %}", id="text that looks like a template"),
+        pytest.param("word " * 600, id="a long one"),
+    ],
+)
+def test_it_gets_the_very_tokens_that_the_server_counted(loaded: Loaded, prompt: str) -> None:
+    request = loaded.request(prompt, max_tokens=1)
+    list(loaded.engine.generate_blocking(request))
+    assert loaded.usages[-1] == (len(request.prompt_token_ids), 1)
+
+
+def test_token_ids_that_no_text_stands_for_are_refused(loaded: Loaded) -> None:
+    letters = [id for letter in "Hi" for id in loaded.tokenizer.encode(letter).ids]
+    request = GenerateRequest("Hi", tuple(letters), max_tokens=1)  # the tokenizer makes one token of both
+    with pytest.raises(BadRequest, match="becomes other ids again; send the text itself"):
+        list(loaded.engine.generate_blocking(request))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings"),
+    [
+        pytest.param(QUESTION, {}, id="an answer that ends by itself"),
+        pytest.param(QUESTION, {"max_tokens": 1}, id="one token"),
+        pytest.param(EMOJI, {"max_tokens": 20}, id="characters of several tokens each"),
+        pytest.param(EMOJI, {"max_tokens": 20, "ignore_eos": True}, id="the same, cut off within a character or not"),
+        pytest.param("😀😁😂🤣😃😄😅" * 3, {"max_tokens": 24}, id="nothing but such characters"),
+    ],
+)
+def test_every_token_is_counted_once(loaded: Loaded, prompt: str, settings: dict[str, Any]) -> None:
+    chunks = loaded.chunks(prompt, **settings)
+    assert sum(chunk.tokens for chunk in chunks) == loaded.usages[-1][1]
+    assert all(chunk.tokens >= 1 for chunk in chunks[:-1])
+    assert max(chunk.tokens for chunk in chunks) <= 4, "tokens are counted with the character that they made"
+
+
+def test_the_answer_ends_like_those_of_other_engines(loaded: Loaded) -> None:
+    chunks = loaded.chunks()
+    assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
+    assert (chunks[-1].text, chunks[-1].tokens, chunks[-1].finish_reason) == ("", 1, "stop")
+    assert loaded.chunks(max_tokens=4)[-1].finish_reason == "length"
+
+
+def test_a_stop_string_is_met_across_tokens(loaded: Loaded) -> None:
+    chunks = loaded.chunks(stop=("of France", "Paris"))
+    assert "".join(chunk.text for chunk in chunks) == "The capital "
+    assert chunks[-1].finish_reason == "stop"
+
+
+def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
+    assert sum(chunk.tokens for chunk in loaded.chunks(ignore_eos=True)) == 24
+
+
+def test_sampling_varies(loaded: Loaded) -> None:
+    answers = {"".join(c.text for c in loaded.chunks("Random words:", temperature=1.5, max_tokens=8)) for _ in range(3)}
+    assert len(answers) > 1
+
+
+def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:
+    with pytest.raises(BadRequest, match="a prompt has 1 to 8191 tokens here, and this one has"):
+        loaded.chunks("word " * 9000)
+
+
+def test_requests_share_a_batch(loaded: Loaded) -> None:
+    started: list[float] = []
+    ended: list[float] = []
+
+    def ask() -> None:
+        for ordinal, _ in enumerate(loaded.engine.generate_blocking(loaded.request(max_tokens=48, ignore_eos=True))):
+            if ordinal == 0:
+                started.append(time.monotonic())
+        ended.append(time.monotonic())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 8
+    assert max(started) < min(ended), "the last one begins before the first one ends"
+
+
+def test_leaving_an_answer_frees_its_place() -> None:
+    alone = Loaded(max_concurrency=1)
+    long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
+    next(iter(long))
+    long.close()  # type: ignore[attr-defined]
+    left = time.monotonic()
+    assert sum(chunk.tokens for chunk in alone.chunks(max_tokens=3)) == 3
+    assert time.monotonic() - left < 60, "8000 tokens would take minutes"
+
+
+def test_it_says_what_it_is(loaded: Loaded) -> None:
+    info = loaded.info
+    assert (info.dtype, info.device, info.batching, info.max_concurrency) == ("float32", "cpu", "continuous", 8)
+    assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
+
+
+def test_random_weights_are_refused_with_the_way_out() -> None:
+    with pytest.raises(EngineUnavailable, match="draws none at random; take a model with weights, or the transformers"):
+        MistralRsEngine(prepare("random:smollm2-135m"), MistralRsOptions()).load()
+
+
+def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
+    (tmp_path / "tokenizer.json").write_bytes((prepare().folder / "tokenizer.json").read_bytes())
+    with pytest.raises(EngineUnavailable, match="mistralrs cannot run a MambaForCausalLM; it runs LlamaForCausalLM"):
+        MistralRsEngine(Model("mamba", tmp_path), MistralRsOptions()).load()

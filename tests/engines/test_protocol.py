@@ -1,0 +1,130 @@
+"""The line protocol: what one side writes, the other reads back, and nonsense is refused."""
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob
+from engines.contract.protocol import (
+    AskStats,
+    Cancel,
+    ChunkReady,
+    Done,
+    Failed,
+    Generate,
+    Load,
+    ProtocolError,
+    Ready,
+    Stats,
+    ToChild,
+    ToParent,
+    decode_to_child,
+    decode_to_parent,
+    encode,
+    encode_chunk,
+)
+
+INFO = EngineInfo(
+    name="fake",
+    version="1",
+    language="python",
+    model="m",
+    dtype="float32",
+    device="cpu",
+    batching="none",
+    max_concurrency=1,
+    context_length=8192,
+    features=("seed", "stop"),
+    options={"threads": 2},
+    libraries={"torch": "2.9"},
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(Load("fake", None, {"ttft": "0.3"}), id="load without a model"),
+        pytest.param(Load("x", Model("m", Path("/models/m"), Path("/models/m.gguf")), {}), id="load with a model"),
+        pytest.param(Generate(7, GenerateRequest("hi", (1, 2), 5)), id="generate with defaults"),
+        pytest.param(
+            Generate(8, GenerateRequest("é\n", (), 1, 0.7, 0.9, 42, ("\n", "END"), True, 1, 5)),
+            id="generate with everything set",
+        ),
+        pytest.param(Cancel(7), id="cancel"),
+        pytest.param(AskStats(), id="ask for stats"),
+    ],
+)
+def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
+    line = encode(message)
+    assert line.count(b"\n") == 1
+    assert decode_to_child(line) == message
+
+
+@pytest.mark.parametrize("loads", [json.loads, msgspec.json.decode], ids=["standard reader", "fast reader"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(Ready(INFO), id="ready"),
+        pytest.param(ChunkReady(1, Chunk("héllo\n", 2)), id="chunk"),
+        pytest.param(
+            ChunkReady(1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -2.0))),))),
+            id="chunk with logprobs",
+        ),
+        pytest.param(Done(1, "cancelled"), id="done"),
+        pytest.param(Failed(1, "bad_request", "no"), id="a request failed"),
+        pytest.param(Failed(None, "unavailable", "no model"), id="the engine failed"),
+        pytest.param(Stats(EngineStats(1, None, 0.5)), id="stats"),
+    ],
+)
+def test_what_the_child_writes_the_parent_reads(message: ToParent, loads) -> None:  # type: ignore[no-untyped-def]
+    line = encode(message)
+    assert line.count(b"\n") == 1
+    assert decode_to_parent(line, loads) == message
+
+
+@given(st.text(), st.integers(0, 1000))
+def test_a_chunk_formatted_by_hand_equals_the_encoded_one(text: str, tokens: int) -> None:
+    chunk = Chunk(text, tokens)
+    assert encode_chunk(3, chunk) == encode(ChunkReady(3, chunk))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"not json\n", id="no JSON"),
+        pytest.param(b"[1]\n", id="no object"),
+        pytest.param(b"{}\n", id="no type"),
+        pytest.param(b'{"type":"dance"}\n', id="an unknown type"),
+        pytest.param(b'{"type":"cancel"}\n', id="no id"),
+        pytest.param(b'{"type":"generate","id":1,"prompt":"x"}\n', id="fields missing"),
+    ],
+)
+def test_nonsense_is_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_to_child(line)
+    with pytest.raises(ProtocolError):
+        decode_to_parent(line)
+
+
+def test_unknown_fields_are_ignored_so_that_either_side_may_grow() -> None:
+    assert decode_to_child(b'{"type":"cancel","id":1,"reason":"tired"}') == Cancel(1)
+    grown = encode(Generate(1, GenerateRequest("p", (1,), 1)))[:-2] + b',"beam_width":4}\n'
+    assert decode_to_child(grown) == Generate(1, GenerateRequest("p", (1,), 1))
+
+
+def test_an_error_line_becomes_the_error_of_its_kind() -> None:
+    error = Failed(1, "bad_request", "too long").as_error()
+    assert isinstance(error, BadRequest)
+    assert str(error) == "too long"
+
+
+def test_numbers_survive() -> None:
+    request = GenerateRequest("p", (1,), 1, temperature=0.1, top_p=1 / 3)
+    decoded = decode_to_child(encode(Generate(1, request)))
+    assert isinstance(decoded, Generate)
+    assert math.isclose(decoded.request.top_p, 1 / 3, rel_tol=0)

@@ -1,0 +1,193 @@
+"""The Transformers baseline: its tokens are those of `model.generate`, and a request's settings do what they say."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
+from engines.contract.registry import load_engine
+from engines.models.prepare import prepare
+from engines.transformers import TransformersEngine, TransformersOptions
+from tests.conftest import BackgroundLoop
+
+QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+END = 2  # <|im_end|>
+
+
+class Loaded:
+    """The engine in this process, where its network can be looked at."""
+
+    def __init__(self, model: Model, **options) -> None:  # type: ignore[no-untyped-def]
+        self.engine = TransformersEngine(model, TransformersOptions(**options))
+        self.info: EngineInfo = self.engine.load()
+        self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+
+    def ids(self, prompt: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(prompt).ids)
+
+    def chunks(self, prompt: str = QUESTION, **settings) -> list[Chunk]:  # type: ignore[no-untyped-def]
+        request = GenerateRequest(prompt, self.ids(prompt), **({"max_tokens": 24} | settings))
+        # On the engine's own thread, as in its worker: a second one would have OpenMP workers of its own.
+        return self.engine._threads().submit(lambda: list(self.engine.generate_blocking(request))).result()
+
+    def text(self, prompt: str = QUESTION, **settings) -> str:  # type: ignore[no-untyped-def]
+        return "".join(chunk.text for chunk in self.chunks(prompt, **settings))
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    return Loaded(prepare(), dtype="float32", device="cpu")
+
+
+def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
+    """Through the real child process, in the type it chooses itself."""
+    model = prepare()
+    ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
+
+    async def ask() -> str:
+        engine = load_engine("transformers", model, {})
+        await engine.start()
+        try:
+            stream = engine.generate(GenerateRequest(QUESTION, ids, max_tokens=24))
+            return "".join([chunk.text async for ready in stream for chunk in ready])
+        finally:
+            await engine.stop()
+
+    assert "Paris" in background.run(ask())
+
+
+def test_each_token_is_a_chunk_and_the_end_token_counts(loaded: Loaded) -> None:
+    chunks = loaded.chunks()
+    assert [chunk.tokens for chunk in chunks] == [1] * len(chunks)
+    assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
+    assert (chunks[-1].text, chunks[-1].finish_reason) == ("", "stop")
+    assert len(chunks) == 1 + len(loaded.ids("The capital of France is Paris."))
+
+
+def generated(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
+    """What `model.generate` answers to the same ids."""
+    import torch
+
+    ids = torch.tensor([loaded.ids(prompt)])
+    with torch.inference_mode():
+        whole = loaded.engine._net.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, eos_token_id=None
+        )
+    return whole[0, ids.shape[1] :].tolist()  # type: ignore[no-any-return]
+
+
+def chosen(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
+    request = GenerateRequest(prompt, loaded.ids(prompt), max_tokens=tokens, ignore_eos=True)
+    ids = loaded.engine._tokens(request)
+    return [next(ids)[0] for _ in range(tokens)]
+
+
+def test_the_tokens_are_those_of_generate(loaded: Loaded) -> None:
+    prompt = "Once upon a time, in a small village near the sea, there lived"
+    assert chosen(loaded, prompt, 32) == generated(loaded, prompt, 32)
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "mamba-130m"])
+def test_other_architectures_keep_their_own_kind_of_cache(preset: str) -> None:
+    shape = Loaded(prepare(f"random:{preset}"), dtype="float32", device="cpu")
+    assert chosen(shape, "one two three", 12) == generated(shape, "one two three", 12)
+    assert shape.info.model == f"random:{preset}"
+
+
+def test_random_weights_are_the_same_for_everybody() -> None:
+    model = prepare("random:gpt2")
+    one, other = (TransformersEngine(model, TransformersOptions(device="cpu")) for _ in range(2))
+    assert one.load() == other.load()
+    for ours, theirs in zip(one._net.parameters(), other._net.parameters(), strict=True):
+        assert ours.equal(theirs)
+
+
+def test_characters_come_whole(loaded: Loaded) -> None:
+    prompt = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語<|im_end|>\n<|im_start|>assistant\n"
+    chunks = loaded.chunks(prompt, max_tokens=20, ignore_eos=True)
+    assert any(chunk.text == "" for chunk in chunks), "the bytes of an emoji are several tokens"
+    assert not any("�" in chunk.text for chunk in chunks[:-1])
+    assert sum(chunk.tokens for chunk in chunks) == 20
+
+
+def test_a_stop_string_is_met_across_tokens(loaded: Loaded) -> None:
+    chunks = loaded.chunks(stop=("of France", "Paris"))
+    assert "".join(chunk.text for chunk in chunks) == "The capital "
+    assert chunks[-1].finish_reason == "stop"
+
+
+def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
+    chunks = loaded.chunks(ignore_eos=True, max_tokens=24)
+    assert (len(chunks), chunks[-1].finish_reason) == (24, "length")
+
+
+def test_min_tokens_puts_the_end_off(loaded: Loaded) -> None:
+    assert len(loaded.chunks(min_tokens=16, max_tokens=40)) > 16
+
+
+def test_a_seed_repeats_and_sampling_varies(loaded: Loaded) -> None:
+    prompt = "A list of random words:"
+    one, again, other = (loaded.text(prompt, temperature=1.2, seed=seed, max_tokens=10) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+
+
+def test_logprobs_come_with_each_token(loaded: Loaded) -> None:
+    chunks = loaded.chunks(max_tokens=3, logprobs=2)
+    assert [chunk.logprobs[0].token for chunk in chunks] == ["The", " capital", " of"]
+    for chunk in chunks:
+        (one,) = chunk.logprobs
+        assert one.top[0] == (one.token, one.logprob), "greedy takes the likeliest"
+        assert one.top[1][1] < one.logprob <= 0
+
+
+def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:
+    request = GenerateRequest("", (1,) * 8192, max_tokens=1)
+    with pytest.raises(BadRequest, match="a prompt has 1 to 8191 tokens here, and this one has 8192"):
+        next(iter(loaded.engine.generate_blocking(request)))
+
+
+def test_an_answer_ends_where_the_context_does(loaded: Loaded) -> None:
+    context, loaded.engine._context_length = loaded.engine._context_length, len(loaded.ids(QUESTION)) + 3
+    try:
+        chunks = loaded.chunks(max_tokens=24)
+    finally:
+        loaded.engine._context_length = context
+    assert (len(chunks), chunks[-1].finish_reason) == (3, "length")
+
+
+def test_closing_the_iterator_ends_the_work(loaded: Loaded) -> None:
+    request = GenerateRequest(QUESTION, loaded.ids(QUESTION), max_tokens=1000, ignore_eos=True)
+    answer: Iterator[Chunk] = loaded.engine.generate_blocking(request)
+    next(answer)
+    answer.close()  # type: ignore[attr-defined]
+    assert list(answer) == []
+
+
+def test_it_says_what_it_is(loaded: Loaded) -> None:
+    info = loaded.info
+    assert (info.dtype, info.device, info.batching, info.max_concurrency) == ("float32", "cpu", "none", 1)
+    assert info.context_length == 8192
+    assert set(info.libraries) == {"torch", "transformers", "tokenizers"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(
+            {"device": "tpu9"}, "there is no device `tpu9`; say cpu, cuda or cuda:<number>", id="no such kind"
+        ),
+        pytest.param({"device": "cuda:99"}, "torch finds .* CUDA devices, so not `cuda:99`", id="no such GPU"),
+    ],
+)
+def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(EngineUnavailable, match=sentence):
+        TransformersEngine(prepare(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
+
+
+def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
+    with pytest.raises(EngineUnavailable, match="transformers could not load broken: "):
+        TransformersEngine(Model("broken", tmp_path), TransformersOptions(device="cpu")).load()

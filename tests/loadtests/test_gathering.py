@@ -1,0 +1,140 @@
+"""Reads that may wait are made together, first tokens are not among them, and nothing is left behind."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import gevent
+import pytest
+
+from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.exchange import Exchange
+from loadtests.harness.client.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathering, gathering
+from tests.support.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives")
+
+CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
+GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
+SLOW = 2 * UNHURRIED_NS / 1e9
+
+
+class Reader:
+    """One end of a socket pair, and how often it was read."""
+
+    def __init__(self, place: Gathering) -> None:
+        self.far, self.near = socket.socketpair()
+        self.near.setblocking(False)
+        self.reads: list[bytes] = []
+        place.add(self.near.fileno(), lambda: self.reads.append(self.near.recv(100)))
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+
+@pytest.fixture
+def place() -> Gathering:
+    return Gathering()
+
+
+@pytest.fixture
+def readers(place: Gathering) -> Iterator[list[Reader]]:
+    several = [Reader(place) for _ in range(3)]
+    yield several
+    for reader in several:
+        reader.close()
+
+
+def test_what_comes_alone_is_read_at_once_and_what_comes_in_a_row_is_read_together(readers: list[Reader]) -> None:
+    readers[0].far.send(b"alone")
+    gevent.sleep(PAUSE)
+    assert readers[0].reads == [b"alone"]
+    for _ in range(10):
+        readers[1].far.send(b"x")
+        gevent.sleep(PAUSE / 20)
+    gevent.sleep(4 * PAUSE)
+    assert sum(map(len, readers[1].reads)) == 10
+    assert len(readers[1].reads) < 10
+
+
+def test_more_than_can_be_read_in_one_go_is_read_all_the_same(place: Gathering) -> None:
+    many = [Reader(place) for _ in range(2 * BATCH + 1)]
+    for reader in many:
+        reader.far.send(b"x")
+    gevent.sleep(10 * PAUSE)
+    assert [reader.reads for reader in many] == [[b"x"]] * len(many)
+    for reader in many:
+        reader.close()
+
+
+def test_a_reader_that_has_left_is_not_called_even_when_it_was_next(place: Gathering, readers: list[Reader]) -> None:
+    first, other, _ = readers
+    left: list[Reader] = []
+
+    def leave_for(one: Reader, another: Reader) -> None:
+        one.near.recv(100)
+        place.remove(another.near.fileno())
+        left.append(another)
+
+    for one, another in ((first, other), (other, first)):
+        place.remove(one.near.fileno())
+        place.add(one.near.fileno(), partial(leave_for, one, another))
+    first.far.send(b"x")
+    other.far.send(b"x")
+    gevent.sleep(4 * PAUSE)
+    assert len(left) == 1
+
+
+def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[Observation, list[int]]:
+    """What was seen, and after how many reads the connection was gathered."""
+    after: list[int] = []
+    gather = Exchange._gather
+
+    def counting(exchange: Exchange) -> None:
+        after.append(exchange._answer.chunks + len(exchange._pending))
+        gather(exchange)
+
+    monkeypatch.setattr(Exchange, "_gather", counting)
+    with WireServer(script) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, time.monotonic_ns(), lambda _: None)
+        client.close()
+    assert seen.outcome == "ok"
+    assert not gathering()._callbacks
+    return seen, after
+
+
+def test_an_answer_that_takes_its_time_is_gathered_after_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    script: list[Step] = [HEAD, SLOW, *(step for _ in range(8) for step in (frame(token()), SLOW)), GOOD_END]
+    seen, after = ask(script, monkeypatch)
+    assert after == [2]  # with its second chunk
+    assert seen.chunks == 8
+    assert seen.stamps == "kernel"
+    assert all(SLOW * 0.9e9 < gap < SLOW * 3e9 for gap in seen.icl)
+
+
+def test_an_answer_in_a_hurry_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    pause = UNHURRIED_NS / 1e9 / 10
+    script: list[Step] = [HEAD, SLOW, *(step for _ in range(8) for step in (frame(token()), pause)), GOOD_END]
+    seen, after = ask(script, monkeypatch)
+    assert seen.chunks >= 8
+    assert not after or max(seen.icl) > UNHURRIED_NS  # a crowded machine can make anything slow
+
+
+def test_a_request_that_is_cut_off_leaves_nothing_behind() -> None:
+    with WireServer([HEAD, *(step for _ in range(100) for step in (frame(token()), SLOW))]) as server:
+        client = Client(server.url)
+        heard: list[Observation] = []
+        asking = gevent.spawn(client.request, CHAT, time.monotonic_ns(), heard.append)
+        gevent.sleep(6 * SLOW)
+        assert gathering()._callbacks
+        asking.kill()
+        client.close()
+    assert [seen.outcome for seen in heard] == ["cut_off"]
+    assert heard[0].chunks >= 2
+    assert not gathering()._callbacks

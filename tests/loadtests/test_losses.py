@@ -1,0 +1,213 @@
+"""Whatever ends a run or a part of it, what was measured is on disk, and the report says what is missing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from analysis.cli import app
+from analysis.run.load import load_run
+from analysis.verdict.summary import RunSummary, summarise
+from tests.support.locust_process import MS, ROOT, Locust, free_port, listens, start
+from tests.support.scripted import Script, ScriptedServer
+from tests.support.synthetic import Engine, simulate
+
+resource = pytest.importorskip("resource", reason="file size limits are POSIX")
+
+
+def reported(locust: Locust) -> tuple[RunSummary, dict[str, str], int]:
+    """The summary, what each kind of finding says, and how `enginebench report` leaves."""
+    summary = summarise(load_run(locust.run))
+    done = CliRunner().invoke(app, ["report", str(locust.run)])
+    assert not done.exception or isinstance(done.exception, SystemExit)
+    return summary, {finding.kind: finding.evidence for finding in summary.findings}, done.exit_code
+
+
+def test_the_last_requests_may_finish(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
+        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "2")
+        locust.wait()
+    assert {record.outcome for record in locust.records} == {"ok"}
+    assert max(record.t_end for record in locust.records) > 2500 * MS
+    assert len(locust.records) == len(server.bodies)
+
+
+@pytest.mark.parametrize(
+    ("stop", "processes"),
+    [
+        pytest.param(signal.SIGTERM, 1, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 1, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 2, id="SIGTERM to the master of two"),
+    ],
+)
+def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
+    tmp_path: Path, stop: signal.Signals, processes: int
+) -> None:
+    with ScriptedServer(Script(tokens=10_000)) as server:
+        many = ("--processes", str(processes)) if processes > 1 else ()
+        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "60", *many)
+        locust.wait_until(lambda: len(server.bodies) >= 3)
+        time.sleep(1.2)
+        locust.process.send_signal(stop)
+        output = locust.wait(30)
+    assert "Traceback" not in output
+    records = locust.records
+    assert [record.outcome for record in records] == ["cut_off"] * 3
+    assert all(record.chunks > 10 for record in records), "what had come by then is kept"
+    (stage,) = locust.meta.stages
+    assert stage.end < 30_000 * MS
+    assert stage.steady_end == stage.end
+
+
+def test_ctrl_c_never_strikes_what_happens_to_run(tmp_path: Path) -> None:
+    scenario = tmp_path / "busy.py"
+    scenario.write_text(BUSY)
+    with ScriptedServer(Script(tokens=10_000)) as server:
+        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "60", scenario=scenario)
+        locust.wait_until(lambda: len(server.bodies) >= 3)
+        time.sleep(1.2)
+        locust.process.send_signal(signal.SIGINT)
+        output = locust.wait(30)
+    assert "Traceback" not in output
+    assert [record.outcome for record in locust.records] == ["cut_off"] * 3
+
+
+BUSY = """
+import time
+
+import gevent
+from locust import events
+
+from loadtests.concurrent import Climb, ConcurrentUser
+
+
+@events.test_start.add_listener
+def be_busy(**_):
+    gevent.spawn(spin)
+
+
+def spin():
+    while True:
+        busy_until = time.monotonic() + 0.01
+        while time.monotonic() < busy_until:
+            pass
+        gevent.sleep(0)
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_ends_a_master_that_waits_for_its_workers(tmp_path: Path, stop: signal.Signals) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--master", "--expect-workers", "1", "--master-bind-port", str(port))
+        locust.wait_until(lambda: listens(port))
+        time.sleep(1.5)
+        locust.process.send_signal(stop)
+        output = locust.wait(20)
+    assert locust.process.returncode == 2
+    assert "Traceback" not in output
+
+
+def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--steps", "4", "--stage-seconds", "10", "--processes", "2")
+        locust.wait_until(lambda: len(server.bodies) >= 100)
+        workers = psutil.Process(locust.process.pid).children()
+        assert len(workers) == 2
+        workers[1].send_signal(signal.SIGKILL)
+        output = locust.wait()
+        asked = len(server.bodies)
+    assert "Traceback" not in output
+    assert asked - 2 <= len(locust.records) <= asked, "two users, two requests in flight"
+    lasted = {worker: max(r.t_end for r in locust.records if r.worker == worker) for worker in ("0", "1")}
+    lost, whole = sorted(lasted, key=lambda worker: lasted[worker])
+    assert lasted[lost] < 8000 * MS
+    assert lasted[whole] > 9500 * MS, "the other one goes on to the end"
+    summary, found, code = reported(locust)
+    assert summary.requests == len(locust.records)
+    assert found["workers_missing"].startswith(f"worker process {lost} with 2 users was last heard of")
+    assert "of the 4 planned users were there" in found["users_missing"]
+    assert code == 2, "a step that had fewer users than its name says is no measurement of that step"
+
+
+def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "6", "--warm-up", "1")
+        locust.wait_until(lambda: len(server.bodies) >= 250)
+        locust.process.kill()
+        locust.wait()
+        asked = len(server.bodies)
+    summary, found, code = reported(locust)
+    assert asked - 3 <= summary.requests <= asked
+    assert "nothing was measured at 5 users" in found["stopped_early"]
+    assert code == 0
+
+
+def in_little_room(size: int) -> Callable[[], None]:
+    """No file of the process can grow beyond so many bytes: what a full disk looks like from inside."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(
+            server, tmp_path, "--steps", "3", "--stage-seconds", "4", preparation=in_little_room(40_000)
+        )  # fmt: skip
+        output = locust.wait()
+        asked = len(server.bodies)
+    assert output.count("Cannot write to") == 1
+    assert "Traceback" not in output
+    fitted = len(locust.records)
+    assert 40 < fitted < asked
+    _, found, _ = reported(locust)
+    assert found["records_lost"].startswith(f"{asked - fitted} requests could not be recorded")
+
+
+def test_a_disk_that_is_full_from_the_start_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "4", preparation=in_little_room(10))
+        output = locust.wait()
+    assert "File too large" in output
+    assert "Traceback" not in output
+    assert locust.process.returncode == 2
+    assert server.bodies == []
+
+
+def test_a_report_that_finds_no_room_says_so_and_leaves_no_half_files(tmp_path: Path) -> None:
+    run = simulate(tmp_path / "run", Engine(), (2,), 10.0)
+    before = {path.name for path in run.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-m", "enginebench", "report", run],
+        capture_output=True, text=True, cwd=ROOT, preexec_fn=in_little_room(4096),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in run.iterdir()} == before
+
+
+def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path: Path) -> None:
+    """It dies in the middle of answers: those are cut, not lost; afterwards nobody is there to connect to."""
+    with ScriptedServer(Script(tokens=200)) as server:
+        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "8", "--warm-up", "0")
+        locust.wait_until(lambda: len(server.bodies) >= 6)
+    locust.wait()
+    ended = [(record.outcome, record.chunks > 0) for record in locust.records]
+    cut = ended.count(("disconnected", True))
+    assert 1 <= cut <= 2, "a user had a part of an answer, unless one was just over"
+    assert len(server.bodies) - 2 <= ended.count(("ok", True)) <= len(server.bodies) - cut
+    assert ended.count(("disconnected", False)) >= 4, "and they tried again, once a second"
+    summary, found, _ = reported(locust)
+    (stage,) = summary.stages
+    assert stage.failed >= 6
+    assert "of the requests failed" in found["failures"]
+    assert stage.throughput_batches[0] > 0
+    assert stage.throughput_batches[-1] == 0

@@ -1,0 +1,209 @@
+"""The same schedule and seed over 1, 2 and 4 processes, and over two hosts: the same requests, the same report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.cli import app
+from analysis.run.load import load_run
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.summary import RunSummary, summarise
+from loadtests.harness.workload.lengths import Lengths
+from loadtests.harness.workload.workload import WordTokens, Workload
+from records.record import RequestRecord, read_meta, read_requests
+from tests.support.locust_process import LOCUST, MS, ROOT, free_port, start
+from tests.support.scripted import Script, ScriptedServer
+
+USERS = 8
+LOAD: tuple[str, ...] = ("--steps", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7")
+LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
+Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[RunSummary, Asked]]:
+    """By number of processes."""
+    found = {}
+    for processes in (1, 2, 4):
+        folder = tmp_path_factory.mktemp(f"processes-{processes}")
+        many = ("--processes", str(processes)) if processes > 1 else ()
+        with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
+            locust = start(server, folder, *LOAD, *many)
+            output = locust.wait()
+            assert locust.process.returncode == 0, output
+            asked = [(body["messages"][0]["content"], body["max_tokens"]) for body in server.bodies]
+        found[processes] = summarise(load_run(locust.run)), asked
+        assert found[processes][0].requests == len(asked)
+    return found
+
+
+def planned(user: int) -> Asked:
+    """What the seed has this user ask, one after the other."""
+    lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
+    workload = Workload(
+        "scripted-model", "chat", True, lengths[0], 0, lengths[1], 0.0, True, 7, WordTokens(15.0, 1.0, True)
+    )
+    bodies = [json.loads(call.body) for call in islice(workload.calls(user), 100)]
+    return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_same_users_ask_the_same_in_the_same_order(
+    runs: dict[int, tuple[RunSummary, Asked]], processes: int
+) -> None:
+    """How far each gets is up to the clock; what it asks is not."""
+    _, asked = runs[processes]
+    place = {one: (user, index) for user in range(USERS) for index, one in enumerate(planned(user))}
+    by_user: dict[int, list[int]] = {}
+    for one in asked:
+        user, index = place[one]
+        by_user.setdefault(user, []).append(index)
+    assert sorted(by_user) == list(range(USERS))
+    for indices in by_user.values():
+        assert indices == list(range(len(indices)))
+
+
+# Nine tokens: 100 ms, eight gaps of 10 ms, and what asyncio and a crowded machine add to each sleep.
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], processes: int) -> None:
+    alone, (run, _) = runs[1][0], runs[processes]
+    assert run.workers == processes
+    kinds = {finding.kind for finding in run.findings}
+    assert not kinds & {"workers_missing", "users_missing", "several_hosts", "records_lost", "littles_law_off"}
+    assert [(s.users, s.users_there, s.failed, s.complete) for s in run.stages] == [(4, 4, 0, True), (8, 8, 0, True)]
+    for stage, other in zip(run.stages, alone.stages, strict=True):
+        assert stage.outcomes == {"ok": stage.requests}
+        assert (stage.tokens.output, stage.tokens.prompt) == (other.tokens.output, other.tokens.prompt)
+        assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
+        assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
+        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.15)
+        assert stage.requests == pytest.approx(other.requests, rel=0.15)
+        assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.05)
+
+
+def value(stage: StageSummary, name: str) -> float:
+    median = stage.latencies[name].p50.value
+    assert median is not None
+    return median
+
+
+# A Locust file that makes its process believe it runs on another machine: another name, clock and disk.
+ANOTHER_HOST = """
+import os, pathlib, socket, time
+ahead, real = int(os.environ["CLOCK_AHEAD"]), time.monotonic_ns
+time.monotonic_ns = lambda: real() + ahead
+socket.gethostname = lambda: f"host-{ahead}"
+from loadtests.harness.run import host
+host.clock_id = lambda: f"clock-{ahead}"
+from loadtests.harness.run.plan import Plan
+Plan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
+from loadtests.concurrent import Climb, ConcurrentUser
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """The master's folder of a run, and those of two workers whose clocks are an hour and a year ahead."""
+    folder = tmp_path_factory.mktemp("hosts")
+    (folder / "another_host.py").write_text(ANOTHER_HOST)
+    port = str(free_port())
+    with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
+        master = start(
+            server, folder, *LOAD, "--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1",
+            "--master-bind-port", port,
+        )  # fmt: skip
+        workers = [start_worker(folder, name, hours, port) for name, hours in (("near", 1), ("far", 9000))]
+        try:
+            output = master.wait()
+            assert master.process.returncode == 0, output
+            assert [worker.wait(20) for worker in workers] == [0, 0]
+        finally:
+            master.process.kill()
+            for worker in workers:
+                worker.kill()
+        asked = len(server.bodies)
+    parts = [next((folder / name).iterdir()) for name in ("near", "far")]
+    assert sum(len(list(read_requests(part))) for part in parts) == asked
+    return master.run, parts
+
+
+def start_worker(folder: Path, name: str, hours: int, port: str) -> subprocess.Popen[bytes]:
+    command = [LOCUST, "-f", "another_host.py", "--worker", "--master-host", "127.0.0.1", "--master-port", port]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    environment |= {"CLOCK_AHEAD": str(hours * 3600 * 1000 * MS), "DISK": str(folder / name), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def collected(hosts: tuple[Path, list[Path]]) -> tuple[Result, Path]:
+    """What a report said of the master's folder alone, and the folder after `enginebench collect`."""
+    run, parts = hosts
+    assert read_meta(run).hosts == 2
+    assert list(run.glob("requests*")) == []
+    early = CliRunner().invoke(app, ["report", str(run)])
+    command = [sys.executable, "-m", "enginebench", "collect", *map(str, [run, *parts])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return early, run
+
+
+def test_each_host_keeps_its_part_until_they_are_collected(collected: tuple[Result, Path]) -> None:
+    early, run = collected
+    assert early.exit_code == 2
+    assert "enginebench collect" in early.stderr
+    assert {path.name for path in run.glob("*-?.jsonl")} == {
+        f"{kind}-{worker}.jsonl" for kind in ("requests", "telemetry") for worker in (0, 1)
+    }
+
+
+def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> None:
+    """Every duration is one clock's, and each host counts from its own start of the run."""
+    _, run = collected
+    records = list(read_requests(run))
+    assert {record.worker for record in records} == {"0", "1"}
+    for record in records:
+        assert record.t_send is not None
+        assert record.t_first is not None
+        assert 0 <= record.t_send - record.t_sched < 500 * MS
+        assert 90 * MS < record.t_first - record.t_send < 600 * MS
+        assert record.t_first < (record.t_last or 0) <= record.t_end < 10_000 * MS
+    starts = [min(one.t_sched for one in records if one.worker == worker) for worker in ("0", "1")]
+    assert abs(starts[0] - starts[1]) < 2000 * MS, "an hour and a year apart on the clocks, but not on the time line"
+    summary = summarise(load_run(run))
+    assert [(stage.users, stage.users_there, stage.failed) for stage in summary.stages] == [(4, 4, 0), (8, 8, 0)]
+    kinds = {finding.kind for finding in summary.findings}
+    assert "several_hosts" in kinds
+    assert not kinds & {"workers_missing", "users_missing", "not_calibrated", "littles_law_off"}
+    assert value(summary.stages[1], "ttft") == pytest.approx(0.1, abs=0.03)
+
+
+def shift(record: RequestRecord, late: int) -> RequestRecord:
+    stamps = ("t_sched", "t_send", "t_headers", "t_first", "t_first_out", "t_last", "t_end", "read_first")
+    moved: dict[str, Any] = {name: getattr(record, name) + late for name in stamps}
+    return dataclasses.replace(record, **moved)
+
+
+def test_a_host_whose_start_is_seconds_off_has_the_same_durations(
+    tmp_path: Path, collected: tuple[Result, Path]
+) -> None:
+    """Even then no metric of a request changes, because each comes from one record."""
+    _, run = collected
+    shifted = tmp_path / "shifted"
+    shifted.mkdir()
+    (shifted / "meta.json").write_bytes((run / "meta.json").read_bytes())
+    with (shifted / "requests-0.jsonl").open("w") as file:
+        for record in read_requests(run):
+            file.write(shift(record, 1500 * MS if record.worker == "1" else 0).to_line())
+    columns = ["ttft", "ttft_user", "tpot", "ntpot", "e2e", "send_lag", "client_lag"]
+    tables = [load_run(folder).requests.select(columns).sort(columns) for folder in (run, shifted)]
+    assert tables[0].equals(tables[1])

@@ -1,0 +1,73 @@
+"""What the fake engine is told, the final report says: through the real server, real Locust and the real analysis."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from records.record import json_schema
+from tests.support.served import ROOT, served
+
+TTFT, TPOT, TOKENS, USERS = 0.3, 0.02, 11, 5
+E2E = TTFT + (TOKENS - 1) * TPOT
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """One run of known delays: its folder, and what `enginebench report --json` says of its only stage."""
+    runs = tmp_path_factory.mktemp("runs")
+    with served(f"ttft={TTFT}", f"tpot={TPOT}") as server:
+        command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--host", server.url, "--headless"]
+        command += ["--steps", str(USERS), "--stage-seconds", "12", "--output-tokens", str(TOKENS), "--runs", str(runs)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (folder,) = (path.parent for path in runs.glob("*/meta.json"))
+    command = [sys.executable, "-m", "enginebench", "report", str(folder), "--json", "--allow-invalid"]
+    document = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120).stdout)
+    (run,) = document["runs"]
+    (stage,) = run["stages"]
+    return folder, stage
+
+
+def test_300_ms_to_the_first_token_are_300_ms(reported: tuple[Path, dict[str, Any]]) -> None:
+    ttft = reported[1]["latencies"]["ttft"]
+    assert TTFT <= ttft["p50"]["value"] < TTFT + 0.03  # never less than the truth, and little more than the pipe
+    assert ttft["n"] == reported[1]["ok"] > 50
+
+
+def test_20_ms_per_token_are_20_ms(reported: tuple[Path, dict[str, Any]]) -> None:
+    tpot = reported[1]["latencies"]["tpot"]["p50"]["value"]
+    assert tpot == pytest.approx(TPOT, rel=0.05)
+
+
+def test_the_throughput_is_that_of_five_users_who_never_rest(reported: tuple[Path, dict[str, Any]]) -> None:
+    assert reported[1]["throughput"]["value"] == pytest.approx(USERS * TOKENS / E2E, rel=0.1)
+
+
+def test_nothing_failed_and_the_server_says_where_the_time_went(reported: tuple[Path, dict[str, Any]]) -> None:
+    stage = reported[1]
+    assert stage["failed"] == 0
+    parts = stage["ttft_parts"]
+    assert parts["prefill"] == pytest.approx(TTFT, abs=0.03)
+    assert parts["queue"] < 0.02
+    assert parts["delivery"] < 0.02
+
+
+def test_every_record_obeys_the_published_schema(reported: tuple[Path, dict[str, Any]]) -> None:
+    lines = [line for path in reported[0].glob("requests*.jsonl") for line in path.read_text().splitlines()]
+    assert len(lines) > 50
+    for line in lines:
+        jsonschema.validate(json.loads(line), json_schema())
+
+
+def test_the_page_that_people_open_shows_it(reported: tuple[Path, dict[str, Any]]) -> None:
+    page = (reported[0] / "report.html").read_text()
+    milliseconds = round(reported[1]["latencies"]["ttft"]["p50"]["value"] * 1000)
+    assert f"{milliseconds}" in page
+    assert page.count("<svg") >= 4
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://127.0.0.1", "")

@@ -1,0 +1,114 @@
+"""`enginebench serve`: what it says to people, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from servers.settings import Settings, read_api_keys
+from tests.support.served import COMMAND, ROOT, body, served, until
+
+
+def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a server that is expected not to start."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(("--engine", "vlm"), "no engine called `vlm`; choose from fake", id="an engine that is none"),
+        pytest.param(("--engine", "fake", "-o", "ttft"), "not of the form name=value", id="an option without a value"),
+        pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an option that is none"),
+        pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
+        pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
+        pytest.param(("--engine", "fake", "--api-key-file", "/nowhere"), "cannot read the API keys", id="no key file"),
+        pytest.param(
+            ("--engine", "transformers", "--model", "./nowhere"),
+            "no model at ./nowhere",
+            id="a model that is not there",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...], sentence: str) -> None:
+    code, out, said = serve(*arguments)
+    assert code == 2, said
+    assert sentence in said
+    assert out == ""
+    assert "Traceback" not in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, said = serve("--engine", "fake", "--port", str(port), "-o", "load_time=50")
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("victim", "blow", "code", "sentence"),
+    [
+        pytest.param("engine", signal.SIGKILL, 2, "fake could not be loaded: ", id="an engine that dies while loading"),
+        pytest.param("server", signal.SIGINT, 0, "stopping", id="a server that is told to go before it is ready"),
+        pytest.param("server", signal.SIGKILL, -9, "is loading", id="a server that cannot tell its engine to go"),
+    ],
+)
+def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sentence: str) -> None:
+    command = [*COMMAND, "--engine", "fake", "-o", "load_time=60"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    server = psutil.Process(process.pid)
+    until(server.children, "the engine's process has been started")
+    (engine,) = server.children()
+    until(lambda: "engines.process.worker" in engine.cmdline(), "the engine's process is itself")
+    (engine if victim == "engine" else server).send_signal(blow)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == code, said
+    assert sentence in said
+    assert "Traceback" not in said
+    until(lambda: not engine.is_running(), "the engine's process is gone")
+
+
+def test_it_says_where_it_is_ready_and_keeps_standard_output_clean() -> None:
+    with served(arguments=("--served-model", "my-model")) as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.url)
+        assert server.client.get("/v1/models").json()["data"][0]["id"] == "my-model"
+        assert server.ask(1, model="my-model").json()["model"] == "my-model"
+        assert server.ask(1, model="fake").status_code == 404
+
+
+def test_it_listens_on_loopback_unless_told() -> None:
+    assert Settings().host == "127.0.0.1"
+
+
+def test_ipv6() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with served(arguments=("--host", "::1")) as server:
+        assert server.url.startswith("http://[::1]:")
+        assert server.client.post("/v1/chat/completions", json=body()).status_code == 200
+
+
+def test_keys_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEBENCH_API_KEY", " from-environment ")
+    file = tmp_path / "keys"
+    file.write_text("# for the team\n key-1 \n\nkey-2\n")
+    assert read_api_keys(file) == ("key-1", "key-2", "from-environment")
+    assert "key-1" not in repr(Settings(api_keys=read_api_keys(file)))
+    assert read_api_keys(None) == ()
+    for content, sentence in (("# nothing\n", "holds no API key"), ("two words\n", "without spaces")):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=sentence):
+            read_api_keys(file)

@@ -1,0 +1,90 @@
+"""What only an engine at work can show: that it stops when its client goes, and what it knows besides text."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai.types import Completion
+from openai.types.chat import ChatCompletion
+
+from tests.support.served import CHAT, TEXT, Served, body, running
+from tests.support.working_engine import SECRET_PATH, TOKEN
+
+PROGRAM = Path(__file__).parents[1] / "support" / "working_engine.py"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("working") / "made"
+
+
+@pytest.fixture(scope="module")
+def server(made: Path) -> Iterator[Served]:
+    with running([sys.executable, str(PROGRAM), str(made)]) as one:
+        yield one
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_when_a_client_leaves_the_engine_makes_one_more_token_at_most(stream: bool, server: Served, made: Path) -> None:
+    """The token that is being made when the client hangs up is the last, and then the place is free.
+
+    The best of several, because a busy machine may be slow to tell the server that the client has gone.
+    """
+    more, freed = [], []
+    for _ in range(6):
+        made.write_text("")
+        left = _leave_after_three_tokens(server, made, stream)
+        while server.metric("requests_running"):
+            time.sleep(0.002)
+        freed.append(time.monotonic() - left)
+        time.sleep(2 * TOKEN)
+        more.append(sum(at > left for at in map(float, made.read_text().split())))
+    assert min(more) <= 1, more
+    assert min(freed) < 2 * TOKEN, freed
+    assert max(more) < 1_000, "of 4000 that were asked for"
+
+
+def _leave_after_three_tokens(server: Served, made: Path, stream: bool) -> float:
+    """When the connection was closed."""
+    content = json.dumps(body(4000, stream=stream)).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+    with server.connect() as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        while len(made.read_text().split()) < 3:
+            time.sleep(0.005)
+    return time.monotonic()
+
+
+def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
+    chat = ChatCompletion.model_validate(server.ask(2, logprobs=True, top_logprobs=2).json())
+    assert chat.choices[0].logprobs is not None
+    told = chat.choices[0].logprobs.content or []
+    assert [(one.token, one.logprob, len(one.top_logprobs)) for one in told] == [(" a", -0.5, 2)] * 2
+    text = Completion.model_validate(server.ask(2, TEXT, logprobs=1).json())
+    assert text.choices[0].logprobs is not None
+    assert text.choices[0].logprobs.token_logprobs == [-0.5, -0.5]
+    assert text.choices[0].logprobs.top_logprobs == [{" 0": -1.0}] * 2
+    streamed = server.ask(2, stream=True, logprobs=True).text
+    assert streamed.count('"logprob":-0.5') == 2
+    assert server.ask(2).json()["choices"][0]["logprobs"] is None
+
+
+def test_what_this_engine_cannot_do_is_refused(server: Served) -> None:
+    for field in ({"stop": ["x"]}, {"seed": 1, "temperature": 1}, {"min_tokens": 1}):
+        refused = server.ask(2, **field)
+        assert refused.status_code == 400
+        assert "does not offer" in refused.json()["error"]["message"]
+
+
+def test_no_path_of_the_host_reaches_a_client(server: Served) -> None:
+    """The engine's own words about what nobody foresaw are for the log."""
+    for stream in (False, True):
+        answer = server.ask(2, TEXT, prompt="!", stream=stream)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["message"] == "the engine failed (FileNotFoundError)."
+        assert SECRET_PATH not in answer.text

@@ -1,0 +1,138 @@
+"""What a server on a machine with one GPU tells Prometheus: the project's own metrics code over a scripted driver.
+
+Tokens and energy grow with the same clock, so their ratio is known: `GPU_JOULES_PER_TOKEN`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+from prometheus_client import start_http_server
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from engines.contract.base import EngineInfo, EngineStats
+from servers.gpu import GpuCollector
+from servers.metrics import Metrics, Moment, registry_of
+
+GPU_ENGINE = "on-a-gpu"
+WATTS = 512.0
+TOKENS_PER_SECOND = 1000.0
+GPU_JOULES_PER_TOKEN = WATTS / TOKENS_PER_SECOND
+GIB = 1024**3
+
+INFO = EngineInfo(
+    name=GPU_ENGINE,
+    version="1.2.3",
+    language="python",
+    model="a-model",
+    dtype="bfloat16",
+    device="cuda:0",
+    batching="continuous",
+    max_concurrency=256,
+    context_length=8192,
+)
+STATS = EngineStats(memory_bytes=3 * GIB, device_memory_bytes=60 * GIB, kv_cache_usage=0.42)
+
+
+class ScriptedDriver:
+    """A Hopper GPU that is always equally busy. Constants and structures are those of the real module."""
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("nvml") and not name.startswith("nvmlClocksEventReason"):
+            raise AttributeError(name)  # a question that has no scripted answer must not reach a real driver
+        return getattr(pynvml, name)
+
+    def nvmlInit(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "600.1"
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, gpu: int) -> str:
+        return "Scripted GPU"
+
+    def nvmlDeviceGetUUID(self, gpu: int) -> str:
+        return "GPU-0"
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: int) -> SimpleNamespace:
+        return SimpleNamespace(gpu=97, memory=61)
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> SimpleNamespace:
+        return SimpleNamespace(used=66 * GIB, total=80 * GIB)
+
+    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:
+        return int(WATTS * 1e3)
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: int) -> int:
+        return 700_000
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:
+        return int((time.monotonic() - self._since) * WATTS * 1e3)
+
+    def nvmlDeviceGetTemperatureV(self, gpu: int, sensor: int) -> int:
+        return 64
+
+    def nvmlDeviceGetClockInfo(self, gpu: int, clock: int) -> int:
+        return 1980
+
+    def nvmlDeviceGetPcieThroughput(self, gpu: int, direction: int) -> int:
+        return 1200
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int) -> int:
+        return int(pynvml.nvmlClocksEventReasonSwPowerCap)
+
+    def nvmlGpmQueryDeviceSupport(self, gpu: int) -> SimpleNamespace:
+        return SimpleNamespace(isSupportedDevice=1)
+
+    def nvmlGpmSampleAlloc(self) -> Any:
+        return pynvml.c_nvmlGpmSample_t()
+
+    def nvmlGpmSampleGet(self, gpu: int, sample: Any) -> None: ...
+    def nvmlGpmSampleFree(self, sample: Any) -> None: ...
+    def nvmlGpmMetricsGet(self, wanted: Any) -> Any:
+        for metric in wanted.metrics[: wanted.numMetrics]:
+            metric.value, metric.nvmlReturn = 55.0, pynvml.NVML_SUCCESS
+        return wanted
+
+
+class BusyServer(Collector):
+    """The collectors of a server that has produced tokens, and used energy, evenly since it began."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._metrics = Metrics(GPU_ENGINE, lambda: Moment(12, 0, True, 0, INFO, STATS))
+        self.gpus = GpuCollector(nvml=ScriptedDriver(self._since))
+
+    def collect(self) -> Iterator[Metric]:
+        self._metrics.generation_tokens = int((time.monotonic() - self._since) * TOKENS_PER_SECOND)
+        self.gpus.sample()
+        yield from self._metrics.collect()
+        yield from self.gpus.collect()
+
+
+@contextmanager
+def gpu_server() -> Iterator[str]:
+    """Serves `/metrics` on loopback; gives its `host:port`."""
+    busy = BusyServer()
+    busy.gpus.start()
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=registry_of([busy]))
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        busy.gpus.stop()

@@ -1,0 +1,118 @@
+"""What tests of lm.rs need: a model of Llama 3.2's kind, small enough to be made on the fly, and a stand-in program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from engines.contract.base import Model
+
+STAND_IN = Path(__file__).with_name("lmrs_stand_in.py")
+VOCABULARY = 128_256  # lm.rs has Llama's special token ids in its code
+ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+# Learned in this order, as a byte-pair encoder would from English: Ġ is a space, Ċ the end of a line.
+MERGES = (
+    *(
+        "Ġ t",
+        "h e",
+        "Ġ a",
+        "i n",
+        "Ġt he",
+        "r e",
+        "o n",
+        "e r",
+        "Ġ s",
+        "a t",
+        "n d",
+        "Ġ w",
+        "Ġ o",
+        "e n",
+        "Ġa nd",
+        "o u",
+        "i s",
+    ),
+    *(
+        "Ġ b",
+        "e a",
+        "Ġ1 2",
+        "Ġ 1",
+        "Ċ Ċ",
+        "e ar",
+        "ill age",
+        "a g",
+        "ag e",
+        "i ll",
+        "Ġ v",
+        "Ġv illage",
+        "ĠM ay",
+        "m e",
+        "ti me",
+    ),
+)
+
+
+def write_tiny_llama(folder: Path) -> Model:
+    """Two layers of random weights, big enough that greedy answers wander. About 33 MB."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=131_072,
+        rope_parameters=ROPE,
+        tie_word_embeddings=True,
+        bos_token_id=128_000,
+        eos_token_id=128_009,
+        initializer_range=0.4,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    write_tokenizer_json(folder / "tokenizer.json")
+    return Model("tiny-llama-3.2", folder)
+
+
+def write_tokenizer_json(path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in MERGES)]
+    vocabulary = {token: id for id, token in enumerate([*characters, *(left + right for left, right in merges)])}
+    known = [(left, right) for left, right in merges if left in vocabulary and right in vocabulary]
+    vocabulary |= {f"Ġ<{id}>": id for id in range(len(vocabulary), VOCABULARY)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=known))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(path))
+
+
+def rendered(message: str, date: str) -> str:
+    """A user's message in Llama 3.2's chat template, as a server renders it."""
+    return (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+        f"Today Date: {date}\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{message}<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+
+
+def write_stand_in(folder: Path) -> Path:
+    """The stand-in for lm.rs's `backend`, as an executable on this very interpreter."""
+    return write_program(folder / "backend", f"import runpy; runpy.run_path({str(STAND_IN)!r}, run_name='__main__')")
+
+
+def write_program(path: Path, script: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{script}\n")
+    path.chmod(0o755)
+    return path

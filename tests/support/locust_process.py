@@ -1,0 +1,89 @@
+"""Locust as people start it, with one of our scenarios, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from records.record import RequestRecord, RunMeta, read_meta, read_requests
+from tests.support.scripted import ScriptedServer
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = ROOT / "loadtests/concurrent.py"
+LOCUST = str(Path(sys.executable).parent / "locust")
+MS = 1_000_000
+
+
+@dataclass
+class Locust:
+    """A Locust process that can be stopped in several ways, and the runs it left."""
+
+    process: subprocess.Popen[str]
+    runs: Path
+
+    def wait(self, timeout: float = 60) -> str:
+        output, _ = self.process.communicate(timeout=timeout)
+        return output
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.process.poll() is None, f"Locust has ended: {self.wait()}"
+            assert time.monotonic() < deadline, "this takes too long"
+            time.sleep(0.05)
+
+    @property
+    def run(self) -> Path:
+        (folder,) = self.runs.iterdir()
+        return folder
+
+    @property
+    def meta(self) -> RunMeta:
+        return read_meta(self.run)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        return list(read_requests(self.run))
+
+
+def start(
+    server: ScriptedServer,
+    folder: Path,
+    *options: str,
+    headless: bool = True,
+    cwd: Path = ROOT,
+    scenario: Path = SCENARIO,
+    preparation: Callable[[], None] | None = None,
+) -> Locust:
+    """`preparation` is called in the new process before it becomes Locust."""
+    runs = folder / "runs"
+    command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    process = subprocess.Popen(
+        [*command, "--headless"] if headless else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        preexec_fn=preparation,
+    )
+    return Locust(process, runs)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,77 @@
+"""A server around an engine that is at work in a thread, as real ones are, and writes down when it made each token.
+
+    python tests/support/working_engine.py FILE        # prints its address when it is ready
+
+A token takes `TOKEN` seconds, in which nothing can stop it. FILE gets a line of CLOCK_MONOTONIC for each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob
+from engines.contract.registry import ENGINES, EngineSpec
+
+TOKEN = 0.05
+SECRET_PATH = "/srv/models/secret"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingOptions:
+    file: str
+
+
+class WorkingEngine(BlockingEngine):
+    """Two at a time. A prompt that begins with an exclamation mark makes it fail in a way that nobody foresaw."""
+
+    Options = WorkingOptions
+    options: WorkingOptions
+
+    def load(self) -> EngineInfo:
+        features = ("logprobs", "ignore_eos")
+        return EngineInfo("working", "1", "python", "working", "none", "cpu", "continuous", 2, 4096, features)  # type: ignore[arg-type]
+
+    def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
+        if request.prompt.startswith("!"):
+            raise FileNotFoundError(SECRET_PATH)
+        for produced in range(1, request.max_tokens + 1):
+            time.sleep(TOKEN)
+            with open(self.options.file, "a") as made:
+                made.write(f"{time.monotonic()}\n")
+            top = tuple((f" {rank}", -1.0 - rank) for rank in range(request.logprobs or 0))
+            known = () if request.logprobs is None else (TokenLogprob(" a", -0.5, top),)
+            yield Chunk(" a", 1, "length" if produced == request.max_tokens else None, known)
+
+
+def main() -> None:
+    ENGINES["working"] = EngineSpec(
+        "tests.support.working_engine:WorkingEngine", "", "python", "continuous", needs_model=False
+    )
+    if sys.argv[1] == "worker":
+        from engines.process.worker import main as work
+
+        work()
+        return
+    from engines.process.child import ChildEngine
+    from servers.app import create_app
+    from servers.http.address import listen
+    from servers.openai.prompt import ByteTokenizer
+    from servers.serve import run
+    from servers.settings import Settings
+
+    os.environ["PYTHONPATH"] = sys.path[0]
+    command = (sys.executable, __file__, "worker", "working")
+    engine = ChildEngine("working", None, {"file": sys.argv[1]}, command)
+    settings = Settings(port=0, warmup_tokens=0)
+    run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
+
+
+if __name__ == "__main__":
+    main()
