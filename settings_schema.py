@@ -138,10 +138,7 @@ def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
             help=field.metadata["help"],
             hint=hints[field.name],
             flag=(field.metadata["flag"] or f"--{field.name.replace('_', '-')}") if flags else f"option `{field.name}`",
-            **{
-                name: field.metadata[name]
-                for name in ("metavar", "least", "read", "write", "group", "secret", "on_page")
-            },
+            **{name: field.metadata[name] for name in plain},
         )
         for field in dataclasses.fields(declared)
         if "help" in field.metadata

@@ -3,7 +3,8 @@
 Bodies are read by `servers.http.access` and judged by `servers.openai.intake`, not by FastAPI, which would put no limit
 on them and parse them twice. So their schemas are added here, and with them what intake refuses for reasons beyond a
 field's type: fields that exclude or need each other, what the loaded engine does not offer, and its limits. One thing
-no schema can say: that `min_tokens` is no more than the answer may have, and prompt and answer together no more than the context.
+no schema can say: that `min_tokens` is no more than the answer may have, and prompt and answer together no more than
+the context.
 """
 
 from __future__ import annotations
