@@ -22,8 +22,8 @@ class Formula:
     def __sub__(self, other: Formula) -> Formula:
         return Difference(self, other)
 
-    def __truediv__(self, other: Formula) -> Formula:
-        return Quotient(self, other)
+    def __truediv__(self, divisor: Positive) -> Formula:
+        return Quotient(self, divisor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Field(Formula):
 class Between(Formula):
     """Seconds from one stamp to another; of several starts, the first that was observed."""
 
-    start: Field | FirstOf
-    end: Field
+    start: Formula
+    end: Formula
 
     def __str__(self) -> str:
-        return f"{self.end} − {self.start}"
+        return f"{self.end} − {_enclosed(self.start)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,10 +154,10 @@ QUANTITIES: tuple[Quantity, ...] = (
 def tables() -> str:
     """Both tables in Markdown, as docs/metrics.md shows them."""
     rows = ["| metric | formula | unit | over | objective | meaning |", "|---|---|---|---|---|---|"]
-    rows += [
-        f"| **{m.title}** | `{m.formula}` | {m.unit} | {m.population} | {f'`{m.objective}`' if m.objective else ''} | {m.meaning} |"
-        for m in REQUEST_METRICS
-    ]
+    for metric in REQUEST_METRICS:
+        named = f"`{metric.objective}`" if metric.objective else ""
+        cells = (f"**{metric.title}**", f"`{metric.formula}`", metric.unit, metric.population, named, metric.meaning)
+        rows.append(f"| {' | '.join(cells)} |")
     rows += ["", "| quantity | formula | unit | meaning |", "|---|---|---|---|"]
     rows += [f"| **{q.title}** | {q.formula} | {q.unit} | {q.meaning} |" for q in QUANTITIES]
     return "\n".join(rows) + "\n"

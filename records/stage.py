@@ -92,9 +92,16 @@ def stage_plan_from(document: Mapping[str, Any]) -> StagePlan:
 
 def stage_from(document: Mapping[str, Any]) -> Stage:
     """From JSON; fields that are not known are ignored."""
-    times = {name: document.get(name) for name in ("steady_start", "steady_end", "end")}
-    counts = {name: int(document.get(name) or 0) for name in ("unserved_users", "unanswered")}
-    return Stage(int(document["index"]), stage_plan_from(document["plan"]), int(document["start"]), **times, **counts)
+    return Stage(
+        index=int(document["index"]),
+        plan=stage_plan_from(document["plan"]),
+        start=int(document["start"]),
+        steady_start=document.get("steady_start"),
+        steady_end=document.get("steady_end"),
+        end=document.get("end"),
+        unserved_users=int(document.get("unserved_users") or 0),
+        unanswered=int(document.get("unanswered") or 0),
+    )
 
 
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:
