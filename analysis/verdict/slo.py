@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.verdict.statistics import Estimate, share_interval
+from records.metrics import OBJECTIVES
 
-# What an objective is called, and the column with the latency that the user feels.
-METRICS = {"ttft": "ttft_user", "tpot": "tpot", "ntpot": "ntpot", "e2e": "e2e_user"}
-GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(METRICS)}"
+GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Objective:
 
     def good(self) -> pl.Expr:
         """Whether a request met the limit. What failed or never began did not; one lone token has no time per token."""
-        within = pl.col(METRICS[self.metric]) <= self.limit
+        within = pl.col(OBJECTIVES[self.metric].name) <= self.limit
         if self.metric == "tpot":
             within = within | (pl.col("tpot").is_null() & pl.col("output_tokens").is_not_null())
         return (pl.col("outcome") == "ok") & within.fill_null(False)
@@ -67,7 +66,7 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     for text in texts:
         match = re.fullmatch(r"([a-z0-9]+)_p(\d+(?:\.\d+)?)=([0-9.eE+-]+)", text.strip())
         try:
-            if match is None or match[1] not in METRICS:
+            if match is None or match[1] not in OBJECTIVES:
                 raise ValueError
             objective = Objective(match[1], float(match[2]) / 100, float(match[3]))
             if not (0 < objective.q < 1 and 0 < objective.limit < float("inf")):
@@ -81,13 +80,13 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
 def judge(attempted: pl.DataFrame, objectives: tuple[Objective, ...], window: float) -> Attainment | None:
     """`attempted` are the requests scheduled in the window that were not cut off; `None` where there were none.
 
-    Raises `ValueError` when an objective cannot be judged, because nobody measured its metric.
+    Raises `ValueError` when an objective cannot be judged, because its metric was not measured.
     """
     if not objectives or attempted.is_empty():
         return None
     answered = attempted.filter(pl.col("outcome") == "ok")
     for objective in objectives:
-        column = answered[METRICS[objective.metric]]
+        column = answered[OBJECTIVES[objective.metric].name]
         if (
             len(answered)
             and column.null_count() == len(answered)
