@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.run.table import write_table
@@ -85,6 +87,11 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
         name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
         for name, sample in telemetry.killed.items()
     }
+
+
+def users_of(requests: pl.DataFrame) -> npt.NDArray[np.int64] | None:
+    """The user of each request, where all are known."""
+    return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:

@@ -175,9 +175,7 @@ class TelemetrySeries:
         instants, watts = np.array([t for t, _ in series]) / SECOND, np.array([value for _, value in series])
         return Increase(float(np.trapezoid(watts, instants)), series[0][0], series[-1][0])
 
-    def of_worst_process(
-        self, of: Callable[[TelemetrySample], float | None], start: int, end: int
-    ) -> Level | None:
+    def of_worst_process(self, of: Callable[[TelemetrySample], float | None], start: int, end: int) -> Level | None:
         """A figure of the load generator's own processes, of the one with the largest mean."""
         levels = [_level(of(s) for s in samples if start <= s.t < end) for samples in self.processes.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)

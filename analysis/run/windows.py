@@ -1,6 +1,6 @@
 """The steady windows that a run reached, and what flowed through them.
 
-warm-up | steady window, in BATCHES equal parts | hold, until the window's requests are answered
+warm-up | steady window | hold, until the window's requests are answered
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import polars as pl
 from analysis.run.flow import Floats, InFlight, Instants, arrivals_by
 from analysis.run.load import RunData
 from analysis.run.telemetry import Increase
-from analysis.verdict.statistics import BATCHES
+from analysis.verdict.statistics.intervals import BINS
 from records.load import Load
 from records.stage import SECOND, Stage
 
+PARTS = 40  # of a window, in which its flows are averaged to see whether they were steady
 LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
 
 
@@ -51,16 +52,26 @@ class Window:
     def seconds(self) -> float:
         return (self.end - self.start) / SECOND
 
-    @property
-    def batches(self) -> Instants:
-        """`BATCHES + 1` edges."""
+    def edges(self, parts: int) -> Instants:
+        """Of so many equal parts of the window."""
         length = self.end - self.start
-        return np.array([self.start + length * k // BATCHES for k in range(BATCHES + 1)], dtype=np.int64)
+        return np.array([self.start + length * k // parts for k in range(parts + 1)], dtype=np.int64)
+
+    @property
+    def bins(self) -> Instants:
+        """Edges of the parts from which the interval of a rate comes."""
+        return self.edges(BINS)
+
+    @property
+    def parts(self) -> Instants:
+        """Edges of the parts that show whether the window was steady."""
+        return self.edges(PARTS)
 
     @property
     def instants(self) -> Instants:
         spans = [(span.start, span.end) for span in (self.generated, self.energy) if span is not None]
-        return np.concatenate((self.batches, np.array(spans, dtype=np.int64).ravel()))
+        edges = (self.bins, self.parts, self.edges(10))
+        return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
         """The requests that the window's latencies belong to."""
@@ -97,7 +108,7 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
     complete = due is not None and all(trace >= due for trace in traces)
     end = due if complete and due is not None else min(traces)
     least = LEAST[1] * SECOND if length is None else min(LEAST[0] * length, LEAST[1] * SECOND)
-    if end - start < max(least if not complete else 0, BATCHES):
+    if end - start < max(least if not complete else 0, BINS):
         return None
     generated, energy = run.telemetry.increase("generated_tokens", start, end), run.telemetry.energy(start, end)
     return Window(key, stage, start, end, complete, generated, energy)
@@ -119,6 +130,10 @@ class Flows:
     def chunks(self, instants: Instants) -> Floats:
         """Streamed chunks that arrived between each two successive instants."""
         return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
+
+    def tokens_of(self, span: Increase) -> float:
+        """Tokens that arrived while a counter of the server was observed."""
+        return float(self.tokens(np.array([span.start, span.end], dtype=np.int64))[0])
 
     def uncounted(self, start: int, end: int) -> int:
         """Chunks that arrived with an unknown number of tokens."""

@@ -1,28 +1,30 @@
-"""Percentiles of a stage over the requests that were attempted: a failed one waited for ever, a stopped one is censored.
+"""Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
 
-Leaving failures out would make an engine look fast that refuses what it cannot serve quickly. So a failed request counts
-as +∞, and the percentiles of the answered ones stand beside them under that name.
+Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
+requests stand beside those of all, under that name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from analysis.run.flow import chunk_gaps
 from analysis.run.formulas import lower_bound
-from analysis.verdict.statistics import Estimate, Floats, nearest_rank, percentile, percentile_interval
+from analysis.run.load import users_of
+from analysis.verdict.statistics import Estimate, Floats, nearest_rank, percentile, percentile_intervals
 from records.metrics import REQUEST_METRICS, Metric
 from records.stage import SECOND
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
 NONE = Estimate(None, why="no samples")
+FAILED = "failed"  # why a percentile has no finite value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
             found[metric.name] = _attempted(scheduled, ok, metric)
         else:
             rows = ok if metric.population == "answered" else scheduled
-            rows = rows.filter(pl.col(metric.name).is_not_null())
-            found[metric.name] = _distribution(rows[metric.name].to_numpy(), rows["user"])
+            rows = rows.select("user", value=metric.name).drop_nulls("value")
+            found[metric.name] = _distribution(rows)
     return found
 
 
@@ -71,24 +73,31 @@ def _attempted(scheduled: pl.DataFrame, ok: pl.DataFrame, metric: Metric) -> Dis
     value, censored = lower_bound(metric.formula)
     stopped = pl.col("outcome") == "cut_off"
     rows = scheduled.select(
-        pl.when(pl.col("outcome") == "ok").then(metric.name).when(stopped).then(value).otherwise(np.inf).alias("value"),
-        (stopped & censored).alias("censored"),
         "user",
-    ).filter(pl.col("value").is_not_null())
-    return _distribution(rows["value"].to_numpy(), rows["user"], rows["censored"].to_numpy())
+        value=pl.when(pl.col("outcome") == "ok").then(metric.name).when(stopped).then(value).otherwise(np.inf),
+        censored=stopped & censored,
+    )
+    return _distribution(rows.drop_nulls("value"))
 
 
-def _distribution(
-    in_time_order: Floats, users: pl.Series, censored: npt.NDArray[np.bool_] | None = None
-) -> Distribution:
-    if len(in_time_order) == 0:
+def _distribution(in_time_order: pl.DataFrame) -> Distribution:
+    """From `value`, `user` and, where there may be censored values, `censored`."""
+    values = in_time_order["value"].to_numpy()
+    if len(values) == 0:
         return EMPTY
-    estimates = {name: percentile_interval(in_time_order, q) for name, q in PERCENTILES.items()}
-    ended = in_time_order if censored is None else in_time_order[~censored]
+    censored = in_time_order["censored"].to_numpy() if "censored" in in_time_order.columns else None
+    found = percentile_intervals(values, tuple(PERCENTILES.values()), users_of(in_time_order), censored)
+    estimates = [replace(one, why=FAILED) if one.value == math.inf else one for one in found]
+    ended = values if censored is None else values[~censored]
     known = np.sort(ended[np.isfinite(ended)])
     failed = len(ended) - len(known)
     answered = {name: percentile(known, q) for name, q in PERCENTILES.items()} if failed and len(known) else None
-    return Distribution(len(in_time_order), failed, *_moments(known), **estimates, answered=answered)
+    return Distribution(len(values), failed, *_moments(known), *_four(estimates), answered)
+
+
+def _four(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    p50, p90, p95, p99 = estimates
+    return p50, p90, p95, p99
 
 
 def _moments(ordered: Floats) -> tuple[float | None, float | None, float | None, float | None]:
@@ -105,14 +114,14 @@ def pooled_gaps(table: Path, start: int, end: int) -> Distribution:
     n = len(gaps)
     if n == 0:
         return EMPTY
-    ranks = {name: nearest_rank(n, q) - 1 for name, q in PERCENTILES.items()}
-    gaps.partition(list(ranks.values()))
+    ranks = [nearest_rank(n, q) - 1 for q in PERCENTILES.values()]
+    gaps.partition(ranks)
     # The gaps of one answer are too much alike for an interval that would treat them as independent.
     why = "gaps of one answer are correlated"
-    estimates = {name: Estimate(float(gaps[rank]) / SECOND, n=n, why=why) for name, rank in ranks.items()}
+    estimates = [Estimate(float(gaps[rank]) / SECOND, n=n, why=why) for rank in ranks]
     deviation = float(gaps.std(ddof=1)) / SECOND if n > 1 else None
     moments = (float(gaps.mean()) / SECOND, deviation, float(gaps.min()) / SECOND, float(gaps.max()) / SECOND)
-    return Distribution(n, 0, *moments, **estimates)
+    return Distribution(n, 0, *moments, *_four(estimates))
 
 
 def curve(values: pl.Series) -> tuple[float, ...]:
