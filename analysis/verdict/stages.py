@@ -154,7 +154,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         series=_series(window, flows, ok),
         dispersion=None if users is None else _dispersion(window, scheduled, users),
         concurrency=_concurrency(run, window, flows),
-        answers=answers_of(ok, window, flows),
+        answers=answers_of(run, ok, window, flows),
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
