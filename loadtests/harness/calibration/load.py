@@ -19,7 +19,8 @@ from pathlib import Path
 
 import gevent
 
-from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.client import Call, Client
+from records.request import Observation
 
 
 @dataclass(frozen=True, slots=True)

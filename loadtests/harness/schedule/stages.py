@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-from loadtests.harness.workload.lengths import Lengths
+from loadtests.harness.workload.lengths import Lengths, whole_numbers
 from records.load import Load, Users
 from records.stage import Extent, StagePlan
 
@@ -28,19 +28,6 @@ def parse_users(text: str) -> tuple[Load, ...]:
     if not counts or min(counts) < 1:
         raise ValueError(f"stages are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
     return tuple(Users(count) for count in counts)
-
-
-def whole_numbers(text: str) -> list[int]:
-    """`"10,20-40:10"` → 10, 20, 30, 40. Raises `ValueError`."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, rest = part.strip().partition("-")
-        if dash:
-            last, _, by = rest.partition(":")
-            numbers += range(int(first), int(last) + 1, int(by or first))
-        else:
-            numbers.append(int(first))
-    return numbers
 
 
 def write_users(loads: Sequence[Load]) -> str:

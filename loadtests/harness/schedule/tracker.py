@@ -7,7 +7,6 @@ from collections import deque
 from loadtests.harness.schedule.control import Progress
 from records.stage import Nanoseconds, Stage
 
-
 RECENT = 10_000  # requests looked through for those scheduled between a boundary and the news of it
 
 
