@@ -19,12 +19,14 @@ def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     groups: dict[str, Any] = {}
     for defaults in (scenario, RunSettings(api_key=os.environ.get(KEY_VARIABLE))):
         for one in settings_of(type(defaults)):
-            group = groups.setdefault(one.group, parser.add_argument_group(f"{one.group} (enginebench)"))
-            group.add_argument(one.flag, **_argument(one, getattr(defaults, one.name)))
+            if one.group not in groups:
+                groups[one.group] = parser.add_argument_group(f"{one.group} (enginebench)")
+            action = groups[one.group].add_argument(one.flag, **_argument(one, getattr(defaults, one.name)))
+            action.include_in_web_ui = one.on_page  # Locust's page looks here
 
 
 def _argument(one: Setting, default: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {"dest": one.name, "env_var": one.variable, "include_in_web_ui": one.on_page}
+    given: dict[str, Any] = {"dest": one.name, "env_var": one.variable}
     text = one.help.replace("%", "%%")
     if one.is_switch:
         return given | {"help": text, "action": "store_true", "default": default}
