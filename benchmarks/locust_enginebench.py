@@ -16,7 +16,7 @@ from typing import Any
 from locust import events
 
 from loadtests.harness.client.client import Call
-from loadtests.harness.client.observation import Observation
+from records.request import Observation
 from loadtests.harness.users.shapes import Stages
 from loadtests.harness.users.user import ModelUser
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.harness.run.collect import NotThisRun, collect
-from records.record import RunMeta, Stage, read_requests, write_meta
+from records.request import RunMeta, Stage, read_requests, write_meta
 from tests.loadtests.test_recorder import record
 
 META = RunMeta(

@@ -11,7 +11,7 @@ import pytest
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.run.plan import Plan
-from records.record import write_meta
+from records.request import write_meta
 from tests.loadtests.test_collect import META
 from tests.loadtests.test_workload import PLAIN
 

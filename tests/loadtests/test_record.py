@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from records.record import RequestRecord, RunMeta, Stage, json_schema, read_meta, read_requests, write_meta
+from records.request import RequestRecord, RunMeta, Stage, json_schema, read_meta, read_requests, write_meta
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "request-record.schema.json"
 

@@ -8,7 +8,7 @@ import pytest
 
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.telemetry import parse_metrics
-from records.record import RequestRecord, TelemetrySample, read_requests
+from records.request import RequestRecord, TelemetrySample, read_requests
 
 
 def record(number: int) -> RequestRecord:

@@ -3,7 +3,7 @@
 import pytest
 
 from loadtests.harness.schedule.stages import cut_stages, parse_margin, parse_steps, plan_stages, stage_at
-from records.record import Stage
+from records.request import Stage
 
 S = 1_000_000_000
 

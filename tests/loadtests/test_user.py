@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from loadtests.harness.client.observation import Observation
+from records.request import Observation
 
 # They live apart from the Locust user: importing that would patch this process with gevent.
 from loadtests.harness.users.page import e2e, tpot, ttft

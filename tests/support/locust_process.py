@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from records.record import RequestRecord, RunMeta, read_meta, read_requests
+from records.request import RequestRecord, RunMeta, read_meta, read_requests
 from tests.support.scripted import ScriptedServer
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from records.record import RequestRecord, RunMeta, Stage, TelemetrySample, write_meta
+from records.request import RequestRecord, RunMeta, Stage, TelemetrySample, write_meta
 
 SECOND = 1_000_000_000
 
