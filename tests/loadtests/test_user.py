@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from records.request import Observation
-
 # They live apart from the Locust user: importing that would patch this process with gevent.
 from loadtests.harness.users.page import e2e, tpot, ttft
+from records.request import Observation
 
 MS = 1_000_000
 SEEN = Observation(
