@@ -57,7 +57,7 @@ def read_meta(folder: Path) -> RunMeta:
         fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
         fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
         fields["command"] = tuple(fields["command"])
-        fields["client_error"] = tuple((load, error) for load, error in fields.get("client_error", ()))
+        fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
         return RunMeta(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
