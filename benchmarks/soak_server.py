@@ -19,12 +19,12 @@ from servers.app import create_app
 from servers.http.address import listen
 from servers.openai.prompt import ByteTokenizer
 from servers.serve import run
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 CONCURRENCY = 8
 QUEUE = 6
 ENGINE = {"ttft": "0.05", "tpot": "0.02", "jitter": "0.5", "concurrency": str(CONCURRENCY)}
-LIMITS = Settings(
+LIMITS = ServerSettings(
     port=0,
     queue_size=QUEUE,
     header_timeout=1.5,

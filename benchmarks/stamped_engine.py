@@ -39,12 +39,12 @@ def main() -> None:
     from servers.http.address import listen
     from servers.openai.prompt import ByteTokenizer
     from servers.serve import run
-    from servers.settings import Settings
+    from servers.settings import ServerSettings
 
     os.environ["PYTHONPATH"] = str(ROOT / "benchmarks")
     command = (sys.executable, __file__, "worker", "stamped")
     engine = ChildEngine("stamped", None, {"tpot": sys.argv[1]}, command)
-    settings = Settings(port=0)
+    settings = ServerSettings(port=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 
 

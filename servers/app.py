@@ -38,7 +38,7 @@ from servers.openai.schemas import (
     Tokenized,
     TokenizeRequest,
 )
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorDocument, "description": "The request makes no sense, or asks for what is not offered."},
@@ -61,7 +61,7 @@ STREAM = {
 }
 
 
-def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -> FastAPI:
+def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
     """The server around one engine. Loading starts with the app's lifespan; `app.state.lifecycle` tells how it goes."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
     latest = _LatestStats()

@@ -14,7 +14,7 @@ from engines.process.pipes import Stream
 from servers.admission import Admission
 from servers.http.errors import ApiError
 from servers.openai.prompt import Tokenizer
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
@@ -45,7 +45,7 @@ class ServedEngine(Protocol):
 class Lifecycle:
     """The engine's life as clients see it. `open` starts loading in the background, `close` ends everything."""
 
-    def __init__(self, engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -> None:
+    def __init__(self, engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self.engine = engine
         self.admission = Admission(1, settings.queue_size)
         self.failure: str | None = None  # why the engine could not be loaded

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from servers.http.address import url_of
 from servers.http.connection import limited
 from servers.lifecycle import Lifecycle
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 GC_THRESHOLD = 20_000  # new objects between two looks at the youngest
 LAST_WORDS = 5  # seconds for the last bytes to leave once the engine has stopped
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def run(app: FastAPI, listener: socket.socket, settings: Settings) -> str | None:
+def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str | None:
     """Serve until asked to stop. Returns why the engine could not be loaded, or `None` after a good end."""
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from engines.contract.base import Engine, EngineUnavailable, Model, parse_options
 
 if TYPE_CHECKING:
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
+    from engines.process.watch import Watch
 
 
 ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
@@ -95,7 +96,8 @@ def load_engine(
     Raises `ValueError` for an unknown name or option and `EngineUnavailable` where it cannot run here, before anything
     is started.
     """
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
+    from engines.process.watch import Watch
 
     kind = engine_class(name)
     parsed = parse_options(kind.Options, options or {})  # the user's mistake is told before any process starts

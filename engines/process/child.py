@@ -13,28 +13,16 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Model
 from engines.contract.protocol import AskStats, Load
 from engines.process.pipes import Process, Stream
+from engines.process.watch import Watch
 
 ROOT = str(Path(__file__).resolve().parents[2])  # where the child finds `engines`
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """How closely a child is watched. Seconds."""
-
-    heartbeat: float = 1.0  # between two questions
-    hung_after: float = 60.0  # silence, with a question open, after which it is killed
-    load_timeout: float = 1800.0  # for a model to load; many engines hear nothing meanwhile, so nobody asks
-    restart_first: float = 0.5  # wait before the first restart; doubles up to `restart_most`
-    restart_most: float = 30.0
-    stop_grace: float = 5.0  # for a child to end by itself once its input has ended
 
 
 class ChildEngine:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from starlette.types import Receive, Scope
 
 from servers.http.errors import ApiError, ClientGone
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def check_key(headers: Headers, settings: Settings) -> None:
+def check_key(headers: Headers, settings: ServerSettings) -> None:
     """Raises `ApiError` 401. Every key is compared, in constant time, so that the clock gives none of them away."""
     if not settings.api_keys:
         return
@@ -34,7 +34,7 @@ def check_key(headers: Headers, settings: Settings) -> None:
         )
 
 
-async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
+async def read_body(scope: Scope, receive: Receive, settings: ServerSettings) -> bytes:
     """The whole body, once its sender has shown a key and called it JSON.
 
     Raises `ApiError` 401, 408, 413 or 415, and `ClientGone`. What remains of a refused body is dropped as it arrives.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 BACKLOG = 2048  # connections that may arrive in one moment
 
 
-def listen(settings: Settings) -> socket.socket:
+def listen(settings: ServerSettings) -> socket.socket:
     """Take the address, before a model is fetched or loaded for it. Raises `ValueError` with a sentence."""
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

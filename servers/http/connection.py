@@ -13,13 +13,13 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from servers.http.errors import ApiError
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 
 class Connection(HttpToolsProtocol):
     """One client's connection. `settings` is set on the subclass that `limited` makes."""
 
-    settings: Settings
+    settings: ServerSettings
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,6 +104,6 @@ class Connection(HttpToolsProtocol):
             self._write_timer = None
 
 
-def limited(settings: Settings) -> type[Connection]:
+def limited(settings: ServerSettings) -> type[Connection]:
     """The class for uvicorn to make connections of: it makes them itself, so this is how they learn their limits."""
     return type("LimitedConnection", (Connection,), {"settings": settings})

@@ -28,7 +28,7 @@ from servers.metrics import Metrics
 from servers.openai.intake import Call, Intake
 from servers.openai.schemas import ChatRequest, CompletionRequest
 from servers.openai.wire import Ending, Endpoint, Wire
-from servers.settings import Settings
+from servers.settings import ServerSettings
 from servers.timeline import Timeline
 
 EVENT_STREAM = [
@@ -42,7 +42,7 @@ EVENT_STREAM = [
 class Room:
     """What all requests of one server share."""
 
-    settings: Settings
+    settings: ServerSettings
     lifecycle: Lifecycle
     intake: Intake
     metrics: Metrics

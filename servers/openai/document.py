@@ -26,7 +26,7 @@ from servers.openai.schemas import (
     DetokenizeRequest,
     TokenizeRequest,
 )
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 Schema = dict[str, Any]
 
@@ -45,7 +45,7 @@ def takes(body: type[BaseModel]) -> Schema:
 class Document:
     """What can be asked of `app` now: before the engine is loaded (`info` is `None`), nothing is said of its limits."""
 
-    def __init__(self, app: FastAPI, settings: Settings, vocab_size: int) -> None:
+    def __init__(self, app: FastAPI, settings: ServerSettings, vocab_size: int) -> None:
         self._facts = app, settings, vocab_size
         self._made: tuple[EngineInfo | None, Schema] | None = None
 
@@ -55,7 +55,7 @@ class Document:
         return self._made[1]
 
 
-def _document(app: FastAPI, settings: Settings, vocab_size: int, info: EngineInfo | None) -> Schema:
+def _document(app: FastAPI, settings: ServerSettings, vocab_size: int, info: EngineInfo | None) -> Schema:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     _, bodies = models_json_schema([(body, "validation") for body in BODIES], ref_template=SCHEMAS)
     schemas = bodies["$defs"]
@@ -112,7 +112,7 @@ def _one_prompt(ids: Schema) -> Schema:
     return {"anyOf": [SOME_TEXT, some, one | {"items": SOME_TEXT}, one | {"items": some}]}
 
 
-def _limit(properties: Schema, settings: Settings, info: EngineInfo) -> None:
+def _limit(properties: Schema, settings: ServerSettings, info: EngineInfo) -> None:
     """What this engine does not offer is accepted at the value that asks for nothing."""
     most = min(info.context_length - 1, settings.max_output_tokens or info.context_length)
     for field in ("max_tokens", "max_completion_tokens", "min_tokens"):

@@ -26,7 +26,7 @@ from servers.openai.schemas import (
     TokenizeRequest,
 )
 from servers.openai.wire import ChatWire, TextWire, Wire
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions; a chat may go on to the end of the context
 LONG_TEXT = 16_384  # characters; longer text is tokenised in a thread, so that no other stream has to wait for it
@@ -54,7 +54,7 @@ class UsageOptions(TypedDict, total=False):
 class Intake:
     """Understands bodies for one loaded engine."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: Settings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
         self._fingerprint: tuple[EngineInfo, str] | None = None

@@ -19,7 +19,8 @@ import uvloop
 from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest, TokenLogprob
 from engines.contract.protocol import AskStats, Load, Stats, decode_to_parent, encode
 from engines.contract.registry import load_engine
-from engines.process.child import ChildEngine, Watch
+from engines.process.child import ChildEngine
+from engines.process.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -22,18 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "enginebench", "serve", "--port", "0")
-# The same server with settings that the command line has no option for.
-WITH_SETTINGS = """
-import json, sys
-from engines.contract.registry import load_engine
-from servers.http.address import listen
-from servers.app import create_app
-from servers.openai.prompt import ByteTokenizer
-from servers.serve import run
-from servers.settings import Settings
-settings = Settings(port=0, warmup_tokens=0, **json.loads(sys.argv[1]))
-run(create_app(load_engine("fake"), ByteTokenizer(), settings), listen(settings), settings)
-"""
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -85,8 +72,9 @@ def served(
 
 
 def served_with(**settings: Any) -> AbstractContextManager[Served]:
-    """The fake engine behind a server with these `Settings`."""
-    return running([sys.executable, "-c", WITH_SETTINGS, json.dumps(settings)])
+    """The fake engine behind a server with these `ServerSettings`."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warmup_tokens": 0} | settings).items()]
+    return served(arguments=tuple(flags))
 
 
 @contextmanager
