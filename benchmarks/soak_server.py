@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engines.contract.registry import load_engine
 from servers.app import create_app
 from servers.http.address import listen
-from servers.openai.prompt import ByteTokenizer
+from servers.openai.prompts import ByteTokenizer
 from servers.serve import run
 from servers.settings import ServerSettings
 
