@@ -16,9 +16,9 @@ from typing import Any
 from locust import events
 
 from loadtests.harness.client.client import Call
-from records.request import Observation
 from loadtests.harness.users.shapes import Stages
 from loadtests.harness.users.user import ModelUser
+from records.request import Observation
 
 names: list[str] = []
 

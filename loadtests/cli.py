@@ -159,7 +159,7 @@ def calibrate(
     loads: Annotated[
         str,
         typer.Option(
-            help="Users x tokens per second for each, as in 100x50,400x50. Default: six loads, three also beside others."
+            help="Users x tokens per second for each, as in 100x50,400x50. Default: six loads, three also busy."
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
