@@ -23,14 +23,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.server_process import PYTHON
-from loadtests.harness.workload.workload import ID_BYTES
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
@@ -133,16 +131,8 @@ def measure(users: int, rate: float, seconds: float, processes: int, condition: 
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
-        truths = {_prompt_id(truth): truth for truth in map(json.loads, _lines(folder / "truth.jsonl"))}
+        truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
         return _cell(users, rate, processes, condition, folder / "run", truths)
-
-
-def _prompt_id(truth: dict[str, Any]) -> str:
-    return blake2b(json.loads(truth["prompt"]).encode(), digest_size=ID_BYTES).hexdigest()
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if '"prompt": ""' not in line]
 
 
 @contextmanager

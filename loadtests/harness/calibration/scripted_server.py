@@ -28,6 +28,7 @@ from time import monotonic_ns
 
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
+from loadtests.harness.workload.workload import prompt_id
 
 LOOK_FOR_REQUESTS_NS = 1_000_000
 
@@ -221,6 +222,14 @@ class ScriptedServer:
         connected.sock.close()
 
 
+def _prompt_id(truth: Truth) -> str | None:
+    """As the record of the request has it."""
+    try:
+        return prompt_id(json.loads(truth.prompt))
+    except ValueError:
+        return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="A server that writes tokens when they are due and notes the time.")
     parser.add_argument("--ttft", type=float, default=0.2, help="mean time to first token, seconds")
@@ -241,7 +250,7 @@ def main() -> None:
     server.run()
     with options.truth.open("w") as lines:
         for truth in server.truths:
-            lines.write(json.dumps(asdict(truth)) + "\n")
+            lines.write(json.dumps(asdict(truth) | {"prompt_id": _prompt_id(truth)}) + "\n")
 
 
 if __name__ == "__main__":
