@@ -33,6 +33,7 @@ class Setting:
     flag: str
     metavar: str | None
     least: float | None
+    most: float | None
     read: Callable[[str], Any] | None
     write: Callable[[Any], str] | None
     group: str
@@ -70,6 +71,8 @@ class Setting:
         value = self._read(text)
         if self.least is not None and value is not None and not value >= self.least:
             raise ValueError(f"{self.flag} is {self.least:g} or more, not {text}.")
+        if self.most is not None and value is not None and not value <= self.most:
+            raise ValueError(f"{self.flag} is {self.most:g} or less, not {text}.")
         return value
 
     def _read(self, text: str) -> Any:
@@ -101,6 +104,7 @@ def setting(
     flag: str | None = None,
     metavar: str | None = None,
     least: float | None = None,
+    most: float | None = None,
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str] | None = None,
     group: str = "",
@@ -109,15 +113,17 @@ def setting(
 ) -> Any:
     """A dataclass field with all that is known of it.
 
-    `read` and `write` translate between text and a value that is no plain number, word or path; `read` raises
-    `ValueError` with a sentence. `flag` stands for `--field-name` where another name is better. A `secret` is never
-    shown, written to a file or put on a command line; `on_page=False` keeps a setting off Locust's web page.
+    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
+    number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
+    name is better. A `secret` is never shown, written to a file or put on a command line; `on_page=False` keeps a
+    setting off Locust's web page.
     """
     kept = {
         "help": help,
         "flag": flag,
         "metavar": metavar,
         "least": least,
+        "most": most,
         "read": read,
         "write": write,
         "group": group,
@@ -130,7 +136,7 @@ def setting(
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
     hints = typing.get_type_hints(declared)
-    plain = ("metavar", "least", "read", "write", "group", "secret", "on_page")
+    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page")
     return tuple(
         Setting(
             name=field.name,

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from engines.contract.base import EngineError, EngineInfo, EngineStats, GenerateRequest
 from engines.process.child import State as EngineState
-from engines.process.pipes import Stream
+from engines.process.stream import Stream
 from servers.admission import Admission
 from servers.http.errors import ApiError
 from servers.openai.prompt import Tokenizer
