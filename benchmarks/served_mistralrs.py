@@ -141,7 +141,7 @@ def served(port: int) -> Ask:
 @contextlib.contextmanager
 def server() -> Iterator[int]:
     """Its port."""
-    options = ["-o", f"max_concurrency={PLACES}", "-o", "dtype=float32", "--model", DEFAULT, "--port", "0"]
+    options = ["-o", f"concurrency={PLACES}", "-o", "dtype=float32", "--model", DEFAULT, "--port", "0"]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "mistralrs", *options]
     with started_server(command) as (_, port):
         yield port

@@ -46,7 +46,7 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return Loaded(max_concurrency=8)
+    return Loaded(concurrency=8)
 
 
 def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
@@ -152,7 +152,7 @@ def test_requests_share_a_batch(loaded: Loaded) -> None:
 
 
 def test_leaving_an_answer_frees_its_place() -> None:
-    alone = Loaded(max_concurrency=1)
+    alone = Loaded(concurrency=1)
     long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
     next(iter(long))
     long.close()  # type: ignore[attr-defined]
