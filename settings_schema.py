@@ -115,9 +115,10 @@ def setting(
 ) -> Any:
     """A dataclass field with all that is known of it.
 
-    `read` and `write` translate between text and a value that is no plain number, word or path; `read` raises
-    `ValueError` with a sentence. `flag` stands for `--field-name` where another name is better. A `secret` is never
-    shown, written to a file or put on a command line; `on_page=False` keeps a setting off Locust's web page.
+    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
+    number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
+    name is better. A `secret` is never shown, written to a file or put on a command line; `on_page=False` keeps a
+    setting off Locust's web page.
     """
     kept = {
         "help": help,
