@@ -1,15 +1,17 @@
-"""The stage plan: pure arithmetic, checked to the nanosecond."""
+"""From settings to stages: pure arithmetic."""
+
+from typing import Any
 
 import pytest
 
-from loadtests.harness.schedule.stages import cut_stages, parse_margin, parse_steps, plan_stages, stage_at
-from records.request import Stage
-
-S = 1_000_000_000
+from loadtests.harness.schedule.stages import parse_users, parse_warm_up, plan_stages, write_users, write_warm_up
+from loadtests.harness.workload.lengths import parse_several
+from records.load import Users
+from records.stage import Extent, StagePlan
 
 
 @pytest.mark.parametrize(
-    ("text", "steps"),
+    ("text", "counts"),
     [
         pytest.param("10,20,40", (10, 20, 40), id="a list is taken as it is"),
         pytest.param("10-100:10", tuple(range(10, 101, 10)), id="a range climbs by its step and includes its end"),
@@ -18,69 +20,122 @@ S = 1_000_000_000
         pytest.param("40,10", (40, 10), id="users may become fewer"),
     ],
 )
-def test_steps(text: str, steps: tuple[int, ...]) -> None:
-    assert parse_steps(text) == steps
+def test_numbers_of_users(text: str, counts: tuple[int, ...]) -> None:
+    loads = parse_users(text)
+    assert loads == tuple(Users(count) for count in counts)
+    assert parse_users(write_users(loads)) == loads
 
 
 @pytest.mark.parametrize("text", ["", "ten", "0,10", "-5", "10-1", "10-20:0", "1.5"])
-def test_wrong_steps_get_a_sentence_with_an_example(text: str) -> None:
+def test_wrong_numbers_of_users_get_a_sentence_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="such as 10,20,40"):
-        parse_steps(text)
+        parse_users(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    ("text", "warm_up"),
     [
-        pytest.param("5", 5.0, id="a number is seconds"),
-        pytest.param("20%", 6.0, id="a share is of the stage"),
-        pytest.param("0", 0.0, id="none at all"),
+        pytest.param("5", (5.0, False), id="a number is seconds or requests"),
+        pytest.param("20%", (0.2, True), id="a share is of the stage"),
+        pytest.param("0", (0.0, False), id="none at all"),
+        pytest.param(" 2.5 ", (2.5, False), id="blanks do not matter"),
     ],
 )
-def test_margins(text: str, seconds: float) -> None:
-    assert parse_margin(text, stage_seconds=30.0) == seconds
+def test_warm_ups(text: str, warm_up: tuple[float, bool]) -> None:
+    assert parse_warm_up(text) == warm_up
+    assert parse_warm_up(write_warm_up(warm_up)) == warm_up
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "%", "nan", "inf"])
-def test_wrong_margins_get_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="warm-up or cool-down"):
-        parse_margin(text, 30.0)
+@pytest.mark.parametrize("text", ["soon", "-1", "%", "nan", "inf", "100%", ""])
+def test_wrong_warm_ups_get_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 5 or 20%"):
+        parse_warm_up(text)
 
 
-def test_stages_lie_end_to_end_and_only_their_middle_is_steady() -> None:
-    assert plan_stages((10, 20), stage_seconds=30, warm_up=6, cool_down=3) == (
-        Stage(0, 10, start=0, steady_start=6 * S, steady_end=27 * S, end=30 * S),
-        Stage(1, 20, start=30 * S, steady_start=36 * S, steady_end=57 * S, end=60 * S),
+def planned(
+    users: str = "10",
+    prompts: str = "40",
+    answers: str = "16",
+    *,
+    seconds: float = 30.0,
+    requests: int | None = None,
+    warm_up: tuple[float, bool] = (0.2, True),
+) -> tuple[StagePlan, ...]:
+    lengths = parse_several(prompts), parse_several(answers)
+    return plan_stages(parse_users(users), *lengths, seconds=seconds, requests=requests, warm_up=warm_up)
+
+
+def test_a_stage_for_each_load_warm_up_and_window_filling_its_seconds() -> None:
+    assert planned("10,20") == (
+        StagePlan(Users(10), Extent(6.0), Extent(24.0), bound=30.0),
+        StagePlan(Users(20), Extent(6.0), Extent(24.0), bound=30.0),
     )
+    assert [plan.label for plan in planned("10,20")] == ["10 users", "20 users"]
 
 
 @pytest.mark.parametrize(
-    ("stage_seconds", "warm_up", "cool_down"),
+    ("changes", "warm_up", "window", "bound"),
     [
-        pytest.param(10, 6, 4, id="margins that fill the stage leave nothing steady"),
-        pytest.param(0, 0, 0, id="a stage without length"),
-        pytest.param(float("nan"), 0, 0, id="not a number"),
+        pytest.param({"warm_up": (5.0, False)}, Extent(5.0), Extent(25.0), 30.0, id="a warm-up in seconds"),
+        pytest.param({"warm_up": (0.0, False)}, Extent(0.0), Extent(30.0), 30.0, id="no warm-up"),
+        pytest.param({"seconds": 2.0}, Extent(0.4), Extent(1.6), 10.0, id="a short stage has the least bound"),
+        pytest.param(
+            {"requests": 100, "warm_up": (0.1, True)},
+            *(Extent(10, "requests"), Extent(100, "requests"), 30.0),
+            id="requests come on top of a share of them",
+        ),
+        pytest.param(
+            {"requests": 100, "warm_up": (7.0, False)},
+            *(Extent(7, "requests"), Extent(100, "requests"), 30.0),
+            id="a warm-up in requests",
+        ),
+        pytest.param(
+            {"requests": 5, "seconds": 300.0, "warm_up": (0.1, True)},
+            *(Extent(0, "requests"), Extent(5, "requests"), 300.0),
+            id="few requests; the stage's seconds are the bound",
+        ),
     ],
 )
-def test_a_plan_without_a_steady_part_is_refused(stage_seconds: float, warm_up: float, cool_down: float) -> None:
+def test_how_long_a_stage_lasts(changes: dict[str, Any], warm_up: Extent, window: Extent, bound: float) -> None:
+    (plan,) = planned(**changes)
+    assert (plan.warm_up.unit, plan.window.unit, plan.bound) == (warm_up.unit, window.unit, bound)
+    assert (plan.warm_up.amount, plan.window.amount) == pytest.approx((warm_up.amount, window.amount))
+
+
+def test_several_lengths_make_a_stage_each_named_by_what_tells_it_apart() -> None:
+    stages = planned("1", "10,50-400:50", "1")
+    assert [stage.label for stage in stages] == [
+        f"{tokens} prompt tokens" for tokens in (10, 50, 100, 150, 200, 250, 300, 350, 400)
+    ]
+    assert [stage.asks for stage in stages[:2]] == [{"prompt_tokens": "10"}, {"prompt_tokens": "50"}]
+
+
+def test_loads_prompts_and_answers_are_multiplied_the_loads_slowest() -> None:
+    stages = planned("1,2", "10,50", "1,64")
+    assert [stage.label for stage in stages] == [
+        f"{users}, {prompt} prompt tokens, {answer} output tokens"
+        for users in ("1 user", "2 users")
+        for prompt in (10, 50)
+        for answer in (1, 64)
+    ]
+    assert stages[5].load == Users(2)
+    assert stages[5].asks == {"prompt_tokens": "10", "output_tokens": "64"}
+
+
+def test_a_distribution_of_lengths_is_one_stage() -> None:
+    (stage,) = planned("10", "uniform:64-192", "lognormal:64,0.5")
+    assert (stage.label, stage.asks) == ("10 users", {})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warm_up"),
+    [
+        pytest.param(10.0, (10.0, False), id="a warm-up that fills the stage leaves nothing to measure"),
+        pytest.param(0.0, (0.0, False), id="a stage without length"),
+        pytest.param(float("nan"), (0.0, False), id="not a number"),
+        pytest.param(float("inf"), (0.0, False), id="without an end"),
+    ],
+)
+def test_a_plan_that_measures_nothing_is_refused(seconds: float, warm_up: tuple[float, bool]) -> None:
     with pytest.raises(ValueError, match="stage"):
-        plan_stages((1,), stage_seconds, warm_up, cool_down)
-
-
-def test_a_moment_belongs_to_the_stage_that_has_begun() -> None:
-    stages = plan_stages((10, 20), 30, 0, 0)
-    found = [stage_at(stages, t) for t in (-1, 0, 30 * S - 1, 30 * S, 60 * S - 1, 60 * S)]
-    assert [stage and stage.index for stage in found] == [None, 0, 0, 1, 1, None]
-
-
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        pytest.param(45, [(0, 6, 27, 30), (30, 36, 45, 45)], id="in a steady part, which is shortened"),
-        pytest.param(32, [(0, 6, 27, 30), (30, 32, 32, 32)], id="in a warm-up: that stage was never steady"),
-        pytest.param(30, [(0, 6, 27, 30)], id="between two stages"),
-        pytest.param(100, [(0, 6, 27, 30), (30, 36, 57, 60)], id="after all: nothing is cut"),
-    ],
-)
-def test_a_run_that_is_stopped_keeps_the_stages_it_had(end: int, expected: list[tuple[int, ...]]) -> None:
-    stages = cut_stages(plan_stages((10, 20), 30, 6, 3), end * S)
-    assert [(s.start // S, s.steady_start // S, s.steady_end // S, s.end // S) for s in stages] == expected
+        planned(seconds=seconds, warm_up=warm_up)
