@@ -157,30 +157,33 @@ def calibrate(
     seconds: Annotated[float, typer.Option(min=1, help="How long each load lasts once all users are there.")] = 6.0,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share each load.")] = 1,
     loads: Annotated[
-        str, typer.Option(help="Users x tokens per second for each, as in 100x50,400x50; else a grid of seven loads.")
+        str,
+        typer.Option(
+            help="Users x tokens per second for each, as in 100x50,400x50. Default: six loads, three also busy."
+        ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
 ) -> None:
-    """Measure how true this machine's client is, against a scripted server of known truth.
+    """Measure how true this machine's load generator is, against a scripted server of known truth.
 
-    Takes about a minute. `run` looks at the result and says when a test goes beyond it.
+    Takes about three minutes. Reports use the result, and say when a test went beyond it.
 
     Example:  enginebench calibrate --loads 100x50,400x50
     """
     from rich.console import Console
 
-    from loadtests.harness.calibration.calibrate import GRID, CalibrationFailed, calibrate, parse_grid
+    from loadtests.harness.calibration.calibrate import CalibrationFailed, calibrate, parse_grid
     from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
 
     log = Console(stderr=True)
 
     def progress(cell: Cell) -> None:
-        load = f"{cell.users} users × {cell.rate:g} tokens/s"
+        load = f"{cell.users} users × {cell.rate:g} tokens/s, {cell.condition} machine"
         log.print(f"{load}: TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs CPU a token")
 
     try:
-        grid = parse_grid(loads) if loads else GRID
+        grid = parse_grid(loads) if loads else None
         calibration = calibrate(grid, seconds, processes, progress)
     except (CalibrationFailed, ValueError) as error:
         log.print(str(error), style="red", highlight=False)

@@ -64,7 +64,7 @@ def meta_from(document: Mapping[str, Any]) -> RunMeta:
     fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
     fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
     fields["command"] = tuple(fields["command"])
-    fields["client_error"] = tuple((load, error) for load, error in fields.get("client_error", ()))
+    fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
     return RunMeta(**fields)
 
 

@@ -77,7 +77,7 @@ def _serve(
 
     # The web framework and the tokenizer take time to import, and no message above needs them.
     from servers.app import create_app
-    from servers.openai.prompt import load_tokenizer
+    from servers.openai.prompts import load_tokenizer
     from servers.serve import configure_logging, run
 
     configure_logging(settings.log_level)

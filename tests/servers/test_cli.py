@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded() -> None:
     [
         pytest.param("engine", signal.SIGKILL, 2, "fake could not be loaded: ", id="an engine that dies while loading"),
         pytest.param("server", signal.SIGINT, 0, "stopping", id="a server that is told to go before it is ready"),
-        pytest.param("server", signal.SIGKILL, -9, "is loading", id="a server that cannot tell its engine to go"),
+        pytest.param("server", signal.SIGKILL, -9, "loading fake", id="a server that cannot tell its engine to go"),
     ],
 )
 def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sentence: str) -> None:

@@ -79,21 +79,28 @@ def served_with(**settings: Any) -> AbstractContextManager[Served]:
 
 @contextmanager
 def running(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[Served]:
-    """Any program that serves, and says where in the words of `enginebench serve`."""
+    """Any program that serves, and prints its address as `enginebench serve` does."""
+    with started(command, environment) as (server, _):
+        yield server
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[tuple[Served, str]]:
+    """The same, with the standard error up to the line that says that it is ready."""
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        said = []
+        output = ""
         for line in process.stderr:
-            said.append(line)
+            output += line
             if address := re.search(r"http://\S+", line):
                 url = address[0]
             if "ready at" in line:
                 break
         else:
-            raise AssertionError(f"the server ended: {''.join(said)}")
+            raise AssertionError(f"the server ended: {output}")
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield Served(url, process, client)
+            yield Served(url, process, client), output
     finally:
         if process.poll() is None:
             process.terminate()

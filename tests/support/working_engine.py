@@ -62,7 +62,7 @@ def main() -> None:
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
-    from servers.openai.prompt import ByteTokenizer
+    from servers.openai.prompts import ByteTokenizer
     from servers.serve import run
     from servers.settings import ServerSettings
 

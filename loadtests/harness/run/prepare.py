@@ -101,12 +101,12 @@ def _new_folder(settings: RunSettings, label: str, at: datetime) -> Path:
     return folder
 
 
-def _client_error(processes: int) -> tuple[tuple[float, float], ...]:
+def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
     """What `enginebench calibrate` last found on this host, lightest load first; nothing where it was never run."""
     calibration = of_this_host(processes)
     if calibration is None:
         return ()
-    return tuple(sorted((cell.tokens_per_second, cell.ttft.p99) for cell in calibration.cells))
+    return tuple(sorted((c.tokens_per_second, c.run_delay or 0.0, c.ttft.p99) for c in calibration.cells))
 
 
 def _commit() -> str | None:

@@ -23,6 +23,11 @@ PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 ID_BYTES = 8
 
 
+def prompt_id(prompt: str) -> str:
+    """Equal for equal prompts."""
+    return blake2b(prompt.encode(), digest_size=ID_BYTES).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One request to be sent, and what its record says of it beforehand."""
@@ -100,7 +105,7 @@ class UserAsks:
             workload.call(prompt, output_tokens, self._words.getrandbits(31)),
             planned_prompt_tokens=prompt_tokens,
             planned_output_tokens=output_tokens,
-            prompt_id=blake2b(prompt.encode(), digest_size=ID_BYTES).hexdigest(),
+            prompt_id=prompt_id(prompt),
         )
 
     def _length(self, here: str | None, otherwise: Lengths) -> int:

@@ -1,6 +1,8 @@
-"""Numbers as people read them: one function formats seconds, one aligns a column, and nothing is more exact than it is.
+"""Numbers as people read them: one function formats seconds, one aligns a column, and none shows digits beyond what is
+known.
 
-Seconds are the unit everywhere in the code; milliseconds exist only in here.
+Seconds are the unit everywhere in the code; milliseconds exist only in here. An infinite duration is that of a failed
+request.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MISSING = "n/a"
+FAILED = "failed"
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
 
 def significant(value: float, digits: int = 3) -> str:
     """Rounded to so many significant digits, thousands apart: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
+    if math.isinf(value):
+        return FAILED
     if value == 0:
         return "0"
     decimals = max(digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))), 0)
@@ -25,6 +30,8 @@ def format_seconds(seconds: float | None) -> str:
     """`format_seconds(0.0123) == "12.3 ms"`. Three significant digits, in the unit that keeps them short."""
     if seconds is None:
         return MISSING
+    if math.isinf(seconds):
+        return FAILED
     if seconds == 0:
         return "0 s"
     size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms
@@ -87,6 +94,15 @@ def in_words(items: Sequence[str]) -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
 
 
+def join_labels(labels: Sequence[str]) -> str:
+    """Labels of stages with what they share said once: `10, 20 and 40 users`."""
+    parts = [label.partition(" ") for label in labels]
+    units = {"users" if unit == "user" else unit for _, _, unit in parts}
+    if len(labels) < 2 or len(units) > 1 or units == {""} or not all(number[:1].isdigit() for number, _, _ in parts):
+        return in_words(labels)
+    return f"{in_words([number for number, _, _ in parts])} {units.pop()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """The unit that a whole column is written in."""
@@ -106,7 +122,8 @@ PLAIN = Unit("", 1)
 
 def time_unit(seconds: Iterable[float | None]) -> Unit:
     """One unit for a column of durations: the largest of them, as most readers know it, is below a thousand."""
-    largest = max((abs(value) for value in seconds if value is not None), default=1.0)
+    known = (abs(value) for value in seconds if value is not None and math.isfinite(value))
+    largest = max(known, default=1.0)
     if largest >= 1:
         return SECONDS
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engines.contract.base import EngineUnavailable, Model
 from servers.http.errors import ApiError
-from servers.openai.prompt import ByteTokenizer, ModelTokenizer, load_tokenizer
+from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog. Über die Brücke läuft 猫🙂.\n"
 CHATML = """{%- for message in messages -%}

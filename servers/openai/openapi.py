@@ -1,10 +1,9 @@
-"""The OpenAPI document: what this server takes and gives, as exactly as JSON Schema can say it.
+"""The OpenAPI document: requests and responses, as exactly as JSON Schema can describe them.
 
-Bodies are read by `servers.http.access` and judged by `servers.openai.intake`, not by FastAPI, which would put no limit
-on them and parse them twice. So their schemas are added here, and with them what intake refuses for reasons beyond a
-field's type: fields that exclude or need each other, what the loaded engine does not offer, and its limits. One thing
-no schema can say: that `min_tokens` is no more than the answer may have, and prompt and answer together no more than
-the context.
+Bodies are read by `servers.http.access` and validated by `servers.openai.intake`, not by FastAPI, which would not limit
+their size and would parse them twice. Their schemas are therefore added here, together with the rules of intake that go
+beyond a field's type: fields that exclude or need each other, and the features and limits of the loaded engine. A
+schema cannot express that `min_tokens` must not exceed the answer's limit, nor prompt and answer together the context.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ SOME_TEXT: Schema = {"type": "string", "minLength": 1}
 
 
 def takes(body: type[BaseModel]) -> Schema:
-    """For a path's `openapi_extra`: the body that it takes."""
+    """A path's `openapi_extra` for its body."""
     schema = {"$ref": SCHEMAS.format(model=body.__name__)}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-class Document:
-    """What can be asked of `app` now: before the engine is loaded (`info` is `None`), nothing is said of its limits."""
+class OpenApiDocument:
+    """Builds the document for `app`; without the engine's limits while `info` is `None`."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings, vocab_size: int) -> None:
         self._facts = app, settings, vocab_size
-        self._made: tuple[EngineInfo | None, Schema] | None = None
+        self._built: tuple[EngineInfo | None, Schema] | None = None
 
     def __call__(self, info: EngineInfo | None) -> Schema:
-        if self._made is None or self._made[0] is not info:
-            self._made = info, _document(*self._facts, info)
-        return self._made[1]
+        if self._built is None or self._built[0] is not info:
+            self._built = info, _document(*self._facts, info)
+        return self._built[1]
 
 
 def _document(app: FastAPI, settings: ServerSettings, vocab_size: int, info: EngineInfo | None) -> Schema:
@@ -68,7 +67,7 @@ def _document(app: FastAPI, settings: ServerSettings, vocab_size: int, info: Eng
         properties = schemas[name]["properties"]
         properties["stop"]["anyOf"] = [SOME_TEXT, {"type": "array", "items": SOME_TEXT, "maxItems": 4}, NULL]
         properties |= {field: {"enum": [*values, None]} for field, values in UNUSED.items()}
-        properties |= {field: {"description": "Changes nothing."} for field in sorted(IRRELEVANT)}
+        properties |= {field: {"description": "Accepted, and ignored."} for field in sorted(IRRELEVANT)}
         if info is not None:
             _limit(properties, settings, info)
     document["components"]["schemas"] |= schemas
@@ -113,7 +112,7 @@ def _one_prompt(ids: Schema) -> Schema:
 
 
 def _limit(properties: Schema, settings: ServerSettings, info: EngineInfo) -> None:
-    """What this engine does not offer is accepted at the value that asks for nothing."""
+    """A feature that the engine lacks is accepted only at the value that does not use it."""
     most = min(info.context_length - 1, settings.max_output_tokens or info.context_length)
     for field in ("max_tokens", "max_completion_tokens", "min_tokens"):
         if field in properties:
@@ -127,4 +126,4 @@ def _limit(properties: Schema, settings: ServerSettings, info: EngineInfo) -> No
     }
     for field, values in nothing.items():
         if field not in info.features:
-            properties[field] = {"enum": values, "description": f"Not offered by the engine {info.name}."}
+            properties[field] = {"enum": values, "description": f"Not supported by the engine {info.name}."}

@@ -1,7 +1,7 @@
-"""From messages or text to token ids, and back, with the model's own tokenizer and chat template.
+"""From messages or text to token ids and back, with the model's own tokenizer and chat template.
 
-The server does this once, so that every engine receives the same tokens. It needs neither torch nor transformers; the
-template runs in the same sandbox as there (jinja2's immutable one), with the same few functions.
+The server renders and tokenises each prompt once, so that every engine receives the same tokens. It needs neither torch
+nor transformers; templates run in jinja2's immutable sandbox with the same functions as in transformers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Tokenizer(Protocol):
     vocab_size: int
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Token ids of `text`; `special` adds what the model wants around a prompt, often a first token of its own."""
+        """Token ids of `text`; `special` adds the model's special tokens, such as a beginning-of-text token."""
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def render(self, messages: Messages, add_generation_prompt: bool = True) -> str:
-        """The prompt that stands for a chat. Raises `ApiError` where the model has no chat or refuses this one."""
+        """A chat as one prompt. Raises `ApiError` where there is no chat template, or it rejects these messages."""
 
 
 def load_tokenizer(model: Model | None) -> Tokenizer:
-    """The model's own tokenizer; one token per byte where there is no model, or only its shape.
+    """The model's own tokenizer; one token per byte where there is no model, or none but a configuration.
 
     Raises `EngineUnavailable` where a real model comes without a tokenizer that can be read.
     """
@@ -44,7 +44,7 @@ def load_tokenizer(model: Model | None) -> Tokenizer:
 
 
 class ByteTokenizer:
-    """One token per byte of UTF-8: needs no files, turns back into the same text, and fits into any vocabulary."""
+    """One token per byte of UTF-8: needs no files, is reversible, and fits into any vocabulary."""
 
     vocab_size = 256
 
@@ -70,7 +70,7 @@ class ModelTokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises a plain Exception for everything
             raise EngineUnavailable(
-                f"the model in {folder} has no tokenizer that can be read ({error}); it needs a tokenizer.json."
+                f"cannot read the tokenizer of the model in {folder} ({error}); it needs a valid tokenizer.json."
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -95,9 +95,9 @@ class ModelTokenizer:
             return self._template.render(
                 messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
             )
-        except jinja2.TemplateError as error:  # a template's own raise_exception, and what the sandbox forbids
-            raise bad_request(f"The model's chat template refuses these messages: {error}.", "messages") from error
-        except Exception as error:  # whatever else a program in a model's folder runs into
+        except jinja2.TemplateError as error:  # from raise_exception in the template, or from the sandbox
+            raise bad_request(f"The model's chat template rejects these messages: {error}.", "messages") from error
+        except Exception as error:  # a template is a program; it may raise anything
             kind = type(error).__name__
             raise bad_request(f"The model's chat template fails on these messages ({kind}).", "messages") from error
 
@@ -111,7 +111,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token` and its like, which are written as text or as an object with `content`."""
+    """`bos_token`, `eos_token` and so on, given as text or as an object with `content`."""
     found: dict[str, str] = {}
     for config in configs:
         for name, value in config.items():
@@ -123,7 +123,7 @@ def _special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The chat template: a file of its own in newer models, text or a list of named ones in older ones."""
+    """The chat template: its own file in newer models; text, or a list of named ones, in older ones."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def _compile(source: str) -> jinja2.Template:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %} … {% endgeneration %}` marks an assistant's words for training; here they just appear."""
+        """`{% generation %} … {% endgeneration %}` marks text for training; its content is rendered as it is."""
 
         tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 

@@ -1,4 +1,4 @@
-"""When the parts of one request happened, and what the metrics learn from it.
+"""The time stamps of one request, and the metrics derived from them.
 
     received ── queue ── admitted ── prefill ── first chunk ── decode ── last chunk
 
@@ -16,8 +16,8 @@ from servers.metrics import Metrics
 from servers.openai.wire import Ending
 
 
-class Timeline:
-    """Tell it what happens, as it happens."""
+class RequestTimes:
+    """Call `admit`, `hear` and `complete` as the request proceeds."""
 
     __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
 
@@ -37,7 +37,7 @@ class Timeline:
         self._metrics.prompt_tokens += self._prompt_tokens
 
     def hear(self, chunks: Sequence[HeardChunk], now: float) -> None:
-        """Chunks that became ready together. This runs once per write."""
+        """Chunks that arrived together. Runs once per write."""
         metrics = self._metrics
         tokens = chunks[0].tokens if len(chunks) == 1 else sum([chunk.tokens for chunk in chunks])
         self.produced += tokens
@@ -53,7 +53,7 @@ class Timeline:
         self.last = now
 
     def complete(self, finish_reason: FinishReason, now: float) -> Ending:
-        """The whole answer is there. An answer without a token has spent all its time before the first."""
+        """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
         first = now if self.first is None else self.first
         last = now if self.last is None else self.last
         decode = last - first

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP connection, with the limits that it leaves to a proxy, and its refusals in the shape of all others.
+"""uvicorn's HTTP connection with limits that uvicorn leaves to a proxy, and with errors in OpenAI's shape.
 
-headers        no larger, and no slower to arrive, than was agreed
-idle           a connection that never asks is closed like one that asks no more
-slow readers   a client that takes nothing of its answer for too long is cut off
+headers        limited in size and in time to arrive
+idle           a connection without a request is closed, whether or not it had one before
+slow readers   a client that does not read its answer is disconnected
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from servers.http.errors import ApiError
 from servers.settings import ServerSettings
 
 
-class Connection(HttpToolsProtocol):
-    """One client's connection. `settings` is set on the subclass that `limited` makes."""
+class HttpConnection(HttpToolsProtocol):
+    """`settings` is set on the subclass that `limited` makes."""
 
     settings: ServerSettings
 
@@ -31,7 +31,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # The first request has as long to come as any later one.
+        # uvicorn starts this timer only after the first response.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -44,7 +44,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._in_headers:  # a line that is still growing has not been counted
+        if self._in_headers:  # an unfinished line has not been counted by on_header
             self._header_bytes += len(data)
             if self._header_bytes > self.settings.max_header_bytes and not self.transport.is_closing():
                 self._refusal = self._too_large()
@@ -68,7 +68,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell the client what is wrong, and hang up."""
+        """Send the error, and close the connection."""
         self._stop_header_timer()
         body = self._refusal.body()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -104,6 +104,6 @@ class Connection(HttpToolsProtocol):
             self._write_timer = None
 
 
-def limited(settings: ServerSettings) -> type[Connection]:
-    """The class for uvicorn to make connections of: it makes them itself, so this is how they learn their limits."""
-    return type("LimitedConnection", (Connection,), {"settings": settings})
+def limited(settings: ServerSettings) -> type[HttpConnection]:
+    """A class for uvicorn, which creates connections itself and passes them no settings."""
+    return type("LimitedConnection", (HttpConnection,), {"settings": settings})
