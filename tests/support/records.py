@@ -75,6 +75,6 @@ META = RunMeta(
     versions={"enginebench": "0"},
     label="m",
     command=("locust",),
-    client_error=((5000.0, 0.0001),),
+    client_error=((5000.0, 0.0, 0.0001),),
     workers=2,
 )
