@@ -16,6 +16,7 @@ import msgspec
 
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
+from records.files import meta_from
 from records.run import RunMeta
 
 OPTION = "enginebench_plan"  # under this name it travels
@@ -63,4 +64,6 @@ def received(options: Namespace) -> RunPlan:
     sent: Any = getattr(options, OPTION, None)
     if sent is None:
         raise ValueError("the master sent no plan: it must run the same scenario file as its workers.")
-    return msgspec.json.decode(sent, type=RunPlan)
+    fields = msgspec.json.decode(sent)
+    meta, workload = meta_from(fields.pop("meta")), msgspec.convert(fields.pop("workload"), Workload)
+    return RunPlan(meta, workload, **fields)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import msgspec
 from locust import argument_parser, events
 from locust.env import Environment
 from locust.exception import StopTest
@@ -31,7 +30,7 @@ from loadtests.harness.scenario import RunSettings, Scenario
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from records.load import Users
-from records.stage import Extent, Stage, StagePlan
+from records.stage import Extent, StagePlan, stage_from
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
 
@@ -79,7 +78,7 @@ def _take_report(msg: Any, **_: Any) -> None:
 def _enter_stage(msg: Any, **_: Any) -> None:
     data: Mapping[str, Any] = msg.data
     if _current is not None and _current.tracker is not None:
-        _current.enter(msgspec.convert(data["stage"], Stage), bool(data["over"]))
+        _current.enter(stage_from(data["stage"]), bool(data["over"]))
 
 
 @events.test_start.add_listener
