@@ -14,8 +14,8 @@ from records.stage import Nanoseconds
 
 Outcome = Literal["ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off"]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
-one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests in
-flight kept from being sent; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
+one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
+in flight kept back; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
 
 SENT = "sent"
 """Stands for the outcome in the short line that is written when a request is sent."""

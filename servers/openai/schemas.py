@@ -1,7 +1,7 @@
-"""The bodies that clients send, and the documents they get: OpenAI's, as far as a text model has use for them.
+"""Request and response bodies: OpenAI's, as far as they apply to a text model.
 
-Types are strict: `"5"` is no number. What would change an answer in a way that this server does not offer is refused,
-never ignored, because a benchmark that drops a setting in silence measures something else than it says.
+Types are strict: `"5"` is no number. A field that would change the answer in an unsupported way is refused, never
+ignored, because a benchmark that silently drops a setting measures something else than it reports.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TokenIds = list[Annotated[int, Field(ge=0)]]
 
 
 class Body(BaseModel):
-    """What a client sends. Unknown fields are kept, so that `intake` can name them in its refusal."""
+    """A request body. Unknown fields are kept, so that `intake` can name them in its error."""
 
     model_config = ConfigDict(
         strict=True,
@@ -58,7 +58,7 @@ class Body(BaseModel):
         json_schema_extra={"additionalProperties": False},
     )
 
-    model: str | None = Field(None, description="As /v1/models names it; may be left out.")
+    model: str | None = Field(None, description="As listed by /v1/models; optional.")
 
 
 class TextPart(BaseModel):
@@ -73,10 +73,10 @@ class Message(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart]
-    name: str | None = Field(None, description="Accepted, and not shown to the model.")
+    name: str | None = Field(None, description="Accepted, but not shown to the model.")
 
     def plain(self) -> dict[str, str]:
-        """As chat templates want it: text alone, and `system` for OpenAI's newer word for it."""
+        """In the form that chat templates expect: plain text, and `system` for OpenAI's newer `developer`."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
@@ -84,13 +84,13 @@ class Message(BaseModel):
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    include_usage: bool | None = Field(None, description="Send `usage` in a last chunk of its own, without choices.")
-    continuous_usage_stats: bool | None = Field(None, description="Send the usage so far in every chunk.")
-    include_obfuscation: Literal[False] | None = Field(None, description="Not offered.")
+    include_usage: bool | None = Field(None, description="Send `usage` in a separate last chunk without choices.")
+    continuous_usage_stats: bool | None = Field(None, description="Send the current usage in every chunk.")
+    include_obfuscation: Literal[False] | None = Field(None, description="Not supported.")
 
 
 class Sampling(Body):
-    """What both endpoints understand."""
+    """The fields that both endpoints share."""
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="1 by default; 0 is greedy.")
@@ -99,9 +99,9 @@ class Sampling(Body):
     stop: str | Annotated[list[str], Field(max_length=4)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    ignore_eos: bool | None = Field(None, description="Go on to max_tokens, whatever the model says.")
-    min_tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="No end of text before so many tokens.")
-    timeout: Annotated[float, Field(gt=0)] | None = Field(None, description="Seconds for the whole answer; else 504.")
+    ignore_eos: bool | None = Field(None, description="Continue to max_tokens past the end-of-text token.")
+    min_tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="Fewest tokens of an answer.")
+    timeout: Annotated[float, Field(gt=0)] | None = Field(None, description="Seconds for the whole answer.")
 
 
 class ChatRequest(Sampling):
@@ -112,13 +112,13 @@ class ChatRequest(Sampling):
 
 
 class CompletionRequest(Sampling):
-    prompt: str | TokenIds | list[str] | list[TokenIds] = Field(description="Text or token ids; one prompt a request.")
+    prompt: str | TokenIds | list[str] | list[TokenIds] = Field(description="Text or token ids of one prompt.")
     echo: bool | None = Field(None, description="Repeat the prompt before the answer.")
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
 
 class TokenizeRequest(Body):
-    """As vLLM has it: either `prompt` or `messages`."""
+    """As in vLLM: either `prompt` or `messages`."""
 
     prompt: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
@@ -130,7 +130,7 @@ class DetokenizeRequest(Body):
     tokens: TokenIds
 
 
-# What goes out. These describe; the answers themselves are written by `servers.openai.wire`.
+# Responses. These classes document them; completions are formatted by `servers.openai.wire`.
 
 
 class Usage(BaseModel):

@@ -297,20 +297,22 @@ def test_several_hosts_are_named_and_not_called_uncalibrated(tmp_path: Path) -> 
     [
         pytest.param((), ("not_calibrated", "note", None, "run `enginebench calibrate` there once"), id="none"),
         pytest.param(
-            ((5.0, 0.0001), (20.0, 0.0001)),
+            ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001)),
             ("past_calibration", "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
             id="too light",
         ),
         pytest.param(
-            ((32.0, 0.006), (90.0, 0.0001)),
+            ((32.0, 0.1, 0.006),),
             ("client_error", "warn", "1 user", "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms"),
             id="at a load at which the client errs by more than 5 %",
         ),
-        pytest.param(((32.0, 0.002), (90.0, 0.1)), None, id="good enough for such a TTFT"),
+        pytest.param(((32.0, 0.1, 0.002), (90.0, 0.1, 0.1)), None, id="good enough for such a TTFT"),
     ],
 )
 def test_what_the_calibration_says_of_a_run(
-    tmp_path: Path, calibration: tuple[tuple[float, float], ...], expected: tuple[str, str, str | None, str] | None
+    tmp_path: Path,
+    calibration: tuple[tuple[float, float, float], ...],
+    expected: tuple[str, str, str | None, str] | None,
 ) -> None:
     """Ten requests a second, three chunks each; TTFT is 50 to 56 ms."""
     found = findings(tmp_path, every_100_ms(), client_error=calibration)
@@ -320,6 +322,27 @@ def test_what_the_calibration_says_of_a_run(
     kind, severity, stage, words = expected
     assert [(f.kind, f.severity, f.stage and f.stage.label) for f in found] == [(kind, severity, stage)]
     assert words in found[0].evidence + found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("delay", "error"),
+    [
+        pytest.param(0.0, 0.0001, id="a quiet machine"),
+        pytest.param(0.1, 0.0004, id="as busy as in the calibration under load"),
+        pytest.param(0.4, None, id="busier than any calibration"),
+    ],
+)
+def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
+    tmp_path: Path, delay: float, error: float | None
+) -> None:
+    calibration = ((100.0, 0.01, 0.0001), (100.0, 0.2, 0.0004))
+    busy = [dataclasses.replace(sample, run_delay=delay) for sample in samples()]
+    folder = write_run(tmp_path, meta_of(STAGES, client_error=calibration), every_100_ms(), busy)
+    summary = summarise(load_run(folder))
+    assert summary.stages[0].client_error == error
+    said = [f.evidence for f in summary.findings if f.kind == "past_calibration"]
+    assert bool(said) == (error is None)
+    assert not said or "waited for a core 40 % of the time" in said[0]
 
 
 def test_several_processes_are_calibrated_together(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ def impatient() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Served]:
-    with served_with(api_keys=KEYS) as running:
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text("\n".join(KEYS))
+    with served_with(api_key_file=file) as running:
         yield running
 
 
