@@ -28,11 +28,12 @@ from analysis.report.page import render
 from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
 from analysis.report.rows import headline_ttft, percentile_column
 from analysis.report.scales import WIDTH, scale_of, spread_apart
-from analysis.report.terminal import print_report
+from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
 from analysis.verdict.comparison import compare
 from analysis.verdict.contenders import contenders_of
+from analysis.verdict.slo import parse_objectives
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
@@ -243,6 +244,17 @@ def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSumma
     assert "3 runs" in printed(repeats, 120)
 
 
+def test_repeats_are_judged_together(folders: tuple[Path, Path]) -> None:
+    """What one repeat meets and another misses is not decided."""
+    strict, lenient = (
+        summarise(load_run(folders[0]), parse_objectives([f"ttft_p50={limit}"])) for limit in (0.001, 100)
+    )
+    (line,) = objective_lines([lenient, lenient])
+    assert line == ("met", "transformers (2 runs), ttft_p50 ≤ 100 s: met at 4, 8 and 16 users")
+    ((answer, _),) = objective_lines([strict, lenient])
+    assert answer == "not enough evidence"
+
+
 def drawn(summaries: list[RunSummary]) -> list[Drawn]:
     styles = styles_of(summary.label for summary in summaries)
     return [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
@@ -365,7 +377,8 @@ try:
     enginebench.main()
 except SystemExit as ended:
     assert not ended.code, ended
-assert not {"gevent", "locust"} & set(sys.modules), "importing Locust patches the process"
+others = {"gevent", "locust", "loadtests", "engines", "servers", "fastapi", "torch"}
+assert not others & set(sys.modules), "a report needs records and analysis alone"
 """
 
 
