@@ -16,9 +16,7 @@ from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.statistics import Estimate
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
-REPEATS = (
-    "Of several runs of an engine, values are means and intervals come from the spread between runs."
-)
+REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
 

@@ -123,8 +123,9 @@ def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap:
     for index, (title, unit) in enumerate(results.headers):
         columns.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
     following = [*(row.place for row in results.rows[1:]), None]
+    several = len({row.name for row in results.rows}) > 1
     for row, cells, place in zip(results.rows, zip(*columns, strict=True), following, strict=True):
-        table.add_row(*cells, end_section=row.place != place)
+        table.add_row(*cells, end_section=place is None or (several and row.place != place))
     return table
 
 

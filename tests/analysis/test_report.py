@@ -26,13 +26,13 @@ from analysis.report.charts import by_stage
 from analysis.report.drawing import Drawn
 from analysis.report.page import render
 from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
-from analysis.report.rows import headline_ttft, percentile_column
+from analysis.report.rows import percentile_column
 from analysis.report.scales import WIDTH, scale_of, spread_apart
 from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
 from analysis.verdict.comparison import compare
-from analysis.verdict.contenders import contenders_of
+from analysis.verdict.contenders import contenders_of, headline_ttft
 from analysis.verdict.slo import parse_objectives
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
@@ -313,15 +313,25 @@ def test_the_users_ttft_makes_the_headlines_where_it_differs(tmp_path: Path, sum
     assert "<dt>TTFT (user) p95</dt>" in render([late], compare([late]))
 
 
-def test_named_stages_have_an_axis_of_names(tmp_path: Path) -> None:
-    names = ("10 prompt tokens", "200 prompt tokens")
+@pytest.mark.parametrize(
+    ("names", "title", "texts"),
+    [
+        pytest.param(("short", "long"), "stage", ["short", "long"], id="names"),
+        pytest.param(("10 prompt tokens", "200 prompt tokens"), "prompt tokens", ["10", "200"], id="numbers in names"),
+        pytest.param(("200 tokens", "10 tokens"), "stage", ["200 tokens", "10 tokens"], id="not in order"),
+    ],
+)
+def test_named_stages_have_an_axis_of_names(
+    tmp_path: Path, names: tuple[str, ...], title: str, texts: list[str]
+) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1, 1), 10.0, names=names)))
-    assert not axis_of([summary]).quantitative
-    table = printed([summary], 120)
-    assert all(name in table for name in names)
-    page = render([summary], compare([summary]))
-    assert all(f">{name}</text>" in page for name in names)
-    assert captions.ttft(drawn([summary]), axis_of([summary]), TTFT_P95).endswith("at 200 prompt tokens")
+    axis = axis_of([summary])
+    assert (axis.title, [place.text for place in axis.places], axis.of_loads) == (title, texts, False)
+    table, page = printed([summary], 120), render([summary], compare([summary]))
+    assert all(text in table for text in (title, *texts))
+    assert all(f">{text}</text>" in page for text in texts)
+    assert captions.ttft(drawn([summary]), axis, TTFT_P95).endswith(f"at {names[-1]}")
+    assert captions.throughput(drawn([summary]), axis).endswith(f"at {names[-1]}")
 
 
 def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: Path) -> None:
