@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def narrow_spread(self) -> str:
-        """The same for a narrow terminal: `1.19–1.28`, or `42 < 368`."""
+        """The same without brackets: `1.19–1.28`, or `42 < 368`."""
         if self.answered is not None:
             return f"ok: {self.answered}"
         return f"{self.low}–{self.high}" if self.low is not None else self.estimate.why or ""

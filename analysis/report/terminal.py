@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.remarks import remarks
-from analysis.report.rows import Results, names_of, results_of
+from analysis.report.rows import Cell, Results, names_of, results_of
 from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.finding import Finding
@@ -28,7 +28,7 @@ SPREADS = (
 )
 NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the HTML report."
 ANSWERED = (
-    "failed: that percentile falls among failed requests, which never had an answer; beside it, of the answered ones."
+    "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
 )
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
@@ -72,8 +72,12 @@ def _wide_table(results: Results) -> Table:
             ("requests", "", [(format_count(row.requests), row.remark) for row in results.rows], "right"),
             ("failed", "", [(format_count(row.failed), row.failed_share) for row in results.rows], "right"),
         ],
-        [[(cell.text, cell.spread) for cell in row.cells] for row in results.rows],
+        [[(cell.text, _bracketed(cell)) for cell in row.cells] for row in results.rows],
     )
+
+
+def _bracketed(cell: Cell) -> str:
+    return cell.spread if cell.low is not None and cell.answered is None else cell.narrow_spread
 
 
 def _narrow_table(results: Results) -> Table:

@@ -22,6 +22,7 @@ from analysis.verdict.statistics.estimate import (
 )
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
+NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 BINS = 240  # of a window, for rates
 
 Answer = Literal["met", "missed", "not enough evidence"]
@@ -37,7 +38,8 @@ def percentile_interval(
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
     `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
-    such values is withheld (`DEPENDS_ON_CUT_OFF`). The value or an end of the interval may be +inf.
+    such values by more than `NEGLIGIBLE` is withheld (`DEPENDS_ON_CUT_OFF`). The value or an end of the interval may be
+    +inf.
     """
     return percentile_intervals(in_time_order, (q,), users, censored)[0]
 
@@ -61,8 +63,8 @@ def _percentile(values: Floats, lower: Floats, upper: Floats, q: float, users: n
     """`lower` and `upper` are the ascending values with censored ones at their bound and at +inf."""
     n, least = len(values), least_samples(q)
     rank = nearest_rank(n, q) - 1
-    value = float(lower[rank])
-    if value != upper[rank]:
+    value = float(upper[rank])
+    if value > lower[rank] * (1 + NEGLIGIBLE):
         return Estimate(None, n=n, why=DEPENDS_ON_CUT_OFF)
     if n < least:
         return Estimate(value, n=n, why=f"{n} < {least}")
@@ -72,9 +74,9 @@ def _percentile(values: Floats, lower: Floats, upper: Floats, q: float, users: n
     low, high = interval_ranks(int(effective), q)
     scale = n / int(effective)
     low_rank, high_rank = max(1, math.floor(low * scale)) - 1, min(n, math.ceil(high * scale)) - 1
-    if lower[high_rank] != upper[high_rank]:
+    if upper[high_rank] == math.inf != lower[high_rank]:
         return Estimate(value, n=n, why=f"interval {DEPENDS_ON_CUT_OFF}")
-    return Estimate(value, float(lower[low_rank]), float(lower[high_rank]), n)
+    return Estimate(value, float(lower[low_rank]), float(upper[high_rank]), n)
 
 
 def _effective(spread: Dependence | None, variance: float, n: int) -> float:
