@@ -44,6 +44,7 @@ class ModelUser(User):
         assert run.tracker is not None
         run.tracker.user_started(self._number)
         workload, settings = run.plan.workload, run.settings
+        self.workload = workload
         self._asks = workload.asks_of(self._number)
         self._client = Client(
             run.plan.meta.url,

