@@ -115,9 +115,10 @@ def setting(
 ) -> Any:
     """A dataclass field with all that is known of it.
 
-    `read` and `write` translate between text and a value that is no plain number, word or path; `read` raises
-    `ValueError` with a sentence. `flag` stands for `--field-name` where another name is better. A `secret` is never
-    shown, written to a file or put on a command line; `on_page=False` keeps a setting off Locust's web page.
+    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
+    number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
+    name is better. A `secret` is never shown, written to a file or put on a command line; `on_page=False` keeps a
+    setting off Locust's web page.
     """
     kept = {
         "help": help,
@@ -177,9 +178,9 @@ def table(declared: type[Any], flags: bool = True) -> str:
     for one in settings_of(declared, flags):
         default = one.text(one.default)
         name = one.variable if one.secret else one.flag if flags else one.name
-        metavar = f" {one.metavar}" if one.metavar and flags else ""
-        help = one.help.replace("|", r"\|")
-        rows.append(f"| `{name}{metavar}` | {f'`{default}`' if default else ''} | {help} |")
+        values = " ".join(filter(None, (name, one.metavar or "|".join(one.choices)))) if flags else name
+        cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -65,12 +65,12 @@ def _serve(
     settings: ServerSettings,
 ) -> str | None:
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
-    from engines.contract.base import parse_options
     from engines.contract.registry import engine_class, load_engine, spec
     from servers.http.address import listen
+    from settings_schema import from_text
 
     needs_model = spec(engine).needs_model
-    parse_options(engine_class(engine).Options, options)  # before a model is downloaded
+    from_text(engine_class(engine).Options, options)  # before a model is downloaded
     listener = listen(settings)
     prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
     loaded = load_engine(engine, prepared, options, watch)
@@ -96,11 +96,11 @@ def _options(given: list[str]) -> dict[str, str]:
 
 
 def _prepare(spec: str | None, trust_remote_code: bool) -> Model:
-    from engines.models.prepare import DEFAULT, prepare
+    from engines.models.fetch import DEFAULT, fetch_model
     from engines.models.progress import terminal_progress
 
     with terminal_progress() as progress:
-        return prepare(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+        return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
 
 
 def _fail(sentence: str) -> NoReturn:

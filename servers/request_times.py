@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.contract.base import FinishReason
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 from servers.metrics import Metrics
 from servers.openai.wire import Ending
 
@@ -36,7 +36,7 @@ class RequestTimes:
         self._metrics.request_queue_time.observe(now - self.received)
         self._metrics.prompt_tokens += self._prompt_tokens
 
-    def hear(self, chunks: Sequence[HeardChunk], now: float) -> None:
+    def hear(self, chunks: Sequence[ReceivedChunk], now: float) -> None:
         """Chunks that arrived together. Runs once per write."""
         metrics = self._metrics
         tokens = chunks[0].tokens if len(chunks) == 1 else sum([chunk.tokens for chunk in chunks])

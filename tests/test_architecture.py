@@ -64,8 +64,22 @@ def test_what_runs_in_foreign_environments_is_plain_standard_library(name: str) 
         assert top in sys.stdlib_module_names or top in ours, f"{name} imports {module}"
 
 
-def test_the_packages_that_locust_must_not_enter_by_stay_empty() -> None:
-    assert (ROOT / "loadtests/__init__.py").read_text() == ""
+def test_only_users_and_scenarios_import_locust() -> None:
+    """Importing it patches the process: whoever drives, plans or records a run stays free of that."""
+    users = ROOT / "loadtests/harness/users"
+    scenarios = set((ROOT / "loadtests").glob("*.py"))
+    for path in files("loadtests"):
+        if "locust" in {module.partition(".")[0] for module in imported(path)}:
+            assert path.is_relative_to(users) or path in scenarios, path
+
+
+def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
+    """`loadtests` gives standard packages their names back, before anything that needs them is imported."""
+    assert set(imported(ROOT / "loadtests/__init__.py")) == {"loadtests.harness.standard_names"}
+    assert set(imported(ROOT / "loadtests/harness/standard_names.py")) <= set(sys.stdlib_module_names) | {
+        "importlib.machinery",
+        "importlib.util",
+    }
     assert (ROOT / "loadtests/harness/__init__.py").read_text() == ""
 
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from engines.contract.base import EngineError
-from engines.process.pipes import HeardChunk, Stream
+from engines.process.stream import ReceivedChunk, Stream
 from servers.admission import QueueFull
 from servers.http.access import read_body
 from servers.http.errors import ApiError, ClientGone, Outcome, from_engine, unexpected
@@ -160,7 +160,7 @@ class CompletionResponse(Response):
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _in_one_piece(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
-        kept: list[HeardChunk] = []
+        kept: list[ReceivedChunk] = []
         async for chunks in stream:
             times.hear(chunks, clock())
             kept += chunks

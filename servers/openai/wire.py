@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from engines.contract.base import FinishReason, TokenLogprob
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 
 Endpoint = Literal["chat", "completions"]
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions")
@@ -82,7 +82,7 @@ class Wire:
         """The event before the first token, if any."""
         raise NotImplementedError
 
-    def chunks(self, chunks: Sequence[HeardChunk]) -> bytes:
+    def chunks(self, chunks: Sequence[ReceivedChunk]) -> bytes:
         """One event per chunk that has text; empty where none has."""
         if self._continuous or any(chunk.logprobs for chunk in chunks):
             return b"".join(self._elaborate(chunk) for chunk in chunks)
@@ -101,7 +101,7 @@ class Wire:
 
     # Without streaming.
 
-    def whole(self, chunks: Sequence[HeardChunk], ending: Ending) -> bytes:
+    def whole(self, chunks: Sequence[ReceivedChunk], ending: Ending) -> bytes:
         text = self._echo + "".join(chunk.text for chunk in chunks)
         logprobs = tuple(one for chunk in chunks for one in chunk.logprobs)
         choice = self._choice(text, ending.finish_reason, logprobs)
@@ -122,7 +122,7 @@ class Wire:
         document = {"id": self.id, "object": self.chunk_object, **self._common, "choices": choices, **more}
         return b"data: " + _json(document) + b"\n\n"
 
-    def _elaborate(self, chunk: HeardChunk) -> bytes:
+    def _elaborate(self, chunk: ReceivedChunk) -> bytes:
         self._produced += chunk.tokens
         if not chunk.text and not chunk.logprobs:
             return b""

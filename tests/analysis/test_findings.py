@@ -14,7 +14,7 @@ from analysis.report.remarks import remarks
 from analysis.run.load import load_run
 from analysis.verdict.finding import Finding
 from analysis.verdict.summary import RunSummary, summarise
-from records.record import RequestRecord, TelemetrySample
+from records.request import RequestRecord, TelemetrySample
 from tests.support.synthetic import (
     FAILED,
     NOTHING_CAME,

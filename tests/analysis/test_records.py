@@ -10,7 +10,7 @@ import pytest
 from analysis.run import table as records
 from analysis.run.load import NotARun, find_run, load_run
 from analysis.run.table import SCHEMA, write_table
-from records.record import RequestRecord
+from records.request import RequestRecord
 from tests.support.synthetic import NOTHING_CAME, SECOND, meta_of, record, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))

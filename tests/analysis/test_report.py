@@ -26,8 +26,8 @@ from analysis.report.page import render
 from analysis.report.palette import CHART_COLOURS, ENGINES, PAGE, styles_of
 from analysis.report.scales import WIDTH, scale_of, spread_apart
 from analysis.report.terminal import print_report
-from analysis.report.units import significant
 from analysis.run.load import load_run
+from analysis.units import significant
 from analysis.verdict.comparison import compare
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise

@@ -11,7 +11,7 @@ from analysis.run.load import NotARun, load_run
 from analysis.verdict.slo import parse_objectives
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
-from records.record import RequestRecord, Stage, TelemetrySample
+from records.request import RequestRecord, Stage, TelemetrySample
 from tests.support.synthetic import (
     FAILED,
     NOTHING_CAME,

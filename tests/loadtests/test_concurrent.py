@@ -13,7 +13,7 @@ import pytest
 
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.workload import WordTokens, Workload
-from records.record import read_meta, read_requests
+from records.request import read_meta, read_requests
 from tests.support.locust_process import LOCUST, MS, ROOT, SCENARIO, Locust, free_port, start
 from tests.support.scripted import Script, ScriptedServer
 

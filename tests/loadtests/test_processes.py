@@ -20,7 +20,7 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.workload import WordTokens, Workload
-from records.record import RequestRecord, read_meta, read_requests
+from records.request import RequestRecord, read_meta, read_requests
 from tests.support.locust_process import LOCUST, MS, ROOT, free_port, start
 from tests.support.scripted import Script, ScriptedServer
 

@@ -17,7 +17,7 @@ from loadtests.cli import _warn_beyond_calibration
 from loadtests.harness.run.drive import Measured, Mistake, engine_options, find_scenario
 from loadtests.harness.run.progress import Tally, where_it_stands
 from loadtests.harness.schedule.stages import SECOND, plan_stages
-from records.record import read_meta, read_requests, write_meta
+from records.request import read_meta, read_requests, write_meta
 from tests.loadtests.test_collect import META
 from tests.loadtests.test_recorder import record
 from tests.support.scripted import Script, ScriptedServer

@@ -109,7 +109,7 @@ GOOD: list[Any] = [
     ),
     pytest.param(
         says(delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]), token(), END),
-        *(1, 2),
+        *(2, 2),
         id="tool calls",
     ),
     pytest.param(

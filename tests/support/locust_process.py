@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from records.record import RequestRecord, RunMeta, read_meta, read_requests
+from records.files import read_meta, read_requests
+from records.request import RequestRecord
+from records.run import RunMeta
 from tests.support.scripted import ScriptedServer
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "loadtests/concurrent.py"
+CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
 MS = 1_000_000
 
@@ -58,7 +60,7 @@ def start(
     *options: str,
     headless: bool = True,
     cwd: Path = ROOT,
-    scenario: Path = SCENARIO,
+    scenario: Path = CONCURRENT,
     preparation: Callable[[], None] | None = None,
 ) -> Locust:
     """`preparation` is called in the new process before it becomes Locust."""

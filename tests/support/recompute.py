@@ -10,19 +10,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 Line = dict[str, Any]
 NS = 1_000_000_000
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """Whole lines only, in the order in which the schedule planned them."""
+    """Whole lines of finished requests only, in the order in which the schedule planned them."""
     lines: list[Line] = []
     for path in folder.glob("requests*.jsonl"):
         text = path.read_text()
         lines += [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    return sorted(lines, key=lambda line: line["t_sched"])
+    return sorted((line for line in lines if line["outcome"] != "sent"), key=lambda line: line["t_sched"])
 
 
 def seconds(line: Line, start: str, end: str) -> float | None:

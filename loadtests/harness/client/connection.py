@@ -137,6 +137,16 @@ class TlsConnection(Connection):
             return None  # part of a record, or TLS's own business
         return stamp, said, plain
 
+    def is_idle(self) -> bool:
+        # A TLS 1.3 server sends session tickets after the handshake: bytes that belong to no request, and harmless.
+        return super().is_idle() or (self._is_open_after_reading() and super().is_idle())
+
+    def _is_open_after_reading(self) -> bool:
+        try:
+            return self.receive() is None
+        except OSError:
+            return False
+
     def wrap(self, data: bytes) -> bytes:
         self._tls.write(data)
         return self._outgoing.read()

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from records.record import read_meta
+from records.files import read_meta
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from records.record import RequestRecord, TelemetrySample
+from records.request import RequestRecord, SentRecord
+from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Recorder:
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._file).st_size
 
-    def write(self, line: RequestRecord | TelemetrySample) -> None:
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample) -> None:
         if self._file is None:  # a request that outlived the run's end
             self.lost += 1
             return
