@@ -106,8 +106,12 @@ def _measure(
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
     from loadtests.harness.run.drive import RunFailed, measure_engine, measure_url, rounds
+    from loadtests.harness.run.formats import same_format
     from loadtests.harness.run.server_process import ServerFailed
 
+    options, said = same_format(options)
+    if said is not None:
+        console.print(said, highlight=False, soft_wrap=True)
     complete = True
     for this_round, order in rounds(list(options) or [""], repeats):
         if repeats > 1:

@@ -30,17 +30,11 @@ def test_a_small_calibration_finds_the_client_true(cell: Cell) -> None:
     assert 0 <= cell.truth_p99 < 0.05
 
 
-def test_a_synchronised_start_does_not_poison_the_numbers() -> None:
-    together = measure(users=100, rate=20, seconds=0.5, processes=1, spread=0.0)
-    assert together.failures == 0
-    assert abs(together.ttft.p50) < 0.002
-
-
 def of(*loads: tuple[float, float]) -> Calibration:
     """A calibration with these tokens per second and TTFT p99 errors."""
     none = Error(0.0, 0.0, 0.0)
     cells = tuple(
-        Cell(1, 1.0, 1, rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 0.0, 2e-5, None, 0.0, "kernel")
+        Cell(1, 1.0, 1, "quiet", rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 2e-5, None, 0.0, "kernel")
         for rate, p99 in loads
     )
     return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
