@@ -32,7 +32,7 @@ def ttft(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
     best = min(known, key=lambda one: _finite(one, axis, of)[-1][1])
     values = _finite(best, axis, of)
     limit = _limit([value for _, value in values])
-    if limit is None or not axis.quantitative:
+    if limit is None or not axis.of_loads:
         label, value = values[-1]
         return f"95 % of the first tokens of {best.name} come within {format_seconds(value)} at {label}"
     held = {one.name: _held(one, axis, of, limit) for one in asked}
@@ -76,7 +76,7 @@ def throughput(engines: Sequence[Drawn], axis: Axis) -> str:
     if ranked:
         return f"{said}, {in_words([f'{name} {significant(value)}' for name, value in ranked[:3]])}"
     full = _saturated_from(values)
-    if full is None or not axis.quantitative:
+    if full is None or not axis.of_loads:
         return said
     return f"{said}; above {full} its throughput grew no further"
 

@@ -26,13 +26,14 @@ from analysis.report.charts import by_stage
 from analysis.report.drawing import Drawn
 from analysis.report.page import render
 from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
-from analysis.report.rows import headline_ttft, percentile_column
+from analysis.report.rows import percentile_column
 from analysis.report.scales import WIDTH, scale_of, spread_apart
-from analysis.report.terminal import print_report
+from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
 from analysis.verdict.comparison import compare
-from analysis.verdict.contenders import contenders_of
+from analysis.verdict.contenders import contenders_of, headline_ttft
+from analysis.verdict.slo import parse_objectives
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
@@ -243,6 +244,17 @@ def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSumma
     assert "3 runs" in printed(repeats, 120)
 
 
+def test_repeats_are_judged_together(folders: tuple[Path, Path]) -> None:
+    """What one repeat meets and another misses is not decided."""
+    strict, lenient = (
+        summarise(load_run(folders[0]), parse_objectives([f"ttft_p50={limit}"])) for limit in (0.001, 100)
+    )
+    (line,) = objective_lines([lenient, lenient])
+    assert line == ("met", "transformers (2 runs), ttft_p50 ≤ 100 s: met at 4, 8 and 16 users")
+    ((answer, _),) = objective_lines([strict, lenient])
+    assert answer == "not enough evidence"
+
+
 def drawn(summaries: list[RunSummary]) -> list[Drawn]:
     styles = styles_of(summary.label for summary in summaries)
     return [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
@@ -301,15 +313,25 @@ def test_the_users_ttft_makes_the_headlines_where_it_differs(tmp_path: Path, sum
     assert "<dt>TTFT (user) p95</dt>" in render([late], compare([late]))
 
 
-def test_named_stages_have_an_axis_of_names(tmp_path: Path) -> None:
-    names = ("10 prompt tokens", "200 prompt tokens")
+@pytest.mark.parametrize(
+    ("names", "title", "texts"),
+    [
+        pytest.param(("short", "long"), "stage", ["short", "long"], id="names"),
+        pytest.param(("10 prompt tokens", "200 prompt tokens"), "prompt tokens", ["10", "200"], id="numbers in names"),
+        pytest.param(("200 tokens", "10 tokens"), "stage", ["200 tokens", "10 tokens"], id="not in order"),
+    ],
+)
+def test_named_stages_have_an_axis_of_names(
+    tmp_path: Path, names: tuple[str, ...], title: str, texts: list[str]
+) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1, 1), 10.0, names=names)))
-    assert not axis_of([summary]).quantitative
-    table = printed([summary], 120)
-    assert all(name in table for name in names)
-    page = render([summary], compare([summary]))
-    assert all(f">{name}</text>" in page for name in names)
-    assert captions.ttft(drawn([summary]), axis_of([summary]), TTFT_P95).endswith("at 200 prompt tokens")
+    axis = axis_of([summary])
+    assert (axis.title, [place.text for place in axis.places], axis.of_loads) == (title, texts, False)
+    table, page = printed([summary], 120), render([summary], compare([summary]))
+    assert all(text in table for text in (title, *texts))
+    assert all(f">{text}</text>" in page for text in texts)
+    assert captions.ttft(drawn([summary]), axis, TTFT_P95).endswith(f"at {names[-1]}")
+    assert captions.throughput(drawn([summary]), axis).endswith(f"at {names[-1]}")
 
 
 def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: Path) -> None:
@@ -365,7 +387,8 @@ try:
     enginebench.main()
 except SystemExit as ended:
     assert not ended.code, ended
-assert not {"gevent", "locust"} & set(sys.modules), "importing Locust patches the process"
+others = {"gevent", "locust", "loadtests", "engines", "servers", "fastapi", "torch"}
+assert not others & set(sys.modules), "a report needs records and analysis alone"
 """
 
 
