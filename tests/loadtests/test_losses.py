@@ -33,7 +33,7 @@ def reported(locust: Locust) -> tuple[RunSummary, dict[str, str], int]:
 
 def test_the_last_requests_may_finish(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
-        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "2")
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "2")
         locust.wait()
     assert {record.outcome for record in locust.records} == {"ok"}
     assert max(record.t_end for record in locust.records) > 2500 * MS
@@ -53,7 +53,7 @@ def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
 ) -> None:
     with ScriptedServer(Script(tokens=10_000)) as server:
         many = ("--processes", str(processes)) if processes > 1 else ()
-        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "60", *many)
+        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", *many)
         locust.wait_until(lambda: len(server.bodies) >= 3)
         time.sleep(1.2)
         locust.process.send_signal(stop)
@@ -71,7 +71,7 @@ def test_ctrl_c_never_strikes_what_happens_to_run(tmp_path: Path) -> None:
     scenario = tmp_path / "busy.py"
     scenario.write_text(BUSY)
     with ScriptedServer(Script(tokens=10_000)) as server:
-        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "60", scenario=scenario)
+        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "60", scenario=scenario)
         locust.wait_until(lambda: len(server.bodies) >= 3)
         time.sleep(1.2)
         locust.process.send_signal(signal.SIGINT)
@@ -86,7 +86,7 @@ import time
 import gevent
 from locust import events
 
-from loadtests.concurrent import Climb, ConcurrentUser
+from loadtests.concurrent import Stages, User
 
 
 @events.test_start.add_listener
@@ -118,7 +118,7 @@ def test_a_signal_ends_a_master_that_waits_for_its_workers(tmp_path: Path, stop:
 
 def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--steps", "4", "--stage-seconds", "10", "--processes", "2")
+        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "10", "--processes", "2")
         locust.wait_until(lambda: len(server.bodies) >= 100)
         workers = psutil.Process(locust.process.pid).children()
         assert len(workers) == 2
@@ -140,7 +140,7 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
 
 def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--steps", "3,5", "--stage-seconds", "6", "--warm-up", "1")
+        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "6", "--warm-up", "1")
         locust.wait_until(lambda: len(server.bodies) >= 250)
         locust.process.kill()
         locust.wait()
@@ -159,7 +159,7 @@ def in_little_room(size: int) -> Callable[[], None]:
 def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server, tmp_path, "--steps", "3", "--stage-seconds", "4", preparation=in_little_room(40_000)
+            server, tmp_path, "--stages", "3", "--stage-seconds", "4", preparation=in_little_room(40_000)
         )  # fmt: skip
         output = locust.wait()
         asked = len(server.bodies)
@@ -173,7 +173,7 @@ def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_pat
 
 def test_a_disk_that_is_full_from_the_start_is_told_in_a_sentence(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--steps", "3", "--stage-seconds", "4", preparation=in_little_room(10))
+        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "4", preparation=in_little_room(10))
         output = locust.wait()
     assert "File too large" in output
     assert "Traceback" not in output
@@ -197,7 +197,7 @@ def test_a_report_that_finds_no_room_says_so_and_leaves_no_half_files(tmp_path: 
 def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path: Path) -> None:
     """It dies in the middle of answers: those are cut, not lost; afterwards nobody is there to connect to."""
     with ScriptedServer(Script(tokens=200)) as server:
-        locust = start(server, tmp_path, "--steps", "2", "--stage-seconds", "8", "--warm-up", "0")
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "8", "--warm-up", "0")
         locust.wait_until(lambda: len(server.bodies) >= 6)
     locust.wait()
     ended = [(record.outcome, record.chunks > 0) for record in locust.records]
