@@ -25,18 +25,15 @@ from servers.openai.completions import CompletionResponse, Context
 from servers.openai.intake import Intake
 from servers.openai.openapi import OpenApiDocument, takes
 from servers.openai.prompts import Tokenizer
+from servers.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from servers.openai.schemas import (
     ChatCompletion,
-    ChatRequest,
     Completion,
-    CompletionRequest,
     Detokenized,
-    DetokenizeRequest,
     ErrorDocument,
     ModelCard,
     ModelList,
     Tokenized,
-    TokenizeRequest,
 )
 from servers.settings import ServerSettings
 
@@ -131,7 +128,7 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
         content = await read_body(request.scope, request.receive, context.settings)
-        ids = await context.intake.tokens(context.intake.parse(content, TokenizeRequest, info))
+        ids = await context.intake.tokens(content, info)
         return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
 
     @app.post("/detokenize", response_model=Detokenized, responses=REFUSALS, openapi_extra=takes(DetokenizeRequest))
@@ -139,7 +136,7 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
         """The text of token ids."""
         info = context.lifecycle.info()
         content = await read_body(request.scope, request.receive, context.settings)
-        return _json({"prompt": context.intake.text(context.intake.parse(content, DetokenizeRequest, info).tokens)})
+        return _json({"prompt": await context.intake.text(content, info)})
 
 
 def _add_description(app: FastAPI, context: Context) -> None:

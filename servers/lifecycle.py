@@ -105,7 +105,7 @@ class Lifecycle:
 
     async def _warm_up(self, info: EngineInfo) -> None:
         """Send a request before clients do: with many engines the first one is slower than the rest."""
-        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, special=True))[: info.context_length // 2]
+        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, info.context_length))[: info.context_length // 2]
         request = GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)
         try:
             async for _ in self.engine.generate(request):

@@ -18,6 +18,7 @@ from servers.lifecycle import Lifecycle
 from servers.settings import ServerSettings
 
 GC_THRESHOLD = 20_000  # new objects between two collections of the youngest generation
+SWITCH_INTERVAL = 0.001  # seconds for which a thread that reads a large body may delay the event loop; Python: 0.005
 FLUSH_TIMEOUT = 5  # seconds to send the last bytes after the engine has stopped
 
 
@@ -80,6 +81,7 @@ def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str 
         timeout_graceful_shutdown=FLUSH_TIMEOUT,
     )
     _say(f"loading {lifecycle.engine.name}; it will be served at {address}")
+    sys.setswitchinterval(SWITCH_INTERVAL)
     Server(config, lifecycle, address).run(sockets=[listener])
     return lifecycle.failure
 

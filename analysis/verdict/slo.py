@@ -84,6 +84,12 @@ def overall(answers: Iterable[Answer]) -> Answer:
     return "met" if found <= {"met"} else "not enough evidence"
 
 
+def agreed(answers: Iterable[Answer]) -> Answer:
+    """Of several judgements of one question: the answer that all of them give."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else "not enough evidence"
+
+
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     """Raises `ValueError` with a sentence."""
     objectives = []
@@ -117,8 +123,7 @@ def judge(
     for objective in objectives:
         judged = scheduled.select("user", good=objective.good())
         least, most = (_share(judged.with_columns(pl.col("good").fill_null(value))) for value in (False, True))
-        answers = {objective_answer(share, objective.q) for share in (least, most)}
-        answer: Answer = answers.pop() if len(answers) == 1 else "not enough evidence"
+        answer = agreed(objective_answer(share, objective.q) for share in (least, most))
         verdicts.append(Verdict(objective, _share(judged.drop_nulls("good")), answer))
     all_good = pl.all_horizontal(objective.good() for objective in objectives)
     together = scheduled.select("user", "t_sched", good=all_good).drop_nulls("good")

@@ -13,7 +13,6 @@ from typing import Literal
 
 import msgspec
 from fastapi import FastAPI, Request
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -97,24 +96,6 @@ def from_engine(error: EngineError) -> ApiError:
             return ApiError(500, str(error), code="engine_crashed")
         case _:
             return ApiError(500, str(error), code="engine_error")
-
-
-def from_validation(error: ValidationError) -> ApiError:
-    """The first error in a body, and its place. The client's input is not repeated."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    if errors[0]["type"] == "json_invalid":
-        return bad_request(f"The body is not valid JSON: {errors[0]['msg'].removeprefix('Invalid JSON: ')}.")
-    where = _path(errors[0]["loc"])
-    # A field of several types has an error for each of them.
-    wrong = dict.fromkeys(one["msg"] for one in errors if _path(one["loc"]) == where)
-    what = ", or: ".join(wrong)
-    return bad_request(f"`{where}`: {what}." if where else f"The body is invalid: {what}.", param=where)
-
-
-def _path(loc: tuple[int | str, ...]) -> str | None:
-    """`messages.0.role`, without pydantic's names for the members of a union."""
-    steps = [str(step) for step in loc if step not in ("str", "list") and "[" not in str(step)]
-    return ".".join(steps) or None
 
 
 def install(app: FastAPI) -> None:

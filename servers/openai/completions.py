@@ -26,7 +26,6 @@ from servers.http.errors import ApiError, ClientGone, Outcome, from_engine, unex
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics
 from servers.openai.intake import AcceptedRequest, Intake
-from servers.openai.schemas import ChatRequest, CompletionRequest
 from servers.openai.wire import Ending, Endpoint, Wire
 from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
@@ -81,10 +80,7 @@ class CompletionResponse(Response):
         info = context.lifecycle.info()
         content = await read_body(scope, receive, context.settings)
         received = clock()
-        if self._endpoint == "chat":
-            accepted = await context.intake.chat(context.intake.parse(content, ChatRequest, info), info)
-        else:
-            accepted = await context.intake.completion(context.intake.parse(content, CompletionRequest, info), info)
+        accepted = await context.intake.accept(content, self._endpoint, info)
         times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
         try:
             async with asyncio.timeout(accepted.timeout - (clock() - received)) as deadline:

@@ -13,31 +13,35 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from msgspec.json import schema_components
 
 from engines.contract.base import EngineInfo
-from servers.openai.schemas import (
+from servers.openai.requests import (
     IRRELEVANT,
+    MAX_STOP_STRINGS,
     UNUSED,
+    UNUSED_IN_MESSAGES,
+    Body,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    Message,
+    TextPart,
     TokenizeRequest,
 )
 from servers.settings import ServerSettings
 
 Schema = dict[str, Any]
 
-BODIES: tuple[type[BaseModel], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
-SCHEMAS = "#/components/schemas/{model}"
+BODIES: tuple[type[Body], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+SCHEMAS = "#/components/schemas/{name}"
 NULL: Schema = {"type": "null"}
 SOME_TEXT: Schema = {"type": "string", "minLength": 1}
 
 
-def takes(body: type[BaseModel]) -> Schema:
+def takes(body: type[Body]) -> Schema:
     """A path's `openapi_extra` for its body."""
-    schema = {"$ref": SCHEMAS.format(model=body.__name__)}
+    schema = {"$ref": SCHEMAS.format(name=body.__name__)}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
@@ -56,18 +60,24 @@ class OpenApiDocument:
 
 def _document(app: FastAPI, settings: ServerSettings, vocab_size: int, info: EngineInfo | None) -> Schema:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    _, bodies = models_json_schema([(body, "validation") for body in BODIES], ref_template=SCHEMAS)
-    schemas = bodies["$defs"]
+    _, schemas = schema_components([*BODIES, Message, TextPart], ref_template=SCHEMAS)
     ids = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": vocab_size - 1}}
     schemas["DetokenizeRequest"]["properties"]["tokens"] |= ids
     schemas["TokenizeRequest"]["oneOf"] = [_given("prompt", "string"), _given("messages", "array")]
     schemas["CompletionRequest"]["properties"]["prompt"] |= _one_prompt(ids)
+    for body in BODIES:
+        properties = schemas[body.__name__]["properties"]
+        properties |= {field: {"enum": [*values, None]} for field, values in UNUSED.items()}
+        properties |= {field: {"description": "Accepted, and ignored."} for field in IRRELEVANT}
+    unused = {field: {"enum": [*values, None]} for field, values in UNUSED_IN_MESSAGES.items()}
+    schemas["Message"]["properties"] |= unused
+    with_content = _given("content", "string"), _given("content", "array")
+    schemas["Message"]["anyOf"] = [*with_content, _is("role", "assistant")]
     for name, rules in RULES.items():
         schemas[name]["allOf"] = rules
         properties = schemas[name]["properties"]
-        properties["stop"]["anyOf"] = [SOME_TEXT, {"type": "array", "items": SOME_TEXT, "maxItems": 4}, NULL]
-        properties |= {field: {"enum": [*values, None]} for field, values in UNUSED.items()}
-        properties |= {field: {"description": "Accepted, and ignored."} for field in sorted(IRRELEVANT)}
+        strings = {"type": "array", "items": SOME_TEXT, "maxItems": MAX_STOP_STRINGS}
+        properties["stop"]["anyOf"] = [SOME_TEXT, strings, NULL]
         if info is not None:
             _limit(properties, settings, info)
     document["components"]["schemas"] |= schemas

@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.contract.base import EngineUnavailable, Model
 from servers.http.errors import bad_request
+from servers.openai.arrays import too_long
 
 if TYPE_CHECKING:
     import jinja2
 
 Messages = Sequence[Mapping[str, Any]]
+LIKELY_CHARACTERS = 4  # per token; a text that is longer than this for its limit is counted first
+PIECE = 32 * 1024  # characters that are counted at a time
+MARGIN = 1.1  # cutting a text into pieces may add tokens
 
 
 class Tokenizer(Protocol):
     vocab_size: int
 
-    def encode(self, text: str, special: bool) -> list[int]:
-        """Token ids of `text`; `special` adds the model's special tokens, such as a beginning-of-text token."""
+    def encode(self, text: str, special: bool, limit: int) -> list[int]:
+        """Token ids of `text`; `special` adds the model's special tokens, such as a beginning-of-text token.
+
+        Raises `ApiError` for a text of clearly more than `limit` tokens, before all of it is tokenised.
+        """
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
@@ -48,8 +55,11 @@ class ByteTokenizer:
 
     vocab_size = 256
 
-    def encode(self, text: str, special: bool) -> list[int]:
-        return list(text.encode("utf-8", "replace"))
+    def encode(self, text: str, special: bool, limit: int) -> list[int]:
+        content = text.encode("utf-8", "replace")
+        if len(content) > 2 * limit:
+            raise too_long(limit, "prompt")
+        return list(content)
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")
@@ -80,11 +90,25 @@ class ModelTokenizer:
         source = _template_source(folder, config)
         self._template = None if source is None else _compile(source)
 
-    def encode(self, text: str, special: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=special).ids
+    def encode(self, text: str, special: bool, limit: int) -> list[int]:
+        if len(text) > LIKELY_CHARACTERS * limit:
+            self._refuse_if_too_long(text, limit)
+        # Unlike `encode`, `encode_batch` releases the interpreter lock.
+        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=special)
+        return encoding.ids
+
+    def _refuse_if_too_long(self, text: str, limit: int) -> None:
+        """Count the tokens piece by piece, until there are more than the cuts between pieces can explain."""
+        tokens = 0
+        for start in range(0, len(text), PIECE):
+            (encoding,) = self._tokenizer.encode_batch([text[start : start + PIECE]], add_special_tokens=False)
+            tokens += len(encoding)
+            if tokens > MARGIN * limit:
+                raise too_long(limit, "prompt")
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        (text,) = self._tokenizer.decode_batch([ids], skip_special_tokens=False)
+        return text
 
     def render(self, messages: Messages, add_generation_prompt: bool = True) -> str:
         import jinja2
@@ -93,7 +117,11 @@ class ModelTokenizer:
             raise bad_request("This model has no chat template; use /v1/completions.", "messages")
         try:
             return self._template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self._special_tokens,
             )
         except jinja2.TemplateError as error:  # from raise_exception in the template, or from the sandbox
             raise bad_request(f"The model's chat template rejects these messages: {error}.", "messages") from error

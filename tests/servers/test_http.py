@@ -191,8 +191,8 @@ def test_the_scrape_knows_its_format(server: Served) -> None:
         pytest.param(
             CHAT,
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "messages.0.content",
-            "string",
+            "messages.0.content.0.type",
+            "'text'",
             id="an image",
         ),
         pytest.param(CHAT, {"n": 2}, "n", "not supported", id="two answers"),

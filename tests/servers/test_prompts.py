@@ -1,6 +1,7 @@
 """The model's own tokenizer and chat template, held against transformers', which is what models are trained with."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,45 @@ def test_renders_and_tokenises_as_transformers_does(
         assert rendered == theirs.apply_chat_template(
             MESSAGES, tokenize=False, add_generation_prompt=add_generation_prompt
         )
-        assert ours.encode(rendered, special=False) == theirs(rendered, add_special_tokens=False)["input_ids"]
+        assert (
+            ours.encode(rendered, special=False, limit=100_000)
+            == theirs(rendered, add_special_tokens=False)["input_ids"]
+        )
 
 
 def test_a_plain_prompt_gets_the_tokens_that_the_model_wants_around_it(
     trained: tokenizers.Tokenizer, tmp_path: Path
 ) -> None:
     tokenizer = ModelTokenizer(folder_with(tmp_path, trained, None))
-    assert tokenizer.encode(TEXT, special=True) == [0, *tokenizer.encode(TEXT, special=False)]
-    assert tokenizer.decode(tokenizer.encode(TEXT, special=False)) == TEXT
+    assert tokenizer.encode(TEXT, special=True, limit=100_000) == [
+        0,
+        *tokenizer.encode(TEXT, special=False, limit=100_000),
+    ]
+    assert tokenizer.decode(tokenizer.encode(TEXT, special=False, limit=100_000)) == TEXT
     assert tokenizer.vocab_size == trained.get_vocab_size()
+
+
+def test_templates_get_tools_and_documents_that_are_none(trained: tokenizers.Tokenizer, tmp_path: Path) -> None:
+    """As in transformers; a template may ask `tools is not none` without asking whether they are defined."""
+    template = "{{ tools is none }} {{ documents is none }}{% if tools is not none %}{{ tools | length }}{% endif %}"
+    tokenizer = ModelTokenizer(folder_with(tmp_path, trained, template))
+    assert tokenizer.render(MESSAGES) == "True True"
+
+
+def test_a_text_that_is_far_too_long_is_refused_before_all_of_it_is_tokenised(
+    trained: tokenizers.Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer = ModelTokenizer(folder_with(tmp_path, trained, None))
+    text = TEXT * 20_000
+    began = time.perf_counter()
+    ids = tokenizer.encode(text, special=False, limit=len(text))
+    whole = time.perf_counter() - began
+    for limit in (len(ids), int(0.95 * len(ids))):  # here the caller decides by the exact number
+        assert tokenizer.encode(text, special=False, limit=limit) == ids
+    began = time.perf_counter()
+    with pytest.raises(ApiError, match="context length is 1000 tokens"):
+        tokenizer.encode(text, special=False, limit=1000)
+    assert time.perf_counter() - began < 0.3 * whole
 
 
 def test_truncation_that_a_tokenizer_was_saved_with_is_not_applied(
@@ -111,7 +141,10 @@ def test_truncation_that_a_tokenizer_was_saved_with_is_not_applied(
     cutting.enable_truncation(5)
     cutting.enable_padding(length=2000)
     tokenizer = ModelTokenizer(folder_with(tmp_path, cutting, None))
-    assert tokenizer.encode(TEXT * 4, special=False) == trained.encode(TEXT * 4, add_special_tokens=False).ids
+    assert (
+        tokenizer.encode(TEXT * 4, special=False, limit=100_000)
+        == trained.encode(TEXT * 4, add_special_tokens=False).ids
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +201,7 @@ def test_without_a_model_a_token_is_a_byte(tmp_path: Path) -> None:
     for model in (None, Model("random:gpt2", tmp_path, random_weights=True)):
         tokenizer = load_tokenizer(model)
         assert isinstance(tokenizer, ByteTokenizer)
-        ids = tokenizer.encode(TEXT, special=True)
+        ids = tokenizer.encode(TEXT, special=True, limit=100_000)
         assert len(ids) == len(TEXT.encode())
         assert tokenizer.decode(ids) == TEXT
         assert max(ids) < tokenizer.vocab_size

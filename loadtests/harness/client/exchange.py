@@ -68,21 +68,20 @@ class Exchange:
         """Whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
-    def start(self, message: bytes) -> int:
-        """Write the request, and return `t_send`. The connection must be idle."""
+    def start(self, message: bytes) -> None:
+        """Write the request. The connection must be idle."""
         wrapped = self._connection.wrap(message)
         self._readable.start(self.on_readable)
         self._timer.start(self.on_timer)
         try:
-            self._t_send = t_send = self._last_read = monotonic_ns()
+            self._t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send(wrapped)
         except OSError as error:
             self._lost(error)
-            return t_send
+            return
         if not everything_sent:  # a long prompt: the loop writes the rest while the answer may already come
             self._writable = get_hub().loop.io(self._connection.fileno, 2)
             self._writable.start(self.on_writable)
-        return t_send
 
     def wait(self) -> None:
         """Until the answer has ended, one way or another. An exception from outside cuts the request off."""

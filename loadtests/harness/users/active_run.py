@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import statistics
-import time
 from collections import deque
 from dataclasses import asdict, fields, replace
+from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -115,7 +115,8 @@ class ActiveRun:
         self._nudge()
         return self._requests
 
-    def request_sent(self, request: int, stage: Stage, t_sched: int, t_send: int) -> None:
+    def announce(self, request: int, stage: Stage, t_sched: int) -> None:
+        """Write down that a request is about to be sent: if this process is killed, nothing else tells of it."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(
@@ -123,7 +124,7 @@ class ActiveRun:
                 worker=str(self._worker),
                 stage=stage.index,
                 t_sched=t_sched - self.start,
-                t_send=t_send - self.start,
+                t_send=monotonic_ns() - self.start,
             )
         )
 
@@ -167,7 +168,7 @@ class ActiveRun:
         return replace(self.plan, meta=self._meta)
 
     def close(self) -> None:
-        now = time.monotonic_ns() - self.start
+        now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
         if self._reporter is not None:
