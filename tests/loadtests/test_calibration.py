@@ -66,6 +66,13 @@ def test_the_highest_load_is_where_the_error_first_exceeds_the_limit(
     assert says in sentence(made)
 
 
+def test_what_was_measured_beside_a_busy_load_is_told_apart() -> None:
+    (quiet,) = of((5, 0.0001)).cells
+    both = replace(of(), cells=(quiet, replace(quiet, condition="busy", ttft=Error(0.0, 0.0, 0.012))))
+    assert both.highest_load(0.001) == 5
+    assert sentence(both).endswith("Beside a load that keeps all cores busy it is up to 12 ms.")
+
+
 @pytest.mark.parametrize("rate", [2.5, 10, 50, 400])
 def test_a_user_gets_the_rate_that_the_load_names(rate: float) -> None:
     tokens, tpot = pace(rate)

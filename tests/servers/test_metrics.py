@@ -45,11 +45,11 @@ def test_the_course_of_one_request() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, received=100.0, prompt_tokens=11)
     times.admit(100.5)
-    times.hear(
-        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], 102.0
+    times.receive(
+        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], [(102.0, 0)]
     )  # three tokens together, 1.5 s after admission
-    times.hear([ReceivedChunk(1, " c", 1)], 102.2)
-    times.hear([ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)], 103.0)
+    later = [ReceivedChunk(1, " c", 1), ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)]
+    times.receive(later, [(102.2, 0), (103.0, 1)])  # read at two times, handed over together
     ending = times.complete("stop", 103.5)
     assert (ending.queue, ending.prefill, ending.decode) == (0.5, 1.5, 1.0)
     assert (ending.prompt_tokens, ending.completion_tokens) == (11, 6)
@@ -72,7 +72,7 @@ def test_the_course_of_one_request() -> None:
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, 0.0, 1)
-    times.hear([ReceivedChunk(1, "a", 1)], 1.0)
+    times.receive([ReceivedChunk(1, "a", 1)], [(1.0, 0)])
     times.complete("stop", 2.0)
     assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
 

@@ -49,6 +49,8 @@ def steadiness(series: npt.ArrayLike) -> Steadiness:
     values = values[np.isfinite(values)]
     if len(values) < LEAST:
         return Steadiness(None)
+    if bool((values == values[0]).all()):
+        return Steadiness(True, 0.0)
     rho, p = trend(values)
     slope = float(stats.linregress(np.arange(len(values)), values).slope)
     mean = abs(float(values.mean()))
