@@ -67,7 +67,7 @@ simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong
 
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
-		--steps 10,20,40 --stage-seconds 36 --prompt-tokens 40 --output-tokens 16
+		--stages 10,20,40 --stage-seconds 36 --prompt-tokens uniform:20-60 --output-tokens uniform:8-24
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

@@ -5,7 +5,8 @@
         port: int = setting(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0)
         api_key: str | None = setting(None, "Key that clients must send.", secret=True)
 
-`from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page.
+`from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
+`settings_flags` makes a typer command's flags of it.
 Standard library only: engines in foreign environments import it too.
 """
 
@@ -33,6 +34,7 @@ class Setting:
     flag: str
     metavar: str | None
     least: float | None
+    most: float | None
     read: Callable[[str], Any] | None
     write: Callable[[Any], str] | None
     group: str
@@ -68,8 +70,11 @@ class Setting:
         if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
             return None
         value = self._read(text)
-        if self.least is not None and value is not None and not value >= self.least:
-            raise ValueError(f"{self.flag} is {self.least:g} or more, not {text}.")
+        if value is not None:
+            if self.least is not None and not value >= self.least:
+                raise ValueError(f"{self.flag} is {self.least:.15g} or more, not {text}.")
+            if self.most is not None and not value <= self.most:
+                raise ValueError(f"{self.flag} is {self.most:.15g} or less, not {text}.")
         return value
 
     def _read(self, text: str) -> Any:
@@ -101,6 +106,7 @@ def setting(
     flag: str | None = None,
     metavar: str | None = None,
     least: float | None = None,
+    most: float | None = None,
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str] | None = None,
     group: str = "",
@@ -109,15 +115,17 @@ def setting(
 ) -> Any:
     """A dataclass field with all that is known of it.
 
-    `read` and `write` translate between text and a value that is no plain number, word or path; `read` raises
-    `ValueError` with a sentence. `flag` stands for `--field-name` where another name is better. A `secret` is never
-    shown, written to a file or put on a command line; `on_page=False` keeps a setting off Locust's web page.
+    `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
+    number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
+    name is better. A `secret` is never shown, written to a file or put on a command line; `on_page=False` keeps a
+    setting off Locust's web page.
     """
     kept = {
         "help": help,
         "flag": flag,
         "metavar": metavar,
         "least": least,
+        "most": most,
         "read": read,
         "write": write,
         "group": group,
@@ -130,7 +138,7 @@ def setting(
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
     hints = typing.get_type_hints(declared)
-    plain = ("metavar", "least", "read", "write", "group", "secret", "on_page")
+    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page")
     return tuple(
         Setting(
             name=field.name,
@@ -169,10 +177,10 @@ def table(declared: type[Any], flags: bool = True) -> str:
     rows = ["| setting | default | what it sets |", "|---|---|---|"]
     for one in settings_of(declared, flags):
         default = one.text(one.default)
-        name = one.flag if flags else one.name
-        metavar = f" {one.metavar}" if one.metavar and flags else ""
-        help = one.help.replace("|", r"\|")
-        rows.append(f"| `{name}{metavar}` | {f'`{default}`' if default else ''} | {help} |")
+        name = one.variable if one.secret else one.flag if flags else one.name
+        values = " ".join(filter(None, (name, one.metavar or "|".join(one.choices)))) if flags else name
+        cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -33,7 +33,7 @@ from benchmarks.memory_bandwidth import Reader, bytes_per_token
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
 from loadtests.harness.run.host import host_facts, versions
 
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write that document there, too")
     arguments = parser.parse_args()
     load_average = os.getloadavg()[0]
-    benchmark = Benchmark(prepare(), arguments.tokens)
+    benchmark = Benchmark(fetch_model(), arguments.tokens)
     asyncio.run(benchmark.run(arguments.entrant or list(ENTRANTS), arguments.rounds))
     document = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.started_server import started_server
 from engines.mistralrs import AS_IT_IS
-from engines.models.prepare import DEFAULT, prepare
+from engines.models.fetch import DEFAULT, fetch_model
 from loadtests.harness.run.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,7 +141,7 @@ def served(port: int) -> Ask:
 @contextlib.contextmanager
 def server() -> Iterator[int]:
     """Its port."""
-    options = ["-o", f"max_concurrency={PLACES}", "-o", "dtype=float32", "--model", DEFAULT, "--port", "0"]
+    options = ["-o", f"concurrency={PLACES}", "-o", "dtype=float32", "--model", DEFAULT, "--port", "0"]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "mistralrs", *options]
     with started_server(command) as (_, port):
         yield port
@@ -150,7 +150,7 @@ def server() -> Iterator[int]:
 @contextlib.contextmanager
 def runner() -> Iterator[Pipe]:
     here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=direct, args=(prepare().folder, there))
+    process = multiprocessing.get_context("spawn").Process(target=direct, args=(fetch_model().folder, there))
     process.start()
     there.close()
     try:

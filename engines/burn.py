@@ -1,26 +1,25 @@
 """Burn, a Rust library that runs one model on every device: a Llama-family decoder, with continuous batching.
 
-The program is `engines/rust/burn`, built by `make engines`; here are its settings.
+The program is `engines/rust/burn`, built by `make engines`; this file declares its options.
 
     enginebench serve --engine burn -o threads=4
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from engines.rust.programs import BatchOptions, RustEngine
+from settings_schema import setting
 
 
 @dataclass(frozen=True, slots=True)
 class BurnOptions(BatchOptions):
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] = field(
-        default="auto", metadata={"help": "auto: float32 on a CPU, float16 on a GPU"}
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = setting(
+        "auto", "auto: float32 on a CPU, float16 on a GPU"
     )
-    device: str = field(
-        default="auto", metadata={"help": "auto, cpu, or what it was built with: cuda, rocm, metal, wgpu"}
-    )
+    device: str = setting("auto", "auto, cpu, or what it was built with: cuda, rocm, metal, wgpu")
 
 
 class BurnEngine(RustEngine):

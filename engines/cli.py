@@ -1,11 +1,11 @@
-"""The commands of this room: `engines`, `models`, `doctor`. Tables on standard output, progress on standard error."""
+"""The commands `engines`, `models` and `doctor`. Tables on standard output, progress on standard error."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -61,7 +61,8 @@ def engines(
     else:
         table = _table("option", "default", "what it sets")
         for option in _options(name):
-            table.add_row(f"[bold]{option['name']}[/]", str(option["default"]), _escape(option["help"]))
+            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
+            table.add_row(f"[bold]{option['name']}[/]", str(option["default"]), _escape(option["help"] + choices))
     console.print(table)
     for one, reason in reasons.items():
         if reason is not None:
@@ -74,21 +75,18 @@ def engines(
 
 
 def _options(name: str) -> list[dict[str, Any]]:
-    import dataclasses
-
     from engines.contract.registry import engine_class
+    from settings_schema import settings_of
 
-    return [
-        {"name": option.name, "default": option.default, "help": option.metadata.get("help", "")}
-        for option in dataclasses.fields(engine_class(name).Options)
-    ]
+    declared = settings_of(engine_class(name).Options, flags=False)
+    return [{"name": one.name, "default": one.default, "choices": one.choices, "help": one.help} for one in declared]
 
 
 @models_app.callback()
 def models(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the models that have a name here, or fetch one.
+    """List the named models, or fetch one.
 
-    Other models: a folder, a .gguf file, owner/name on the Hugging Face hub, or random:NAME for a shape alone.
+    Other models: a folder, a .gguf file, owner/name on the Hugging Face hub, or random:NAME (random weights).
 
     Example:  enginebench models fetch smollm2-135m
     """
@@ -120,7 +118,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     console.print(table)
     console.print(
         "\nGB are weights plus the cache of one sequence of 4096 tokens; context is in tokens. smollm2-135m is the "
-        "default; random:NAME takes a model's shape without its weights."
+        "default; random:NAME has a model's shape and random weights."
     )
 
 
@@ -128,7 +126,8 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 def fetch(
     spec: Annotated[str, typer.Argument(help="A preset, a .gguf file, owner/name on the hub, or random:NAME.")],
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that the model brings. Off for a reason.")
+        bool,
+        typer.Option("--trust-remote-code", help="Run Python code that comes with the model."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -137,12 +136,12 @@ def fetch(
     Example:  enginebench models fetch Qwen/Qwen2.5-0.5B-Instruct
     """
     from engines.contract.base import EngineUnavailable
-    from engines.models.prepare import prepare
+    from engines.models.fetch import fetch_model
     from engines.models.progress import terminal_progress
 
     try:
         with terminal_progress() as progress:
-            model = prepare(spec, trust_remote_code=trust_remote_code, progress=progress)
+            model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))
     if as_json:
@@ -160,34 +159,11 @@ def fetch(
         typer.echo(model.folder)
 
 
-@models_app.command()
-def convert(
-    spec: Annotated[str, typer.Argument(help="A preset, a folder, owner/name on the hub, or random:NAME.")],
-    to: Annotated[Literal["lmrs"], typer.Option(help="The engine to write for.")] = "lmrs",
-    dtype: Annotated[Literal["f32", "q8_0", "q4_0"], typer.Option(help="How the weights are stored.")] = "q8_0",
-) -> None:
-    """Write a model in the file format of an engine that has its own, and print the folder.
-
-    Example:  enginebench models convert llama-3.2-1b --to lmrs --dtype q4_0
-    """
-    from engines.contract.base import EngineUnavailable
-    from engines.lmrs.convert import converted
-    from engines.models.prepare import prepare
-    from engines.models.progress import terminal_progress
-
-    try:
-        with terminal_progress() as progress:
-            folder = converted(prepare(spec, progress=progress), dtype, progress)
-    except (ValueError, EngineUnavailable) as error:
-        _fail(str(error))
-    typer.echo(folder)
-
-
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Look at this machine: what is there, what is missing, and what to do about it.
+    """Check this machine: what is installed, what is missing, and how to fix it.
 
-    Exits with 2 only where the tool cannot work at all.
+    Exits with 2 only if enginebench cannot work at all.
     """
     from engines.doctor import examine
 
@@ -204,9 +180,9 @@ def doctor(as_json: AsJson = False) -> None:
         console.print(table)
         optional = sum(not check.ok for check in checks) - len(broken)
         console.print(
-            f"\nenginebench cannot work here before this is put right: {', '.join(check.name for check in broken)}."
+            f"\nenginebench cannot work here until this is fixed: {', '.join(check.name for check in broken)}."
             if broken
-            else f"\nenginebench works here; {optional or 'none'} of the optional things missing."
+            else f"\nenginebench works here; {optional} optional {'item' if optional == 1 else 'items'} missing."
         )
     if broken:
         raise typer.Exit(2)

@@ -1,4 +1,4 @@
-"""What this machine has of what the tool needs, each with what to do about it.
+"""Checks of this machine: what enginebench needs, what is installed, and how to install the rest.
 
 enginebench doctor
 """
@@ -11,6 +11,7 @@ import platform
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +19,18 @@ from pathlib import Path
 from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)
-DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and room for runs
+DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and some runs
 MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one after the other, with their libraries
 FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
+STAMP_ATTEMPTS = 5
+STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 EXTRAS = ("transformers", "mistralrs")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's list. Without `required`, the tool works all the same."""
+    """One line of the list. enginebench works without what is not `required`."""
 
     name: str
     ok: bool
@@ -61,7 +64,7 @@ def _python() -> Check:
 
 def _cores() -> Check:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Check("CPU cores", cores >= 2, str(cores), "With one core, engine and load generator disturb each other.")
+    return Check("CPU cores", cores >= 2, str(cores), "On one core, engine and load generator compete.")
 
 
 def _memory() -> Check:
@@ -69,14 +72,14 @@ def _memory() -> Check:
 
     memory = psutil.virtual_memory()
     found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
-    return Check("Memory", memory.available >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB free are wanted.")
+    return Check("Memory", memory.available >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
 
 
 def _disk() -> Check:
     cache = cache_folder()
     there = next(folder for folder in (cache, *cache.parents) if folder.exists())
     free = shutil.disk_usage(there).free
-    remedy = f"{DISK_WANTED / 1e9:.0f} GB are wanted; ENGINEBENCH_CACHE moves the models elsewhere."
+    remedy = f"{DISK_WANTED / 1e9:.0f} GB are recommended; set ENGINEBENCH_CACHE to store models elsewhere."
     if not os.access(there, os.W_OK):
         return Check("Disk for models", False, f"{cache} cannot be written to", remedy)
     return Check("Disk for models", free >= DISK_WANTED, f"{free / 1e9:.0f} GB free at {cache}", remedy)
@@ -140,16 +143,17 @@ def _gpu() -> Check:
 
 
 def _kernel_stamps() -> Check:
-    """Whether the kernel says when bytes arrived: it makes the client's stamps immune to a busy client."""
-    remedy = "The client falls back to its own clock, and says so in each record."
+    """Whether the kernel stamps received bytes: then a busy client does not distort the measured times."""
+    remedy = "The client then uses its own clock, and each record says so."
     try:
-        stamped = _receives_a_stamp()
+        stamped = any(_receives_a_stamp() for _ in range(STAMP_ATTEMPTS))
     except OSError as error:
         return Check("Kernel receive stamps", False, str(error.strerror or error), remedy)
     return Check("Kernel receive stamps", stamped, "on loopback" if stamped else "no stamp came", remedy)
 
 
 def _receives_a_stamp() -> bool:
+    """One attempt. The kernel enables stamping asynchronously, so the first bytes may come without one."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname(), timeout=5) as sender,
@@ -157,6 +161,7 @@ def _receives_a_stamp() -> bool:
     ):
         receiver.settimeout(5)
         receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        time.sleep(STAMP_DELAY)
         sender.sendall(b"x")
         _, ancillary, _, _ = receiver.recvmsg(1, socket.CMSG_SPACE(64))
     return any(level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS for level, kind, _ in ancillary)

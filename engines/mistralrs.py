@@ -1,11 +1,10 @@
 """mistral.rs through its Python wheel: a Rust engine with continuous batching, on the CPU and without any network.
 
-It takes text, not token ids, and streams only through its chat interface. So it gets a chat template that writes one
-message down as it is, and each request is checked first: what its tokenizer will make of the text must be the ids that
-every other engine receives. It loads safetensors; its GGUF path of 0.9.5 fails as soon as two prompts are prefilled
-together.
+It takes text, not token ids, and streams only through its chat interface. So it gets a chat template that passes one
+message through unchanged, and each request is checked first: its tokenizer must turn the text into the ids that every
+other engine receives. It loads safetensors; GGUF in 0.9.5 fails when two prompts are prefilled together.
 
-    enginebench serve --engine mistralrs -o max_concurrency=32
+    enginebench serve --engine mistralrs -o concurrency=32
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,10 +29,11 @@ from engines.contract.base import (
     FinishReason,
     GenerateRequest,
 )
-from engines.models.prepare import context_length
-from engines.text.text import StopStrings
+from engines.models.fetch import context_length
+from engines.text.stop import StopStrings
+from settings_schema import setting
 
-# One user message, with nothing around it: the server has rendered the model's own template already.
+# One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
 
 # The class names in `config.json` and what mistral.rs calls them.
@@ -54,14 +54,10 @@ BUILDS = {"mistralrs-cuda": "cuda", "mistralrs-metal": "metal"}  # wheels for a 
 
 @dataclass(frozen=True, slots=True)
 class MistralRsOptions:
-    max_concurrency: int = field(default=32, metadata={"help": "requests that run in one batch"})
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        default="auto", metadata={"help": "auto: float32 on a CPU, where it is the fastest, float16 on a GPU"}
+    concurrency: int = setting(32, "requests that run in one batch", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "auto: float32 on a CPU, where it is the fastest, float16 on a GPU"
     )
-
-    def __post_init__(self) -> None:
-        if self.max_concurrency < 1:
-            raise ValueError("option `max_concurrency` is 1 or more.")
 
 
 class MistralRsEngine(BlockingEngine):
@@ -84,8 +80,8 @@ class MistralRsEngine(BlockingEngine):
         assert self.model is not None
         if self.model.random_weights:
             raise EngineUnavailable(
-                "mistralrs reads weights from files and draws none at random; take a model with weights, or the "
-                "transformers engine for random ones."
+                "mistralrs reads weights from files and cannot generate random ones; use a model with weights, or "
+                "another engine."
             )
         folder = self.model.folder
         build = _distribution()
@@ -97,8 +93,8 @@ class MistralRsEngine(BlockingEngine):
         self._bos = _bos_token(folder)
         self._runner = self._start(folder, DTYPES[dtype])
         self._context_length = self._runner.max_sequence_length() or context_length(folder)
-        self._starting = threading.Lock()  # two calls that begin together are refused: "Already borrowed"
-        self.max_threads = self.options.max_concurrency
+        self._starting = threading.Lock()  # two calls at the same time fail: "Already borrowed"
+        self.max_threads = self.options.concurrency
         return EngineInfo(
             name="mistralrs",
             version=version(build),
@@ -107,7 +103,7 @@ class MistralRsEngine(BlockingEngine):
             dtype=dtype,
             device=device,
             batching="continuous",
-            max_concurrency=self.options.max_concurrency,
+            max_concurrency=self.options.concurrency,
             context_length=self._context_length,
             features=("stop", "ignore_eos"),
             options=asdict(self.options),
@@ -128,8 +124,8 @@ class MistralRsEngine(BlockingEngine):
             try:
                 return mistralrs.Runner(
                     which,
-                    max_seqs=self.options.max_concurrency,
-                    prefix_cache_n=0,  # a prompt met before must cost what it costs other engines
+                    max_seqs=self.options.concurrency,
+                    prefix_cache_n=0,  # a repeated prompt must cost what it costs other engines
                     token_source="none",
                     jinja_explicit=template.name,
                 )
@@ -153,7 +149,7 @@ class MistralRsEngine(BlockingEngine):
                 answer = self._runner.send_chat_completion_request(asked)
             # Leaving this loop drops `answer`, and that makes mistral.rs stop.
             yield from self._chunks(answer, StopStrings(request.stop))
-        except ValueError as error:  # the one kind that mistral.rs raises
+        except ValueError as error:  # the only kind that mistral.rs raises
             raise EngineError(f"mistral.rs failed: {_first_line(error)}") from error
 
     def _chunks(self, answer: Iterator[Any], stops: StopStrings) -> Iterator[Chunk]:
@@ -169,7 +165,7 @@ class MistralRsEngine(BlockingEngine):
                 finish = "length" if choice.finish_reason == "length" else "stop"
                 ready += stops.rest()
             tokens = self._tokens_of(text)
-            if piece.usage is not None:  # with the last piece comes the true sum
+            if piece.usage is not None:  # the last piece has the exact total
                 tokens = max(piece.usage.completion_tokens - counted, 0)
             counted += tokens
             yield Chunk(ready, tokens, finish)
@@ -177,18 +173,18 @@ class MistralRsEngine(BlockingEngine):
                 return
 
     def _tokens_of(self, text: str) -> int:
-        """How many tokens a piece took: one, except where a character was held back until its last byte came."""
+        """The tokens of a piece: one, unless a character was held back until its last byte was there."""
         return 1 if text.isascii() else max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
     def _same_text(self, request: GenerateRequest) -> str:
-        """The text that mistral.rs will cut into just the ids of this request. Raises `BadRequest` if there is none."""
+        """The text that mistral.rs turns into exactly this request's ids. Raises `BadRequest` if there is none."""
         wanted = list(request.prompt_token_ids)
-        # It puts the beginning-of-text token in front itself where the tokenizer says so; a template may have, too.
+        # It prepends the beginning-of-text token where the tokenizer asks for it; the template may have done so too.
         for text in (request.prompt, request.prompt.removeprefix(self._bos)):
             if self._tokenizer.encode(text).ids == wanted:
                 return text
         raise BadRequest(
-            "mistralrs takes text only, and the text of these token ids becomes other ids again; send the text itself."
+            "mistralrs takes only text, and the text of these token ids has other ids; send text instead of token ids."
         )
 
 

@@ -1,8 +1,8 @@
-"""The baseline: Hugging Face Transformers as it comes, one request at a time.
+"""The baseline: Hugging Face Transformers without any optimisation, one request at a time.
 
-The decode loop is the one inside `model.generate`, written out so that each token can leave the moment it exists: one
-forward pass over the prompt, one per token after that, with the model's own key/value cache. It measures as fast as
-`generate` itself; nothing is compiled, fused or batched.
+The decode loop is that of `model.generate`, written out so that each token can be sent as soon as it is sampled: one
+forward pass over the prompt, then one per token, with the model's own key/value cache. It is as fast as `generate`;
+nothing is compiled, fused or batched.
 
     enginebench serve --engine transformers -o dtype=float32
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,37 +27,34 @@ from engines.contract.base import (
     GenerateRequest,
     TokenLogprob,
 )
-from engines.models.prepare import context_length
+from engines.models.fetch import context_length
+from engines.text.detokenize import Detokenizer
 from engines.text.sampling import Sampler, logprob_of
-from engines.text.text import Detokeniser, StopStrings
+from engines.text.stop import StopStrings
+from settings_schema import setting
 
 if TYPE_CHECKING:
     import torch
 
 NEEDED = ("torch", "transformers", "safetensors", "tokenizers")
-WEIGHTS_SEED = 0  # of models drawn at random: everybody measures the same ones
+WEIGHTS_SEED = 0  # of models with random weights: the same ones in every run
 NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
 
 
 @dataclass(frozen=True, slots=True)
 class TransformersOptions:
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        default="auto",
-        metadata={"help": "auto: float16 on a GPU, bfloat16 on a CPU that has it in hardware, else float32"},
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "auto: float16 on a GPU, bfloat16 on a CPU that has it in hardware, else float32"
     )
-    device: str = field(default="auto", metadata={"help": "auto, cpu, cuda, cuda:1 …"})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads (none: torch decides)"})
-
-    def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise ValueError("option `threads` is 1 or more.")
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
 
 
 class TransformersEngine(BlockingEngine):
     Options = TransformersOptions
     options: TransformersOptions
 
-    # One thread for everything that torch computes, loading included: each thread that does gets its own team of
+    # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.
     max_threads = 1
 
@@ -127,12 +124,12 @@ class TransformersEngine(BlockingEngine):
             return net.to(self._device).eval()
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
         torch.manual_seed(WEIGHTS_SEED)
-        with torch.device(self._device):  # drawn where they will be used
+        with torch.device(self._device):  # generated on the device
             return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trusted).eval()
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.most_tokens(self._context_length)
-        text, stops = Detokeniser(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
+        text, stops = Detokenizer(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
         for produced, (id, logprobs) in enumerate(self._tokens(request), start=1):
             finish: FinishReason | None = None
             ready = text.add(id)
@@ -150,7 +147,7 @@ class TransformersEngine(BlockingEngine):
                 return
 
     def _tokens(self, request: GenerateRequest) -> Iterator[tuple[int, tuple[TokenLogprob, ...]]]:
-        """Ids without end, each as soon as it is chosen."""
+        """Token ids without end, each as soon as it is sampled."""
         import torch
 
         sampler = Sampler(request, () if request.ignore_eos else sorted(self._end_ids), self._device)
@@ -176,11 +173,11 @@ class TransformersEngine(BlockingEngine):
 
 
 def _cache_of(out: Any) -> dict[str, Any]:
-    """What a forward pass hands to the next: keys and values, or the state of a state-space model."""
+    """What one forward pass passes to the next: keys and values, or the state of a state-space model."""
     for name in ("past_key_values", "cache_params"):
         if out.get(name) is not None:
             return {name: out[name]}
-    raise EngineUnavailable("this model keeps no cache, so it cannot generate token by token.")
+    raise EngineUnavailable("this model has no cache, so it cannot generate token by token.")
 
 
 def _end_ids(net: Any) -> frozenset[int]:
@@ -200,9 +197,9 @@ def _device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
-        raise EngineUnavailable(f"there is no device `{wanted}`; say cpu, cuda or cuda:<number>.") from error
+        raise EngineUnavailable(f"there is no device `{wanted}`; use cpu, cuda or cuda:<number>.") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise EngineUnavailable(f"torch finds {torch.cuda.device_count()} CUDA devices, so not `{wanted}`; say cpu.")
+        raise EngineUnavailable(f"torch finds {torch.cuda.device_count()} CUDA devices, so not `{wanted}`; use cpu.")
     return device
 
 
@@ -218,7 +215,7 @@ def _dtype(wanted: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_computes_bf16() -> bool:
-    """Elsewhere bfloat16 is emulated on a CPU, and slower than float32."""
+    """Whether the CPU has bfloat16 instructions; without them it is slower than float32."""
     try:
         with open("/proc/cpuinfo") as cpuinfo:
             flags = next(line for line in cpuinfo if line.startswith(("flags", "Features")))

@@ -53,14 +53,19 @@ def read_meta(folder: Path) -> RunMeta:
         found = document.get("schema") if isinstance(document, dict) else None
         raise ValueError(f"{folder} has records of schema {found}; this version reads {SCHEMA_VERSION}.")
     try:
-        fields = known_fields(RunMeta, document)
-        fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
-        fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
-        fields["command"] = tuple(fields["command"])
-        fields["client_error"] = tuple((load, error) for load, error in fields.get("client_error", ()))
-        return RunMeta(**fields)
+        return meta_from(document)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
+
+
+def meta_from(document: Mapping[str, Any]) -> RunMeta:
+    """From JSON; fields that are not known are ignored. Raises `KeyError`, `TypeError` or `AttributeError`."""
+    fields = known_fields(RunMeta, document)
+    fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
+    fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
+    fields["command"] = tuple(fields["command"])
+    fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
+    return RunMeta(**fields)
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:

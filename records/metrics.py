@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from records.formula import Between, Field, FirstOf, Formula, Positive, Where, evaluate
-from records.request import Observation
 
 Unit = Literal["s", "tokens/s", "req/s", "requests", "tokens", "share", "J"]
 Population = Literal["attempted", "answered", "sent", "chunks"]
@@ -30,8 +29,8 @@ class Metric:
     unit: Unit = "s"
     objective: str | None = None
 
-    def of(self, request: Observation) -> float | None:
-        """The value for one request; `None` where a part of it was not observed."""
+    def of(self, request: object) -> float | None:
+        """The value for one record or observation; `None` where a part of it was not observed."""
         return evaluate(self.formula, request)
 
 

@@ -14,8 +14,8 @@ from records.stage import Nanoseconds
 
 Outcome = Literal["ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off"]
 """How a request ended. `rejected` is a 429 or 503; `disconnected` a stream that ended early; `bad_stream` a malformed
-one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests in
-flight kept from being sent; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
+one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
+in flight kept back; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
 
 SENT = "sent"
 """Stands for the outcome in the short line that is written when a request is sent."""
@@ -87,9 +87,10 @@ class RequestRecord(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRecord:
-    """The short line written as a request is sent, so that a process killed with requests in flight leaves none out.
+    """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
-    `outcome` is `SENT`. A reader drops it where a `RequestRecord` of the same `request_id` follows.
+    `outcome` is `SENT`, `t_send` the instant of writing. A reader drops it where a `RequestRecord` of the same
+    `request_id` follows.
     """
 
     request_id: str

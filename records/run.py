@@ -35,13 +35,14 @@ class RunMeta:
     commit: str | None = None
     workers: int = 1
     hosts: int = 1  # machines that the workers run on
-    client_error: tuple[tuple[float, float], ...] = ()  # host's calibration: chunks/s, TTFT p99 error in seconds
+    client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     schema: int = SCHEMA_VERSION
 
-    def client_error_at(self, load: float) -> float | None:
+    def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
         """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
 
-        That of the lightest calibrated load at least as heavy; `None` where nothing as heavy was calibrated.
+        `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
+        gentlest calibrated conditions that were at least as hard in both; `None` where none were.
         """
-        heavier = [cell for cell in self.client_error if cell[0] >= load]
-        return min(heavier)[1] if heavier else None
+        harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
+        return min(harder, default=None)

@@ -82,12 +82,16 @@ def stage_plan_from(document: Mapping[str, Any]) -> StagePlan:
     """From JSON; fields that are not known are ignored."""
     return StagePlan(
         load=load_from(document["load"]),
-        warm_up=Extent(**document["warm_up"]),
-        window=Extent(**document["window"]),
+        warm_up=_extent_from(document["warm_up"]),
+        window=_extent_from(document["window"]),
         bound=float(document.get("bound", 60.0)),
         name=document.get("name"),
         asks=dict(document.get("asks") or {}),
     )
+
+
+def _extent_from(document: Mapping[str, Any]) -> Extent:
+    return Extent(float(document["amount"]), document["unit"])
 
 
 def stage_from(document: Mapping[str, Any]) -> Stage:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from tokenizers import Tokenizer
 
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.rust import programs as rust_programs
 from tests.support.reference import PROMPTS, Reference
 
@@ -76,7 +76,7 @@ def rust_program() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     """SmolLM2's, as are the next two."""
-    return Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
+    return Tokenizer.from_file(str(fetch_model().folder / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")
@@ -86,4 +86,4 @@ def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="session")
 def transformers() -> Reference:
-    return Reference.of(prepare().folder)
+    return Reference.of(fetch_model().folder)

@@ -1,21 +1,18 @@
 """The engine contract: rendered prompt and token ids in, chunks of text with their token counts out.
 
-An engine knows nothing of HTTP, queues or metrics. It lives in a child process (`engines.process.worker` runs it,
-`engines.process.child` watches it), so its computing cannot hold up the server that writes its tokens to the network.
+An engine does not deal with HTTP, queues or metrics. It runs in a child process (`engines.process.worker` runs it,
+`engines.process.child` supervises it), so its computation cannot delay the server that writes its tokens.
 
-Write one by subclassing `Engine` when the library is asynchronous, or `BlockingEngine` when it computes in the calling
-thread. This module is plain standard library, because it is also imported inside foreign environments.
+Subclass `Engine` when the library is asynchronous, or `BlockingEngine` when it computes in the calling thread. This
+module uses only the standard library, because it is also imported in environments that have nothing else of ours.
 
-See one at work:  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
+See one running:  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import threading
-import types
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,16 +21,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
-Batching = Literal["none", "static", "continuous"]
-Feature = Literal["seed", "stop", "logprobs", "echo", "ignore_eos", "min_tokens"]
+Batching = Literal["none", "continuous"]
+Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens"]
 ErrorKind = Literal["bad_request", "unavailable", "crashed", "internal"]
 
 
-# The errors. Every one is a sentence for a person, with the way out.
+# The errors. Each message is one sentence for the user, with the remedy.
 
 
 class EngineError(Exception):
-    """What an engine reports instead of an answer; `kind` decides the HTTP status."""
+    """Reported instead of an answer; `kind` decides the HTTP status."""
 
     kind: ErrorKind = "internal"
 
@@ -63,8 +60,8 @@ class EngineCrashed(EngineError):
 class Model:
     """A model on this machine's disk, ready to be loaded.
 
-    `folder` holds `config.json`, the tokenizer and, unless `gguf` stands alone, safetensors. With `random_weights`
-    there is only a configuration, and the engine draws its weights.
+    `folder` holds `config.json`, the tokenizer and safetensors; `gguf` is the file they were converted from, if any.
+    With `random_weights` there is only a configuration and a tokenizer, and the engine generates its weights.
     """
 
     name: str
@@ -76,7 +73,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One prompt. Every engine gets the same `prompt_token_ids`; `prompt` is the same text for those that need it."""
+    """One prompt. Every engine gets the same `prompt_token_ids`; `prompt` is their text, for engines that need it."""
 
     prompt: str
     prompt_token_ids: tuple[int, ...]
@@ -90,13 +87,13 @@ class GenerateRequest:
     logprobs: int | None = None  # how many alternatives per token
 
     def most_tokens(self, context_length: int) -> int:
-        """How long the answer may become: what was asked for, or what the context has left after the prompt.
+        """The limit of the answer's tokens: `max_tokens`, or what the prompt leaves of the context.
 
-        Raises `BadRequest` where that is nothing.
+        Raises `BadRequest` where nothing is left.
         """
         length = len(self.prompt_token_ids)
         if not 0 < length < context_length:
-            raise BadRequest(f"a prompt has 1 to {context_length - 1} tokens here, and this one has {length}.")
+            raise BadRequest(f"the prompt has {length} tokens; this model takes 1 to {context_length - 1}.")
         return min(self.max_tokens, context_length - length)
 
 
@@ -111,7 +108,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Text that became ready at one moment, and how many tokens it took.
+    """Text that became ready at one moment, and the number of tokens generated for it.
 
     `text` may be empty while the bytes of a character are incomplete or a stop string may be forming; the tokens still
     count. The last chunk of a request carries `finish_reason`.
@@ -125,10 +122,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine is, once loaded: enough to repeat a measurement and to judge whether two are alike.
+    """What a loaded engine is: enough to repeat a measurement and to judge whether two are comparable.
 
-    `max_concurrency` is how many requests it runs at a time (more wait in the server's queue), `batching` how it runs
-    them: one by one, in lock step, or joining and leaving a running batch.
+    `max_concurrency` is the number of requests it runs at a time (more wait in the server's queue). With `batching`
+    "none" they run one by one, with "continuous" they join and leave a running batch.
     """
 
     name: str
@@ -147,19 +144,21 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A moment in an engine's life. Bytes; KV use from 0 to 1; `None` where the engine cannot tell."""
+    """A snapshot of resource use. Bytes; `kv_cache_usage` from 0 to 1; `None` where the engine cannot tell."""
 
     memory_bytes: int | None = None
     device_memory_bytes: int | None = None
     kv_cache_usage: float | None = None
+    memory_peak_bytes: int | None = None
+    cpu_seconds: float | None = None
 
 
 class Engine(ABC):
     """One model, loaded once, that answers many requests.
 
-    `Options` is a frozen dataclass of the settings people give as `-o name=value`; each field carries its help in
-    `field(metadata={"help": ...})`. Heavy imports belong inside the methods: the class itself is imported by commands
-    that only list engines.
+    `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with
+    `settings_schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
+    only list engines.
     """
 
     Options: ClassVar[type[Any]]
@@ -170,27 +169,22 @@ class Engine(ABC):
 
     @classmethod
     def why_not_here(cls) -> str | None:
-        """One sentence on why this engine cannot run on this machine and what to do; `None` when it can."""
+        """One sentence on why this engine cannot run on this machine and how to fix that; `None` when it can."""
         return None
 
     @classmethod
-    def why_not_with(cls, options: Any) -> str | None:
-        """The same, once the options are known: one of them may name what is missing here."""
-        return cls.why_not_here()
-
-    @classmethod
     def version_here(cls) -> str | None:
-        """Of the library or program that is on this machine; `None` where there is none, or it cannot be told."""
+        """Version of the installed library or program; `None` where there is none or it cannot be determined."""
         return None
 
     @classmethod
     def command(cls) -> tuple[str, ...] | None:
-        """The program that speaks the protocol; `None` for an engine in Python, which `engines.process.worker` runs."""
+        """The program that implements the protocol; `None` for an engine in Python, run by `engines.process.worker`."""
         return None
 
     @abstractmethod
     def load(self) -> EngineInfo:
-        """Make ready to generate. Called once, off the event loop; may take minutes. Raises `EngineUnavailable`."""
+        """Load the model. Called once, off the event loop; may take minutes. Raises `EngineUnavailable`."""
 
     @abstractmethod
     def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
@@ -200,7 +194,7 @@ class Engine(ABC):
         return EngineStats()
 
     def close(self) -> None:
-        """Give back what `load` took."""
+        """Release what `load` acquired."""
         return
 
 
@@ -232,7 +226,7 @@ class BlockingEngine(Engine):
                     put(chunk)
                     if abandoned.is_set():
                         break
-            except BaseException as error:  # the thread has nobody else to tell
+            except BaseException as error:  # raised again where the chunks are awaited
                 put(error)
             finally:
                 close = getattr(chunks, "close", None)
@@ -256,45 +250,3 @@ class BlockingEngine(Engine):
         if pool is None:
             pool = self.__dict__["_pool"] = ThreadPoolExecutor(self.max_threads, thread_name_prefix="generate")
         return pool
-
-
-# Settings given as text.
-
-
-def parse_options(options_class: type[Any], given: Mapping[str, str]) -> Any:
-    """Build an `Options` from `name=value` text. Raises `ValueError` with a sentence that lists the choices."""
-    hints = typing.get_type_hints(options_class)
-    known = {f.name: hints[f.name] for f in dataclasses.fields(options_class)}
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        if name not in known:
-            choices = ", ".join(sorted(known)) or "none"
-            raise ValueError(f"no option called `{name}` for this engine; it has: {choices}.")
-        values[name] = _parse(name, text, known[name])
-    return options_class(**values)
-
-
-def _parse(name: str, text: str, hint: Any) -> Any:
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        choices = typing.get_args(hint)
-        if text not in choices:
-            raise ValueError(f"option `{name}` is one of {', '.join(map(str, choices))}, not `{text}`.")
-        return text
-    if origin is types.UnionType or origin is typing.Union:  # `int | None`
-        if text.lower() in {"", "none"}:
-            return None
-        (hint,) = (arm for arm in typing.get_args(hint) if arm is not type(None))
-        return _parse(name, text, hint)
-    if hint is bool:
-        lowered = text.lower()
-        if lowered in {"1", "true", "yes", "on"}:
-            return True
-        if lowered in {"0", "false", "no", "off"}:
-            return False
-        raise ValueError(f"option `{name}` is true or false, not `{text}`.")
-    try:
-        return hint(text)
-    except ValueError:
-        kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
-        raise ValueError(f"option `{name}` is {kind}, not `{text}`.") from None

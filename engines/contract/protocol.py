@@ -1,13 +1,13 @@
 """The engine contract as lines on a pipe, so that an engine may be written in any language.
 
-A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output.
-Whatever else it has to say goes to standard error. `docs/engine-protocol.md` tells it for people who write a child.
+A child reads JSON objects from its standard input, one per line, and writes JSON objects to its standard output. Its
+log goes to standard error. `docs/engine-protocol.md` describes the protocol for authors of engines.
 
     parent → child   load, generate, cancel, stats
     child  → parent  ready, chunk, done, error, stats
 
 Every `generate` is answered by any number of `chunk`s and then exactly one `done` or `error`, also after a `cancel`.
-The end of standard input tells the child to stop. Plain standard library: it also runs inside foreign environments.
+The end of standard input tells the child to stop. Standard library only: it also runs without our other packages.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from engines.contract.base import (
 T = TypeVar("T")
 
 VERSION = 1
-MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line is a broken child, not a long answer
+MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
 
 
 class ProtocolError(Exception):
-    """A line that is no message of this protocol."""
+    """A line that is not a message of this protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The first line a child gets. `options` is text, as the user typed it; the child parses it by its own types."""
+    """The first line a child gets. `options` are texts as the user typed them; the child parses them."""
 
     engine: str
     model: Model | None
@@ -102,7 +102,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class AskStats:
-    """The parent asks; a child that does not answer in time is taken for hung."""
+    """The heartbeat: a child that does not answer in time counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def encode(message: ToChild | ToParent) -> bytes:
 
 
 def encode_chunk(id: int, chunk: Chunk) -> bytes:
-    """The line that is written once per token: the same as `encode`, formatted by hand because it is the hot one."""
+    """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency."""
     if chunk.logprobs:
         return encode(ChunkReady(id, chunk))
     return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, quote(chunk.text).encode(), chunk.tokens)
@@ -172,7 +172,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def decode_to_child(line: bytes) -> ToChild:
-    """Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may say more."""
+    """Raises `ProtocolError`. Unknown fields are ignored, so that a newer parent may send more."""
     fields = _object(line, json.loads)
     try:
         match fields.pop("type", None):

@@ -1,6 +1,6 @@
-"""The engines, by name. A name costs nothing until it is asked for: nothing heavy is imported here.
+"""The engines by name. Nothing heavy is imported here: an engine's module is imported when it is looked up.
 
-Other packages add theirs through the entry-point group `enginebench.engines`; docs/adding-an-engine.md shows how.
+Other packages add engines through the entry-point group `enginebench.engines`; docs/adding-an-engine.md shows how.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from engines.contract.base import Engine, EngineUnavailable, Model, parse_options
+from engines.contract.base import Engine, EngineUnavailable, Model
+from settings_schema import from_text
 
 if TYPE_CHECKING:
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
+    from engines.process.watch import Watch
 
 
 ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
@@ -24,7 +26,7 @@ log = logging.getLogger("enginebench.engines")
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What is known of an engine before it is loaded."""
+    """What is known about an engine before it is loaded."""
 
     target: str  # "module:Class", imported when asked for
     title: str  # what it is, for people
@@ -35,7 +37,11 @@ class EngineSpec:
 
 ENGINES: dict[str, EngineSpec] = {
     "fake": EngineSpec(
-        "engines.fake:FakeEngine", "spends exactly the delays it is told", "python", "continuous", needs_model=False
+        "engines.fake:FakeEngine",
+        "scripted delays, no model",
+        "python",
+        "continuous",
+        needs_model=False,
     ),
     "transformers": EngineSpec(
         "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
@@ -63,7 +69,7 @@ def spec(name: str) -> EngineSpec:
 
 @cache
 def _installed() -> dict[str, EngineSpec]:
-    """What other packages bring. Our own names are taken; a broken one is left out and said, and the rest works."""
+    """Engines of other packages. Our own names take precedence; a broken one is left out with a warning."""
     from importlib.metadata import entry_points
 
     found: dict[str, EngineSpec] = {}
@@ -71,8 +77,8 @@ def _installed() -> dict[str, EngineSpec]:
         try:
             brought = entry.load()
             if not isinstance(brought, EngineSpec):
-                raise TypeError(f"{entry.value} is no EngineSpec")
-        except Exception as error:  # whatever somebody else's module raises
+                raise TypeError(f"{entry.value} is not an EngineSpec")
+        except Exception as error:  # another package's module may raise anything
             package = entry.dist.name if entry.dist is not None else entry.value
             log.warning("the engine `%s` of %s is left out: %s.", entry.name, package, str(error).rstrip("."))
         else:
@@ -90,16 +96,16 @@ def engine_class(name: str) -> type[Engine]:
 def load_engine(
     name: str, model: Model | None = None, options: Mapping[str, str] | None = None, watch: Watch | None = None
 ) -> ChildEngine:
-    """An engine that is ready to be started in a child process of its own, and watched as `watch` says.
+    """An engine that is ready to be started in a child process of its own, supervised as `watch` says.
 
-    Raises `ValueError` for an unknown name or option and `EngineUnavailable` where it cannot run here, before anything
-    is started.
+    Raises `ValueError` for an unknown name or option and `EngineUnavailable` where the engine cannot run here.
     """
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
+    from engines.process.watch import Watch
 
     kind = engine_class(name)
-    parsed = parse_options(kind.Options, options or {})  # the user's mistake is told before any process starts
-    if (reason := kind.why_not_with(parsed)) is not None:
+    from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts
+    if (reason := kind.why_not_here()) is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")

@@ -1,7 +1,7 @@
-"""Folders in the user's cache that are either whole or not there.
+"""Folders in the user's cache that are either complete or absent.
 
-What is built appears under its name in one step, so a killed process leaves no half-built model; a lock makes a second
-process wait for the first one's work instead of doing it again. `ENGINEBENCH_CACHE` moves the whole cache.
+A folder appears under its name in one step, so a killed process leaves no incomplete model; a lock makes a second
+process wait for the first one's work instead of repeating it. `ENGINEBENCH_CACHE` moves the whole cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from engines.contract.base import EngineUnavailable
 from engines.models.progress import Progress, silent
 
-LOCK_PATIENCE = 0.5  # seconds before a waiting process says that it waits
+LOCK_PATIENCE = 0.5  # seconds before a waiting process reports that it waits
 
 
 def cache_folder() -> Path:
@@ -31,17 +31,17 @@ def cache_folder() -> Path:
 def built_once(
     folder: Path, build: Callable[[Path], None], *, needs_bytes: int = 0, progress: Progress = silent
 ) -> Path:
-    """`folder`, after `build` has filled it if it was not there. Raises `EngineUnavailable` where the disk says no.
+    """`folder`, after `build` has filled it if it was not there.
 
-    `build` gets an empty folder beside the final one. It runs in one process at a time, and whatever a killed one left
-    behind is removed first.
+    `build` gets an empty folder beside the final one. It runs in one process at a time; the remains of a killed one are
+    removed first. Raises `EngineUnavailable` where the disk is full or read-only.
     """
     if folder.is_dir():
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder, progress):
-            if folder.is_dir():  # somebody else built it while this process waited
+            if folder.is_dir():  # another process built it while this one waited
                 return folder
             _check_space(folder.parent, needs_bytes)
             unfinished = folder.with_name(f".{folder.name}.unfinished")
@@ -70,7 +70,7 @@ def _locked(folder: Path, progress: Progress) -> Iterator[None]:
     try:
         lock.acquire(timeout=LOCK_PATIENCE)
     except filelock.Timeout:
-        progress(f"waiting for another process that prepares {folder.name}")
+        progress(f"waiting for another process that is building {folder.name}")
         lock.acquire()
     try:
         yield
@@ -88,7 +88,7 @@ def _check_space(folder: Path, needs_bytes: int) -> None:
 
 
 def _write_through(folder: Path) -> None:
-    """Have the disk hold every file before its folder gets the name that says "whole"."""
+    """Flush every file to the disk before the folder is renamed to its final name."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb+") as file:

@@ -4,9 +4,9 @@ Runs in a process of its own, because it imports torch and the server must not:
 
     python -m engines.models.convert GGUF FOLDER
 
-The weights are written as 32-bit floats wherever that is not too big: a dequantised weight is a product and a sum of
+The weights are written as 32-bit floats unless that is too large: a dequantised weight is a product and a sum of
 16-bit floats, which bfloat16 would round again. So every engine starts from the same exact weights and rounds them to
-its own type.
+its own number format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def convert(gguf: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "engines.models.convert", str(gguf.resolve()), str(folder.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise EngineUnavailable(f"{gguf.name} could not be converted: {last}")
 
 
@@ -44,7 +44,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     dtype = torch.float32 if gguf.stat().st_size <= MOST_EXACT_BYTES else torch.bfloat16
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
-    # The weights are plain floats now, but `save_pretrained` refuses what says it is quantised.
+    # The weights are plain floats now, but `save_pretrained` refuses a model that is marked as quantised.
     model.hf_quantizer, model.is_quantized = None, False
     del model.config.quantization_config
     model.save_pretrained(folder)
@@ -55,7 +55,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def _complete_config(path: Path, dtype: str) -> None:
-    """Add the keys of older configurations, which other engines still read."""
+    """Add the keys of older configurations, which other engines still need."""
     config = json.loads(path.read_text())
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:

@@ -1,7 +1,7 @@
-"""The models that people know by name: where they come from, their licence, their shape, and what memory they need.
+"""Named models: source, licence, configuration, and the memory they need.
 
-The configurations are the published ones, written down here so that `random:<preset>` needs nothing from any hub: a
-model of the true shape with random weights is as fast as the real one, and costs no licence click.
+The configurations are the published ones, copied here so that `random:<preset>` downloads nothing: a model of the same
+shape with random weights is as fast as the real one and needs no licence agreement.
 
     enginebench models
 """
@@ -31,10 +31,10 @@ class Preset:
     cache_values_per_token: int  # keys and values of all layers
     config: Mapping[str, Any] = field(repr=False)
     hub_id: str | None = None
-    state_values: int = 0  # per sequence, however long: what a state-space model keeps instead of a cache
+    state_values: int = 0  # per sequence of any length: the state that a state-space model keeps instead of a cache
 
     def memory_bytes(self, dtype: DType, tokens: int = 4096) -> int:
-        """Weights, plus what one sequence of `tokens` (or of the whole context, where that is shorter) keeps."""
+        """Weights, plus the cache of one sequence of `tokens` (or of the whole context, where that is shorter)."""
         kept = self.state_values + self.cache_values_per_token * min(tokens, self.context_length)
         cache_bytes = 4 if dtype == "float32" else 2  # quantising the weights leaves the cache in 16 bits
         return round(self.parameters * WEIGHT_BYTES[dtype] + kept * cache_bytes)
@@ -247,7 +247,7 @@ _ALL = (
         source="state-spaces/mamba-130m-hf",
         licence="Apache-2.0",
         architecture="MambaForCausalLM",
-        context_length=2048,  # what it was trained on; its state has no bound
+        context_length=2048,  # its training length; its state has no limit
         parameters=129_135_360,
         cache_values_per_token=0,
         state_values=24 * 1536 * (16 + 4),

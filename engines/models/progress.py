@@ -1,4 +1,4 @@
-"""How long work tells how far it is: a plain call, drawn as bars on standard error where a person is looking."""
+"""Progress of long tasks: bars on standard error if that is a terminal, else one line per task."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 class Progress(Protocol):
     def __call__(self, task: str, done: int = 0, total: int | None = None) -> None:
-        """`task` is what is being done, in a few words; `done` of `total` bytes, `None` where the end is not known."""
+        """`task` names the work; `done` of `total` bytes, `None` where the total is unknown."""
 
 
 def silent(task: str, done: int = 0, total: int | None = None) -> None:
-    """For those who want no progress."""
+    """Reports nothing."""
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def terminal_progress() -> Iterator[Progress]:
 
 
 def _lines() -> Progress:
-    told: set[str] = set()
+    reported: set[str] = set()
 
-    def tell(task: str, done: int = 0, total: int | None = None) -> None:
-        if task not in told:
-            told.add(task)
+    def report(task: str, done: int = 0, total: int | None = None) -> None:
+        if task not in reported:
+            reported.add(task)
             print(f"{task} …", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def _bars(console: Console) -> Iterator[Progress]:
 
         def draw(task: str, done: int = 0, total: int | None = None) -> None:
             if task not in tasks:
-                finish_all()  # one thing is done after the other
+                finish_all()  # tasks run one after the other
                 tasks[task] = bars.add_task(task, total=total, size="")
             size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
             bars.update(tasks[task], completed=done, total=total, size=size)

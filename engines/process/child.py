@@ -1,7 +1,7 @@
-"""An engine in a child process: start it, watch it, send it work, hear its chunks, start it again when it dies.
+"""An engine in a child process: started, supervised, given requests, and restarted when it ends.
 
-A computing engine never holds the server's interpreter lock, a crash takes no server down, and an engine whose
-libraries clash with ours runs on an interpreter of its own. Everything here runs on one asyncio loop.
+A computing engine never holds the server's interpreter lock, its crash does not end the server, and an engine whose
+libraries conflict with ours runs on an interpreter of its own. Everything here runs on one asyncio loop.
 """
 
 from __future__ import annotations
@@ -13,34 +13,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Model
 from engines.contract.protocol import AskStats, Load
-from engines.process.pipes import Process, Stream
+from engines.process.process import Process
+from engines.process.stream import Stream
+from engines.process.watch import Watch
 
 ROOT = str(Path(__file__).resolve().parents[2])  # where the child finds `engines`
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """How closely a child is watched. Seconds."""
-
-    heartbeat: float = 1.0  # between two questions
-    hung_after: float = 60.0  # silence, with a question open, after which it is killed
-    load_timeout: float = 1800.0  # for a model to load; many engines hear nothing meanwhile, so nobody asks
-    restart_first: float = 0.5  # wait before the first restart; doubles up to `restart_most`
-    restart_most: float = 30.0
-    stop_grace: float = 5.0  # for a child to end by itself once its input has ended
-
-
 class ChildEngine:
-    """An engine by name, kept alive. `start()` once, `generate()` many times, `stop()` at the end.
+    """An engine that is restarted when it ends. `start()` once, `generate()` many times, `stop()` at the end.
 
-    `generate` never waits: how many requests may run at a time is for the caller to keep (`info.max_concurrency`).
+    `generate` never waits: the caller keeps to `info.max_concurrency` requests at a time.
     """
 
     def __init__(
@@ -66,7 +55,7 @@ class ChildEngine:
     @property
     def state(self) -> State:
         if self._state == "ready" and self._process is not None and self._process.exited.done():
-            return "restarting"  # it died a moment ago, and whoever keeps it alive has not had its turn yet
+            return "restarting"  # it ended a moment ago; the supervising task has not run yet
         return self._state
 
     @property
@@ -96,7 +85,7 @@ class ChildEngine:
         return self._process.stats if self._process is not None else EngineStats()
 
     async def stop(self) -> None:
-        """End the child: politely, then firmly. Running requests fail."""
+        """End the child: by ending its input, then by a kill. Running requests fail."""
         self._state = "stopped"
         if self._keeper is not None:
             self._keeper.cancel()
@@ -136,7 +125,7 @@ class ChildEngine:
                 await asyncio.shield(process.exited)
         except TimeoutError:
             process.kill("it did not stop when asked")
-            await process.exited
+            await asyncio.wait([process.exited])
         finally:
             process.close()
 
@@ -144,18 +133,18 @@ class ChildEngine:
         wait = self._watch.restart_first
         while True:
             ready_at = time.monotonic()
-            await self._watch_until_it_ends()
+            await self._supervise()
             if time.monotonic() - ready_at > 2 * self._watch.restart_most:
-                wait = self._watch.restart_first  # it had been well for long: forget the crashes before
+                wait = self._watch.restart_first  # it ran for long: earlier crashes no longer count
             restarted = False
             while not restarted:
                 self._state = "restarting"
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self._watch.restart_most)
                 self.restarts += 1
-                restarted = await self._try_again()
+                restarted = await self._relaunch()
 
-    async def _try_again(self) -> bool:
+    async def _relaunch(self) -> bool:
         try:
             info = await self._launch()
         except EngineUnavailable:
@@ -164,7 +153,7 @@ class ChildEngine:
             self.on_restart(info)
         return True
 
-    async def _watch_until_it_ends(self) -> None:
+    async def _supervise(self) -> None:
         process = self._process
         assert process is not None
         while not process.exited.done():
@@ -173,7 +162,7 @@ class ChildEngine:
             if process.asked_at is None:
                 process.asked_at = now
                 process.send(AskStats())
-            elif now - max(process.asked_at, process.heard_at) > self._watch.hung_after:
-                process.kill(f"it was silent for {self._watch.hung_after:g} s")
-                await process.exited
+            elif now - max(process.asked_at, process.last_output_at) > self._watch.hung_after:
+                process.kill(f"it sent nothing for {self._watch.hung_after:g} s")
+                await asyncio.wait([process.exited])
         process.close()

@@ -1,7 +1,7 @@
 """The child's side of the engine protocol for engines written in Python: `python -m engines.process.worker fake`.
 
-Standard output belongs to the protocol alone: whatever a library prints goes to standard error. Lines that are ready at
-the same moment leave in one write. Plain standard library: this also runs inside foreign environments.
+Standard output is reserved for the protocol: whatever a library prints goes to standard error. Lines that are ready at
+the same moment are sent in one write. Standard library only: this also runs in environments without our packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import traceback
 from typing import Any
 
-from engines.contract.base import BadRequest, Engine, EngineError, EngineStats, EngineUnavailable, parse_options
+from engines.contract.base import BadRequest, Engine, EngineError, EngineStats, EngineUnavailable
 from engines.contract.protocol import (
     VERSION,
     AskStats,
@@ -34,10 +34,11 @@ from engines.contract.protocol import (
     encode_chunk,
 )
 from engines.contract.registry import engine_class
+from settings_schema import from_text
 
 
 class Worker:
-    """One engine behind one pair of pipes."""
+    """Runs one engine, with requests and answers on a pair of pipes."""
 
     def __init__(self, out: int) -> None:
         self._out = out
@@ -47,11 +48,11 @@ class Worker:
         self._engine: Engine | None = None
 
     async def run(self, lines: asyncio.StreamReader) -> None:
-        """Serve until standard input ends, be it while the model loads."""
+        """Serve until standard input ends, even while the model loads."""
         try:
             while line := await lines.readline():
                 try:
-                    self._obey(line)
+                    self._handle(line)
                 except ProtocolError as error:
                     print(f"ignored a line: {error}", file=sys.stderr)
         finally:
@@ -60,32 +61,32 @@ class Worker:
             if self._engine is not None:
                 self._engine.close()
 
-    def _obey(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         match decode_to_child(line):
             case Load() as load:
                 self._loading = asyncio.get_running_loop().create_task(self._load(load))
             case Generate(id, _) as generate:
                 task = asyncio.get_running_loop().create_task(self._answer(generate))
                 self._running[id] = task
-                task.add_done_callback(lambda task: self._conclude(id, task))
+                task.add_done_callback(lambda task: self._finish(id, task))
             case Cancel(id):
                 if id in self._running:
                     self._running[id].cancel()
             case AskStats():
-                self._say(encode(Stats(self._stats())))
+                self._send(encode(Stats(self._stats())))
 
     async def _load(self, load: Load) -> None:
         try:
             if load.version != VERSION:
                 raise EngineUnavailable(f"this worker speaks protocol {VERSION}, the server {load.version}.")
             kind = engine_class(load.engine)
-            engine = kind(load.model, parse_options(kind.Options, load.options))
+            engine = kind(load.model, from_text(kind.Options, load.options))
             info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
         except Exception as error:
-            self._say(encode(_failed(None, error)))
+            self._send(encode(_failed(None, error)))
         else:
             self._engine = engine
-            self._say(encode(Ready(info)))
+            self._send(encode(Ready(info)))
 
     async def _answer(self, generate: Generate) -> Done | Failed:
         id = generate.id
@@ -97,18 +98,18 @@ class Worker:
             chunks: Any = self._engine.generate(generate.request)
             async with contextlib.aclosing(chunks):
                 async for chunk in chunks:
-                    self._say(encode_chunk(id, chunk))
+                    self._send(encode_chunk(id, chunk))
                     if chunk.finish_reason is not None:
                         return Done(id, chunk.finish_reason)
-            raise EngineError("the engine ended its answer without saying why.")
+            raise EngineError("the engine ended its answer without a finish reason.")
         except Exception as error:
             return _failed(id, error)
 
-    def _conclude(self, id: int, task: asyncio.Task[Done | Failed]) -> None:
-        """Say the one last line of a request. Here, because a task cancelled before its first step runs no code."""
+    def _finish(self, id: int, task: asyncio.Task[Done | Failed]) -> None:
+        """Send the last line of a request. Done here because a task cancelled before its first step runs no code."""
         del self._running[id]
         last: ToParent = Done(id, "cancelled") if task.cancelled() else task.result()
-        self._say(encode(last))
+        self._send(encode(last))
 
     def _stats(self) -> EngineStats:
         stats = EngineStats() if self._engine is None else self._engine.stats()
@@ -116,20 +117,20 @@ class Worker:
             return stats
         return EngineStats(resident_bytes(), stats.device_memory_bytes, stats.kv_cache_usage)
 
-    def _say(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
         self._lines.append(line)
 
     def _flush(self) -> None:
-        # A blocking write is the bound on what piles up here; the parent never stops reading.
+        # A blocking write bounds what accumulates here; the parent never stops reading.
         data, self._lines = memoryview(b"".join(self._lines)), []
         while data:
             data = data[os.write(self._out, data) :]
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now; its peak where the system tells no more."""
+    """Resident memory of this process now; its peak where the system reports only that."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()
@@ -141,7 +142,7 @@ def resident_bytes() -> int:
 def _failed(id: int | None, error: Exception) -> Failed:
     if isinstance(error, EngineError):
         return Failed(id, error.kind, str(error))
-    traceback.print_exception(error)  # for the server's log; the client gets a sentence
+    traceback.print_exception(error)  # for the server's log; the client gets one sentence
     if isinstance(error, ValueError) and id is None:
         return Failed(id, BadRequest.kind, str(error))
     return Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")
@@ -167,7 +168,7 @@ def main() -> None:
         pass
     finally:
         sys.stderr.flush()
-        os._exit(0)  # a thread may be deep inside a computation that nobody waits for
+        os._exit(0)  # a thread may still be computing an abandoned answer
 
 
 if __name__ == "__main__":

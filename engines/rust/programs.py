@@ -1,10 +1,10 @@
-"""The engines written in Rust: programs that are built once for this machine and then only found.
+"""The engines written in Rust: programs that are built once for this machine and then reused.
 
     make engines                                       # both engines
     python -m engines.rust.programs build candle --features cuda
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
-stale or foreign one is never run. Building takes cargo and some minutes; running takes neither.
+stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -26,6 +26,7 @@ from typing import ClassVar
 from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
+from settings_schema import setting
 
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
@@ -62,7 +63,7 @@ def find(name: str) -> Path | None:
 
 
 def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
-    """Build the program, unless it is there, and give its path. Cargo tells on standard error how far it is.
+    """Build the program, unless it is there, and give its path. Cargo prints its progress on standard error.
 
     Raises `EngineUnavailable` where it cannot be built.
     """
@@ -71,7 +72,7 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
     built_once(folder, lambda unfinished: _cargo_build(program, wanted, unfinished), progress=progress)
-    os.utime(folder / program.binary)  # the one asked for last is the one to be found
+    os.utime(folder / program.binary)  # `find` returns the one that was requested last
     return folder / program.binary
 
 
@@ -86,7 +87,7 @@ def _cargo_build(program: Program, features: list[str], into: Path) -> None:
 
 
 def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run cargo on the workspace, for this machine's processor; what it says is shown as it comes, or kept if `quiet`.
+    """Run cargo on the workspace, for this machine's processor; its output is shown, or captured if `quiet`.
 
     Raises `EngineUnavailable` where there is no cargo.
     """
@@ -113,8 +114,8 @@ def _target() -> Path:
 def cargo_environment() -> dict[str, str] | None:
     """Variables under which cargo runs here; `None` where it does not.
 
-    Cargo may be rustup's stand-in, which finds no toolchain under another HOME (sudo, a clean one for a test) than that
-    of the account that installed it: then the account's own is named.
+    Cargo may be rustup's proxy, which finds no toolchain under another HOME (sudo, a clean one for a test) than that of
+    the account that installed it: then RUSTUP_HOME is set to that account's.
     """
     if shutil.which("cargo") is None:
         return None
@@ -153,24 +154,18 @@ def _processor() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What every engine takes whose requests join and leave a running batch (`protocol/src/batch.rs`)."""
+    """Options of the engines that run on the continuous-batching scheduler of `protocol/src/batch.rs`."""
 
-    threads: int | None = field(default=None, metadata={"help": "CPU threads (none: one for each core)"})
-    concurrency: int = field(default=32, metadata={"help": "requests that run at a time"})
-    context: int | None = field(default=None, metadata={"help": "tokens a request may hold (none: the model's own)"})
-    step_tokens: int | None = field(
-        default=None, metadata={"help": "prompt and answer tokens fed in one step (none: 256 on a CPU, 2048 on a GPU)"}
+    threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
+    concurrency: int = setting(32, "requests that run at a time", least=1)
+    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
+    step_tokens: int | None = setting(
+        None, "prompt and answer tokens computed in one step (none: 256 on a CPU, 2048 on a GPU)", least=1
     )
-
-    def __post_init__(self) -> None:
-        for name in ("threads", "concurrency", "context", "step_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"option `{name}` is 1 or more.")
 
 
 class RustEngine(Engine):
-    """An engine whose program speaks the protocol by itself; no Python runs in its process."""
+    """An engine whose program implements the protocol; no Python runs in its process."""
 
     program: ClassVar[str]
     crate: ClassVar[str]  # whose version is the engine's

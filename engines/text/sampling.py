@@ -1,7 +1,7 @@
-"""The choice of the next token from a model's logits, for the engines that run on torch.
+"""Sampling of the next token from a model's logits, for engines that run on torch.
 
-Greedy, temperature and nucleus sampling (Holtzman et al. 2020), as `transformers` does them. Nothing else is applied,
-so that all engines draw from the same distribution.
+Greedy, temperature and nucleus sampling (Holtzman et al. 2020), as in `transformers`. Nothing else is applied, so that
+all engines sample from the same distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sampler:
-    """Picks tokens for one request. A seed makes its choices repeat, on the same device and type."""
+    """Samples the tokens of one request. With a seed they repeat, on the same device and number format."""
 
     def __init__(self, request: GenerateRequest, end_ids: Sequence[int], device: torch.device) -> None:
         import torch
@@ -46,7 +46,7 @@ class Sampler:
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not normalised again."""
+    """Zero for all but the fewest, likeliest tokens that together reach `top_p`. Not renormalised."""
     ordered, ids = probabilities.sort(descending=True)
     outside = ordered.cumsum(dim=-1) - ordered >= top_p
     return probabilities.index_fill(-1, ids[outside], 0.0)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.engines_side_by_side import Row, Turn, decode_rate, ratios, table
 from benchmarks.memory_bandwidth import bytes_per_token
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
 NORMS = 61 * 576  # of them, two per layer and one at the end
@@ -31,7 +31,7 @@ def test_decode_counts_what_comes_while_all_are_answered(arrivals: list[list[tup
 )
 def test_a_token_reads_every_matrix_once(weights: str, bits: float) -> None:
     expected = (PARAMETERS - NORMS) * bits / 8 + NORMS * 4
-    assert bytes_per_token(prepare().folder, weights) == expected
+    assert bytes_per_token(fetch_model().folder, weights) == expected
 
 
 def row(entrant: str, users: int, *decodes: float) -> Row:

@@ -30,9 +30,9 @@ def test_a_package_adds_an_engine_without_touching_ours(tmp_path: Path) -> None:
         )
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
     assert list(rows) == [*registry.ENGINES, NAME], "ours first, in their order"
-    assert rows[NAME]["title"] == "says the prompt again"
+    assert rows[NAME]["title"] == "repeats the prompt"
     assert rows[NAME]["why_not_here"] is None
-    assert rows[NAME]["options"] == [{"name": "tpot", "default": 0.002, "help": "seconds that a token takes"}]
+    assert rows[NAME]["options"] == [{"name": "tpot", "default": 0.002, "choices": [], "help": "seconds per token"}]
 
 
 def test_without_the_package_its_name_means_nothing() -> None:
@@ -44,7 +44,7 @@ def test_without_the_package_its_name_means_nothing() -> None:
     ("code", "reason"),
     [
         pytest.param("import moon_engine", "No module named 'moon_engine'", id="it needs what is not there"),
-        pytest.param("PARROT = 7", "parrot_engine:PARROT is no EngineSpec", id="it names something else"),
+        pytest.param("PARROT = 7", "parrot_engine:PARROT is not an EngineSpec", id="it names something else"),
     ],
 )
 def test_a_broken_engine_is_left_out_and_the_others_are_listed(

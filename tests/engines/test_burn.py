@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineUnavailable
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
 from tests.support.rust_answers import PROMPT, first_words
 
@@ -16,6 +16,6 @@ def test_what_it_cannot_run_is_refused_with_a_sentence(
 ) -> None:
     rust_program("burn")
     with pytest.raises(EngineUnavailable, match="runs the families llama, mistral and qwen2; this model is a mamba"):
-        first_words("burn", prepare("random:mamba-130m"), {}, PROMPT, background)
+        first_words("burn", fetch_model("random:mamba-130m"), {}, PROMPT, background)
     with pytest.raises(EngineUnavailable, match=r"there is no device `abacus` in this build; it has: .*cpu"):
-        first_words("burn", prepare(), {"device": "abacus"}, PROMPT, background)
+        first_words("burn", fetch_model(), {"device": "abacus"}, PROMPT, background)

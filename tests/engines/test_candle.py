@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import EngineUnavailable
 from engines.contract.registry import load_engine
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.rust_answers import PROMPT, answer, first_words
 from tests.support.tiny_models import VOCABULARY, write_tiny_gguf
@@ -22,13 +22,13 @@ from tests.support.tiny_models import VOCABULARY, write_tiny_gguf
 @pytest.fixture(scope="module")
 def candle(rust_program: Callable[[str], Path], background: BackgroundLoop) -> Iterator[ChildEngine]:
     rust_program("candle")
-    engine = load_engine("candle", prepare(), {"dtype": "float32", "device": "cpu"})
+    engine = load_engine("candle", fetch_model(), {"dtype": "float32", "device": "cpu"})
     background.run(engine.start())
     yield engine
     background.run(engine.stop())
 
 
-def said(chunks: list[HeardChunk]) -> list[Any]:
+def said(chunks: list[ReceivedChunk]) -> list[Any]:
     return [(chunk.text, chunk.tokens, chunk.logprobs) for chunk in chunks]
 
 
@@ -41,21 +41,21 @@ def test_who_joins_and_who_leaves_changes_nothing_for_the_others(
         for at in range(len(prompts))
     ]
 
-    async def late(at: int) -> list[HeardChunk]:
+    async def late(at: int) -> list[ReceivedChunk]:
         await asyncio.sleep(0.05 * at)
         return await answer(candle, prompts[at], **settings[at])
 
-    async def each_alone() -> list[list[HeardChunk]]:
+    async def each_alone() -> list[list[ReceivedChunk]]:
         return [await answer(candle, prompt, **setting) for prompt, setting in zip(prompts, settings, strict=True)]
 
-    async def one_after_the_other() -> list[list[HeardChunk]]:
+    async def one_after_the_other() -> list[list[ReceivedChunk]]:
         return await asyncio.gather(*(late(at) for at in range(len(prompts))))
 
     together, alone = background.run(one_after_the_other()), background.run(each_alone())
     assert [said(chunks) for chunks in together] == [said(chunks) for chunks in alone]
 
 
-def assert_near(chunk: HeardChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
+def assert_near(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer, within: float) -> None:
     """Likely tokens are as likely as they should be; who comes first may change with the rounding."""
     texts = Counter(tokenizer.decode([id], False) for id, _ in wanted)
     logprobs = {tokenizer.decode([id], False): logprob for id, logprob in wanted}
@@ -96,7 +96,7 @@ def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
 def test_weights_are_rounded_while_loading(
     dtype: str, candle: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
-    kept, (chunk,) = first_words("candle", prepare(), {"dtype": dtype}, prompts[5], background)
+    kept, (chunk,) = first_words("candle", fetch_model(), {"dtype": dtype}, prompts[5], background)
     assert (kept, chunk.text) == (dtype, " ")
 
 
@@ -104,7 +104,7 @@ def test_the_presets_run_with_random_weights(
     rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
     rust_program("candle")
-    kept, chunks = first_words("candle", prepare("random:qwen2.5-0.5b"), {"dtype": "q8_0"}, prompts[0], background)
+    kept, chunks = first_words("candle", fetch_model("random:qwen2.5-0.5b"), {"dtype": "q8_0"}, prompts[0], background)
     assert (kept, sum(chunk.tokens for chunk in chunks)) == ("q8_0", 1)
 
 
@@ -113,8 +113,8 @@ def test_what_it_cannot_run_is_refused_with_a_sentence(
 ) -> None:
     rust_program("candle")
     with pytest.raises(EngineUnavailable, match=r"candle knows the families llama, .* here, and this model is `mamba`"):
-        first_words("candle", prepare("random:mamba-130m"), {}, PROMPT, background)
+        first_words("candle", fetch_model("random:mamba-130m"), {}, PROMPT, background)
     with pytest.raises(EngineUnavailable, match="candle computes float16 on a GPU only; say dtype=bfloat16 on a CPU"):
-        first_words("candle", prepare(), {"dtype": "float16"}, PROMPT, background)
+        first_words("candle", fetch_model(), {"dtype": "float16"}, PROMPT, background)
     with pytest.raises(EngineUnavailable, match="built without it, or the machine has none"):
-        first_words("candle", prepare(), {"device": "cuda:7"}, PROMPT, background)
+        first_words("candle", fetch_model(), {"device": "cuda:7"}, PROMPT, background)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, load_engine, spec
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support import documented_engine
@@ -43,7 +44,7 @@ class Loaded:
     def request(self, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
         return GenerateRequest(PROMPT, self.ids, **({"max_tokens": 12} | settings))
 
-    async def answer(self, **settings) -> tuple[list[HeardChunk], str | None]:  # type: ignore[no-untyped-def]
+    async def answer(self, **settings) -> tuple[list[ReceivedChunk], str | None]:  # type: ignore[no-untyped-def]
         stream = self.engine.generate(self.request(**settings))
         chunks = [chunk async for ready in stream for chunk in ready]
         return chunks, stream.finish_reason
@@ -55,14 +56,15 @@ class Loaded:
 
 
 def _what_it_needs(name: str, folder: Path) -> tuple[Model | None, dict[str, str]]:
-    if name == "lmrs":  # another program, which nobody has, and a model of the few that it knows
-        return write_tiny_llama(folder), {"program": str(write_stand_in(folder))}
+    if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
+        os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
+        return write_tiny_llama(folder), {"same_tokens": "no"}
     if spec(name).needs_model:
-        return prepare(), {}
+        return fetch_model(), {}
     return None, {"ttft": "0.01", "tpot": "0.001"}
 
 
-def _text(chunks: list[HeardChunk]) -> str:
+def _text(chunks: list[ReceivedChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
@@ -148,7 +150,7 @@ def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
     alone = loaded.ask(max_tokens=8)
     together = min(4, loaded.info.max_concurrency)
 
-    async def all_at_once() -> list[tuple[list[HeardChunk], str | None]]:
+    async def all_at_once() -> list[tuple[list[ReceivedChunk], str | None]]:
         return list(await asyncio.gather(*(loaded.answer(max_tokens=8) for _ in range(together))))
 
     for chunks, finish in loaded.background.run(all_at_once()):
@@ -167,5 +169,5 @@ def test_it_reports_its_memory(loaded: Loaded) -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_choices(loaded: Loaded) -> None:
-    with pytest.raises(ValueError, match=r"no option called `wibble` for this engine; it has: "):
+    with pytest.raises(ValueError, match=r"no option called `wibble`; choose from "):
         load_engine(loaded.name, loaded.engine._load.model, {"wibble": "1"})

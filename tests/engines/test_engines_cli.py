@@ -53,7 +53,9 @@ def test_engines_as_json() -> None:
     assert rows["transformers"]["batching"] == "none"
     assert rows["transformers"]["version"] == version("transformers")
     assert all(row["version"] for row in rows.values() if row["why_not_here"] is None)
-    assert {"name": "ttft", "default": 0.0, "help": "seconds to the first token"} in rows["fake"]["options"]
+    assert {"name": "ttft", "default": 0.0, "choices": [], "help": "seconds to the first token"} in rows["fake"][
+        "options"
+    ]
 
 
 def test_models_fit_into_eighty_columns() -> None:
@@ -74,9 +76,9 @@ def test_models_as_json() -> None:
 
 
 def test_fetch_prints_the_folder_alone() -> None:
-    from engines.models.prepare import prepare
+    from engines.models.fetch import fetch_model
 
-    assert ask("models", "fetch", "smollm2-135m") == f"{prepare().folder}\n"
+    assert ask("models", "fetch", "smollm2-135m") == f"{fetch_model().folder}\n"
 
 
 def test_fetch_refuses_in_a_sentence() -> None:
@@ -100,10 +102,10 @@ def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
     ("checks", "code", "sentence"),
     [
         pytest.param(
-            [Check("GPU", False, "none", "Buy one.")], 0, "works here; 1 of the optional things", id="optional"
+            [Check("GPU", False, "none", "Buy one.")], 0, "works here; 1 optional item missing.", id="optional"
         ),
         pytest.param(
-            [Check("Python", False, "2.7", "Newer.", required=True)], 2, "cannot work here before", id="required"
+            [Check("Python", False, "2.7", "Newer.", required=True)], 2, "cannot work here until", id="required"
         ),
     ],
 )

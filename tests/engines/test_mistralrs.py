@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
@@ -22,7 +22,7 @@ class Loaded:
     """The engine in this process; `usages` are the counts that mistral.rs itself gave, prompt and answer."""
 
     def __init__(self, **options) -> None:  # type: ignore[no-untyped-def]
-        model = prepare()
+        model = fetch_model()
         self.engine = MistralRsEngine(model, MistralRsOptions(**options))
         self.info = self.engine.load()
         self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
@@ -46,12 +46,12 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return Loaded(max_concurrency=8)
+    return Loaded(concurrency=8)
 
 
 def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
     """Through the real child process."""
-    model = prepare()
+    model = fetch_model()
     ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
 
     async def ask() -> str:
@@ -152,7 +152,7 @@ def test_requests_share_a_batch(loaded: Loaded) -> None:
 
 
 def test_leaving_an_answer_frees_its_place() -> None:
-    alone = Loaded(max_concurrency=1)
+    alone = Loaded(concurrency=1)
     long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
     next(iter(long))
     long.close()  # type: ignore[attr-defined]
@@ -168,12 +168,12 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
 
 
 def test_random_weights_are_refused_with_the_way_out() -> None:
-    with pytest.raises(EngineUnavailable, match="draws none at random; take a model with weights, or the transformers"):
-        MistralRsEngine(prepare("random:smollm2-135m"), MistralRsOptions()).load()
+    with pytest.raises(EngineUnavailable, match="cannot generate random ones; use a model with weights"):
+        MistralRsEngine(fetch_model("random:smollm2-135m"), MistralRsOptions()).load()
 
 
 def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
-    (tmp_path / "tokenizer.json").write_bytes((prepare().folder / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer.json").write_bytes((fetch_model().folder / "tokenizer.json").read_bytes())
     with pytest.raises(EngineUnavailable, match="mistralrs cannot run a MambaForCausalLM; it runs LlamaForCausalLM"):
         MistralRsEngine(Model("mamba", tmp_path), MistralRsOptions()).load()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineUnavailable, Model
-from engines.models.prepare import context_length, conversion_folder, prepare
+from engines.models.fetch import context_length, conversion_folder, fetch_model
 from engines.models.presets import PRESETS, Preset
 from engines.models.random_model import fit_vocabulary
 from engines.models.wheel import GGUF_SHA256
@@ -46,7 +46,7 @@ def test_expected_memory(name: str, dtype, gigabytes: float) -> None:  # type: i
 
 
 def test_the_embedded_model_is_whole_and_says_what_every_engine_reads() -> None:
-    model = prepare()
+    model = fetch_model()
     assert model.gguf is not None
     assert hashlib.sha256(model.gguf.read_bytes()).hexdigest() == GGUF_SHA256
     config = json.loads((model.folder / "config.json").read_text())
@@ -61,7 +61,7 @@ def test_the_embedded_model_is_whole_and_says_what_every_engine_reads() -> None:
 def test_its_tokenizer_takes_special_tokens_whole() -> None:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(prepare().folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(fetch_model().folder / "tokenizer.json"))
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>").ids == [1, 4093, 198, 26843, 2]
 
 
@@ -113,7 +113,7 @@ def test_a_gguf_file_is_converted_once_and_anew_when_it_changes(
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "tiny.gguf"
     write_tiny_gguf(path)
-    model = prepare(str(path))
+    model = fetch_model(str(path))
     assert model == Model("tiny", conversion_folder(path), path)
     assert json.loads((model.folder / "config.json").read_text())["rope_theta"] == 12_345.0
     assert context_length(model.folder) == 128
@@ -122,15 +122,15 @@ def test_a_gguf_file_is_converted_once_and_anew_when_it_changes(
     read = load_file(model.folder / "model.safetensors")
     assert (read["model.layers.0.mlp.up_proj.weight"] == written["blk.0.ffn_up.weight"]).all()
     inode = model.folder.stat().st_ino
-    assert prepare(str(path)).folder.stat().st_ino == inode
+    assert fetch_model(str(path)).folder.stat().st_ino == inode
     os.utime(path, ns=(0, 0))
     assert conversion_folder(path) != model.folder
 
 
 def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "no.gguf").write_bytes(b"not a model at all")
-    with pytest.raises(ValueError, match=r"no\.gguf is no GGUF file, whatever its name says\."):
-        prepare(str(tmp_path / "no.gguf"))
+    with pytest.raises(ValueError, match=r"no\.gguf is not a GGUF file\."):
+        fetch_model(str(tmp_path / "no.gguf"))
 
 
 # Shapes without weights.
@@ -140,7 +140,7 @@ def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> Non
 def test_a_random_model_has_a_tokenizer_that_fits_it(name: str, tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    model = prepare(f"random:{name}")
+    model = fetch_model(f"random:{name}")
     config = json.loads((model.folder / "config.json").read_text())
     tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
     assert model.random_weights
@@ -167,14 +167,14 @@ def test_a_vocabulary_is_cut_and_filled_to_size() -> None:
     ("spec", "sentence"),
     [
         pytest.param("wibble", r"no model called `wibble`; choose from smollm2-135m, llama", id="no such name"),
-        pytest.param("random:wibble", r"no preset called `wibble` to draw at random; choose", id="no such preset"),
+        pytest.param("random:wibble", r"no preset called `wibble` for random weights; choose", id="no such preset"),
         pytest.param("./missing", r"there is no model at \./missing; a model is a folder", id="no such folder"),
         pytest.param("missing.gguf", r"there is no model at missing\.gguf; a model is", id="no such file"),
     ],
 )
 def test_a_name_that_means_nothing_gets_a_sentence(spec: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        prepare(spec)
+        fetch_model(spec)
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_a_folder_that_is_no_model_is_refused(files: list[str], lacks: str, tmp_
     for name in files:
         (tmp_path / name).write_text("{}")
     with pytest.raises(EngineUnavailable, match=rf"has no {lacks}; "):
-        prepare(str(tmp_path))
+        fetch_model(str(tmp_path))
 
 
 def test_a_folder_of_ones_own_is_taken_as_it_is() -> None:
-    folder = prepare().folder
-    model = prepare(str(folder))
+    folder = fetch_model().folder
+    model = fetch_model(str(folder))
     assert (model.folder, model.name, model.gguf, model.trust_remote_code) == (folder, "smollm2-135m", None, False)

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest
 from engines.contract.registry import engine_class, load_engine
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.reference import Reference
 from tests.support.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text
@@ -29,7 +29,7 @@ def engine(
     request: pytest.FixtureRequest, rust_program: Callable[[str], Path], background: BackgroundLoop
 ) -> Iterator[ChildEngine]:
     rust_program(request.param)
-    engine = load_engine(request.param, prepare(), {"dtype": "float32", "device": "cpu"})
+    engine = load_engine(request.param, fetch_model(), {"dtype": "float32", "device": "cpu"})
     background.run(engine.start())
     yield engine
     background.run(engine.stop())
@@ -48,7 +48,7 @@ def test_greedy_answers_are_those_of_transformers(
     """One token at a time and ten at a time go through other kernels."""
     asked = prompts[:count]
 
-    async def answers() -> list[list[HeardChunk]]:
+    async def answers() -> list[list[ReceivedChunk]]:
         if together:
             return await asyncio.gather(*(answer(engine, prompt, logprobs=0) for prompt in asked))
         return [await answer(engine, prompt, logprobs=0) for prompt in asked]

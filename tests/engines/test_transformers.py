@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.conftest import BackgroundLoop
 
@@ -38,12 +38,12 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return Loaded(prepare(), dtype="float32", device="cpu")
+    return Loaded(fetch_model(), dtype="float32", device="cpu")
 
 
 def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
     """Through the real child process, in the type it chooses itself."""
-    model = prepare()
+    model = fetch_model()
     ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
 
     async def ask() -> str:
@@ -91,13 +91,13 @@ def test_the_tokens_are_those_of_generate(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("preset", ["gpt2", "mamba-130m"])
 def test_other_architectures_keep_their_own_kind_of_cache(preset: str) -> None:
-    shape = Loaded(prepare(f"random:{preset}"), dtype="float32", device="cpu")
+    shape = Loaded(fetch_model(f"random:{preset}"), dtype="float32", device="cpu")
     assert chosen(shape, "one two three", 12) == generated(shape, "one two three", 12)
     assert shape.info.model == f"random:{preset}"
 
 
 def test_random_weights_are_the_same_for_everybody() -> None:
-    model = prepare("random:gpt2")
+    model = fetch_model("random:gpt2")
     one, other = (TransformersEngine(model, TransformersOptions(device="cpu")) for _ in range(2))
     assert one.load() == other.load()
     for ours, theirs in zip(one._net.parameters(), other._net.parameters(), strict=True):
@@ -184,7 +184,7 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
 )
 def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(EngineUnavailable, match=sentence):
-        TransformersEngine(prepare(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
+        TransformersEngine(fetch_model(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
 
 
 def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:

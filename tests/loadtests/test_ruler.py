@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from records.record import json_schema
+from records.request import json_schema
 from tests.support.served import ROOT, served
 
 TTFT, TPOT, TOKENS, USERS = 0.3, 0.02, 11, 5

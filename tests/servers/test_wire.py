@@ -8,15 +8,15 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from engines.contract.base import TokenLogprob
-from engines.process.pipes import HeardChunk
+from engines.process.stream import ReceivedChunk
 from servers.openai.wire import ChatWire, Ending, TextWire
 
 ENDING = Ending("length", prompt_tokens=7, completion_tokens=5, queue=0.25, prefill=0.5, decode=1.5)
 TEXTS = [" plain", ' "quoted" \\ and / slashed', "\n\ttabs and \x00\x1f controls", " é漢字🙂", "\u2028", "\ud83d"]
 
 
-def heard(text: str, tokens: int = 1, logprobs: tuple[TokenLogprob, ...] = ()) -> HeardChunk:
-    return HeardChunk(1, text, tokens, logprobs)
+def heard(text: str, tokens: int = 1, logprobs: tuple[TokenLogprob, ...] = ()) -> ReceivedChunk:
+    return ReceivedChunk(1, text, tokens, logprobs)
 
 
 def events(data: bytes) -> list[Any]:

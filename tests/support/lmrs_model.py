@@ -98,15 +98,6 @@ def write_tokenizer_json(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def rendered(message: str, date: str) -> str:
-    """A user's message in Llama 3.2's chat template, as a server renders it."""
-    return (
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-        f"Today Date: {date}\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{message}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    )
-
-
 def write_stand_in(folder: Path) -> Path:
     """The stand-in for lm.rs's `backend`, as an executable on this very interpreter."""
     return write_program(folder / "backend", f"import runpy; runpy.run_path({str(STAND_IN)!r}, run_name='__main__')")

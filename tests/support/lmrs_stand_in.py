@@ -4,10 +4,12 @@
 Like the original it loads its files per connection and only then reads messages, sends one OUTPUT per token, keeps
 sending until the end of text whatever the client thinks, and drops the connection when something goes wrong.
 
-    say 3       three tokens, then <eos>
-    panic 3     three tokens, then the connection breaks
-    die 3       three tokens, then the process ends
-    else        the words of the message, again and again
+It reads a message's characters as the token ids that they stand for in its tokenizer file, and answers with the same
+characters again and again. The message's first token decides more:
+
+    1000 to 1009    as many tokens as its last digit says, then <eos>
+    2000 to 2009    as many tokens, then the connection breaks
+    3000 to 3009    as many tokens, then the process ends
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import itertools
 import json
 import os
+import struct
 import sys
 import time
 from pathlib import Path
@@ -24,6 +27,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 TIME_PER_TOKEN = 0.002  # seconds
+PRIVATE = 0x10000  # the character of token 0
 
 
 def main() -> None:
@@ -42,24 +46,25 @@ def main() -> None:
             print("Model not in lm.rs format.", file=sys.stderr, flush=True)
             os._exit(101)
         for line in connection:
-            answer(connection, json.loads(line)["text"].strip())
+            endless = struct.unpack("<4I", arguments.tokenizer.read_bytes()[:16])[3] == 0xFFFFFFFF
+            answer(connection, json.loads(line)["text"].strip(), endless)
 
     with serve(talk, arguments.ip, arguments.port, compression=None) as server:
         print(f"Listening on: {arguments.ip}:{arguments.port}", flush=True)
         server.serve_forever()
 
 
-def answer(connection: ServerConnection, message: str) -> None:
-    words = message.split()
-    script, count = words[0], int(words[1]) if len(words) > 1 and words[1].isdigit() else None
-    texts = itertools.cycle(words) if count is None else itertools.repeat(script, count)
+def answer(connection: ServerConnection, message: str, endless: bool) -> None:
+    kind, count = divmod(ord(message[0]) - PRIVATE, 10)
+    scripted = kind in {100, 200, 300} and not endless
+    texts = itertools.repeat(message[0], count) if scripted else itertools.cycle(message)
     try:
         for text in texts:
             time.sleep(TIME_PER_TOKEN)
-            output(connection, f" {text}")
-        if script == "panic":
+            output(connection, text)
+        if kind == 200:
             connection.socket.close()
-        elif script == "die":
+        elif kind == 300:
             os._exit(101)
         else:
             output(connection, "<eos>")

