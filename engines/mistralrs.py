@@ -139,7 +139,7 @@ class MistralRsEngine(BlockingEngine):
             messages=self._same_text(request),
             model="default",
             max_tokens=request.most_tokens(self._context_length),
-            temperature=request.temperature,
+            temperature=0.0 if request.greedy else request.temperature,
             top_p=request.top_p if request.top_p < 1 else None,
             ignore_eos=request.ignore_eos,
             stream=True,

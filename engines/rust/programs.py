@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest, Launch, Model
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
 from settings_schema import setting
@@ -159,8 +159,9 @@ class BatchOptions:
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     concurrency: int = setting(32, "requests that run at a time", least=1)
     context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
-    step_tokens: int | None = setting(
-        None, "prompt and answer tokens computed in one step (none: 256 on a CPU, 2048 on a GPU)", least=1
+    step_time: float = setting(0.25, "seconds for which a step may delay running answers to read prompts", least=0.001)
+    kv_tokens: int | None = setting(
+        None, "tokens in the key/value caches of all requests (none: what fits in 80 % of the free memory)", least=1
     )
 
 
@@ -186,9 +187,9 @@ class RustEngine(Engine):
         return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
 
     @classmethod
-    def command(cls) -> tuple[str, ...] | None:
-        path = find(cls.program)
-        return None if path is None else (str(path),)
+    def launch(cls, options: BatchOptions, model: Model | None) -> Launch:
+        threads = {} if options.threads is None else {"RAYON_NUM_THREADS": str(options.threads)}
+        return Launch((str(find(cls.program)),), environment=threads)
 
     def load(self) -> EngineInfo:
         raise EngineUnavailable(f"{self.program} is a program of its own: {self.why_not_here()}")

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
+REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
 LONGEST_CHARACTER = 4  # bytes of UTF-8, and so the most tokens that one character can take
 
 
@@ -18,7 +19,18 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._held: list[int] = []
-        self._begin(prompt_token_ids[-CONTEXT:])
+        context = list(prompt_token_ids[-CONTEXT:])
+        whole = self._without_incomplete_character(context)
+        self._begin(whole)
+        for id in context[len(whole) :]:  # the answer may complete the character
+            self._stream.step(tokenizer, id)
+
+    def _without_incomplete_character(self, ids: list[int]) -> list[int]:
+        """The decoder would keep no context of a prompt that ends within a character, and repeat its text."""
+        for end in range(len(ids), max(len(ids) - LONGEST_CHARACTER, -1), -1):
+            if not self._tokenizer.decode(ids[:end], skip_special_tokens=True).endswith(REPLACEMENT):
+                return ids[:end]
+        return ids
 
     def _begin(self, context: Sequence[int]) -> None:
         from tokenizers.decoders import DecodeStream

@@ -22,11 +22,11 @@ class Sampler:
     def __init__(self, request: GenerateRequest, end_ids: Sequence[int], device: torch.device) -> None:
         import torch
 
-        self._temperature, self._top_p = request.temperature, request.top_p
+        self._temperature, self._top_p = (0.0 if request.greedy else request.temperature), request.top_p
         self._min_tokens, self._end_ids = request.min_tokens, list(end_ids)
         self._picked = 0
         self._generator: torch.Generator | None = None
-        if request.seed is not None:
+        if request.seed is not None and not request.greedy:
             self._generator = torch.Generator(device).manual_seed(request.seed)
 
     def pick(self, logits: torch.Tensor) -> int:

@@ -16,7 +16,8 @@ from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, 
 from engines.contract.registry import load_engine
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.lmrs.model_file import DType, check, converted, header, quantise, tensors
-from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_DATE, BEFORE_MESSAGE, Alphabet
+from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
+from engines.models.llama_chat import BEFORE_DATE
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop

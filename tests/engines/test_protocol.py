@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineInfo,
+    EngineStats,
+    GenerateRequest,
+    Model,
+    TokenLogprob,
+    Usage,
+)
 from engines.contract.protocol import (
     AskStats,
     Cancel,
@@ -76,9 +85,11 @@ def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
             id="chunk with logprobs",
         ),
         pytest.param(Done(1, "cancelled"), id="done"),
+        pytest.param(Done(1, "stop", Usage(0.1, 0.2, 3, 4, 5)), id="done, with the engine's own figures"),
         pytest.param(Failed(1, "bad_request", "no"), id="a request failed"),
+        pytest.param(Failed(1, "overloaded", "later", 2.5), id="overloaded"),
         pytest.param(Failed(None, "unavailable", "no model"), id="the engine failed"),
-        pytest.param(Stats(EngineStats(1, None, 0.5)), id="stats"),
+        pytest.param(Stats(EngineStats(1, 0.5)), id="stats"),
     ],
 )
 def test_what_the_child_writes_the_parent_reads(message: ToParent, loads) -> None:  # type: ignore[no-untyped-def]

@@ -1,11 +1,11 @@
-//! Tokens back to text, as they come.
+//! From tokens to text, one by one.
 
 use crate::failure::Failure;
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::Tokenizer;
 
-const REPLACEMENT: char = '\u{FFFD}'; // what a decoder shows for half a character
+const REPLACEMENT: char = '\u{FFFD}'; // a decoder's result for an incomplete character
 const TAIL_OF_PROMPT: usize = 8; // tokens; enough to see whether the answer begins with a space
 const LONGEST_CHARACTER: usize = 4; // bytes of UTF-8, and so the most tokens that one character can take
 
@@ -36,12 +36,15 @@ impl Vocabulary {
 
     pub(crate) fn stream(&self, prompt: &[u32]) -> TextStream {
         let ids = prompt[prompt.len().saturating_sub(TAIL_OF_PROMPT)..].to_vec();
-        let seen = self.text(&ids);
-        TextStream { vocabulary: self.clone(), sent: ids.len(), ids, seen }
+        // A prompt that ends within a character: the answer may complete it.
+        let least = ids.len().saturating_sub(LONGEST_CHARACTER - 1);
+        let whole = (least..=ids.len()).rev().find(|&end| !self.text(&ids[..end]).ends_with(REPLACEMENT));
+        let sent = whole.unwrap_or(ids.len());
+        TextStream { vocabulary: self.clone(), sent, seen: self.text(&ids[..sent]), ids }
     }
 }
 
-/// The text of one answer. A character whose bytes are spread over several tokens comes out with its last one.
+/// The text of one answer. A character whose bytes span several tokens is returned with its last one.
 pub(crate) struct TextStream {
     vocabulary: Vocabulary,
     ids: Vec<u32>, // those whose text shapes what comes next, then those not yet sent
@@ -54,12 +57,12 @@ impl TextStream {
         self.ids.push(id);
         let text = self.vocabulary.text(&self.ids);
         let whole = text.len() > self.seen.len() && !text.ends_with(REPLACEMENT);
-        // So many tokens and still no character: bytes that will never be one, or special tokens.
+        // So many tokens without a character: invalid bytes or special tokens.
         let hopeless = self.ids.len() - self.sent >= LONGEST_CHARACTER;
         if whole || hopeless { self.take(&text) } else { String::new() }
     }
 
-    /// What is left at the end: at most half a character.
+    /// The rest at the end: at most an incomplete character.
     pub fn rest(&mut self) -> String {
         let text = self.vocabulary.text(&self.ids);
         self.take(&text)
