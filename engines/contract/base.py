@@ -121,11 +121,15 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural-log probability of one produced token, and of the likeliest alternatives, likeliest first."""
+    """Natural-log probability of one generated token, and of the likeliest alternatives, likeliest first.
+
+    The bytes are given where they are not those of the text: a token may be a part of a character.
+    """
 
     token: str
     logprob: float
-    top: tuple[tuple[str, float], ...] = ()
+    top: tuple[tuple[str, float, tuple[int, ...] | None], ...] = ()
+    bytes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,17 @@ def _model(fields: dict[str, Any]) -> Model:
     return _known(Model, fields | {"folder": Path(fields["folder"]), "gguf": Path(gguf) if gguf else None})
 
 
+def _bytes(given: Any) -> tuple[int, ...] | None:
+    return None if given is None else tuple(given)
+
+
 def _logprobs(given: Any) -> tuple[TokenLogprob, ...]:
     return tuple(
-        TokenLogprob(one["token"], one["logprob"], tuple((token, logprob) for token, logprob in one.get("top", ())))
+        TokenLogprob(
+            one["token"],
+            one["logprob"],
+            tuple((token, logprob, _bytes(data)) for token, logprob, data in one.get("top", ())),
+            _bytes(one.get("bytes")),
+        )
         for one in given
     )

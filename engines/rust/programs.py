@@ -2,6 +2,7 @@
 
     make engines                                       # both engines
     python -m engines.rust.programs build candle --features cuda
+    python -m engines.rust.programs list               # which features each has
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
@@ -31,7 +32,6 @@ from settings_schema import setting
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 NO_CARGO = "cargo is not here; install Rust from rustup.rs, then run `make engines`."
-FEATURES = ("accelerate", "cuda", "cudnn", "flash-attn", "metal", "mkl", "rocm", "wgpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,12 @@ class Program:
     def package(self) -> str:
         return f"enginebench-{self.folder}"
 
+    @property
+    def features(self) -> frozenset[str]:
+        """What it can be built with, as its Cargo.toml declares."""
+        declared = tomllib.loads((WORKSPACE / self.folder / "Cargo.toml").read_text()).get("features", {})
+        return frozenset(declared) - {"default"}
+
 
 PROGRAMS = {
     one.name: one for one in (Program("echo", "protocol"), Program("candle", "candle"), Program("burn", "burn"))
@@ -63,11 +69,12 @@ def find(name: str) -> Path | None:
 
 
 def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
-    """Build the program, unless it is there, and give its path. Cargo prints its progress on standard error.
+    """Build the program, unless it is there, and return its path. Cargo prints its progress on standard error.
 
-    Raises `EngineUnavailable` where it cannot be built.
+    Of `features`, the program gets those that it has. Raises `EngineUnavailable` where it cannot be built.
     """
-    program, wanted = PROGRAMS[name], sorted(set(features))
+    program = PROGRAMS[name]
+    wanted = sorted(program.features & set(features))
     folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
@@ -210,7 +217,8 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("build", help="build programs, unless they are there")
     making.add_argument("name", nargs="*", choices=[[], *PROGRAMS], help=f"of {', '.join(PROGRAMS)}; all by default")
-    making.add_argument("--features", default="", help=f"of {', '.join(FEATURES)}, by comma, where the engine has them")
+    making.add_argument("--features", default="", help="separated by commas; `list` shows which program has which")
+    commands.add_parser("list", help="print the programs, and the features that each can be built with")
     finding = commands.add_parser("find", help="print where a program is")
     finding.add_argument("name", choices=list(PROGRAMS))
     commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
@@ -221,7 +229,15 @@ def main(arguments: list[str]) -> int:
         path = find(given.name)
         print(path if path is not None else "not built", file=sys.stdout if path else sys.stderr)
         return 0 if path else 2
+    if given.command == "list":
+        for program in PROGRAMS.values():
+            print(f"{program.name:8} {', '.join(sorted(program.features)) or '-'}")
+        return 0
     features = [one for one in given.features.split(",") if one]
+    known = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
+    if unknown := [one for one in features if one not in known]:
+        print(f"no program has the feature {unknown[0]}; choose from {', '.join(sorted(known))}.", file=sys.stderr)
+        return 2
     try:
         with terminal_progress() as progress:
             for name in given.name or PROGRAMS:

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from engines.text.detokenize import Detokenizer
+from engines.text.detokenize import Detokenizer, token_text
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +65,11 @@ def test_half_a_character_at_the_prompts_end_brings_none_of_its_text(cut: int, b
     answer = Detokenizer(by_bytes, ids[:-cut])
     shown = "".join(map(answer.add, [*ids[-cut:], *by_bytes.encode(" barks").ids]))
     assert shown + answer.rest() == "🦭 barks"
+
+
+def test_the_bytes_of_a_part_of_a_character_are_the_tokens(by_bytes: Tokenizer) -> None:
+    ids = by_bytes.encode("a🚀").ids
+    assert token_text(by_bytes, ids[0]) == ("a", None)
+    told = [token_text(by_bytes, id) for id in ids[1:]]
+    assert [text for text, _ in told] == ["\ufffd"] * 4
+    assert bytes(byte for _, data in told for byte in data or ()) == "🚀".encode()

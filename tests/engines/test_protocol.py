@@ -81,7 +81,9 @@ def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
         pytest.param(Ready(INFO), id="ready"),
         pytest.param(ChunkReady(1, Chunk("héllo\n", 2)), id="chunk"),
         pytest.param(
-            ChunkReady(1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -2.0))),))),
+            ChunkReady(
+                1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5, None), ("\ufffd", -2.0, (240, 159)))),))
+            ),
             id="chunk with logprobs",
         ),
         pytest.param(Done(1, "cancelled"), id="done"),

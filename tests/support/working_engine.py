@@ -44,7 +44,7 @@ class WorkingEngine(BlockingEngine):
             time.sleep(TOKEN)
             with open(self.options.file, "a") as made:
                 made.write(f"{time.monotonic()}\n")
-            top = tuple((f" {rank}", -1.0 - rank) for rank in range(request.logprobs or 0))
+            top = tuple((f" {rank}", -1.0 - rank, None) for rank in range(request.logprobs or 0))
             known = () if request.logprobs is None else (TokenLogprob(" a", -0.5, top),)
             yield Chunk(" a", 1, "length" if produced == request.max_tokens else None, known)
 

@@ -64,7 +64,9 @@ fn check(config: &Value) -> Result<()> {
     }
     let (hidden, heads) = (config["hidden_size"].as_u64(), config["num_attention_heads"].as_u64());
     let head = config["head_dim"].as_u64();
-    if matches!(family, "llama" | "phi3" | "qwen2") && head.is_some_and(|head| Some(head) != hidden.zip(heads).map(|(a, b)| a / b)) {
+    if matches!(family, "llama" | "phi3" | "qwen2")
+        && head.is_some_and(|head| Some(head) != hidden.zip(heads).map(|(a, b)| a / b))
+    {
         return refuse(format!("runs {family} only with heads as wide as hidden_size / num_attention_heads"));
     }
     for name in ["attention_bias", "mlp_bias"] {

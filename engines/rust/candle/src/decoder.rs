@@ -230,7 +230,8 @@ fn halves(x: &Tensor) -> Result<(Tensor, Tensor)> {
 fn rotation(config: &Value, width: usize, context: usize, like: &Tensor) -> Result<(Tensor, Tensor)> {
     let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
     let plain = (0..width / 2).map(|pair| theta.powf(-2.0 * pair as f64 / width as f64));
-    let frequencies: Vec<f64> = match serde_json::from_value::<llama::Llama3RopeConfig>(config["rope_scaling"].clone()) {
+    let frequencies: Vec<f64> = match serde_json::from_value::<llama::Llama3RopeConfig>(config["rope_scaling"].clone())
+    {
         Err(_) => plain.collect(), // `null`: `config.rs` refuses every other kind
         Ok(scaling) => plain.map(|frequency| stretched(frequency, &scaling)).collect(),
     };

@@ -131,7 +131,9 @@ fn open(load: &Load, settings: &Settings) -> Result<Opened> {
     let weights = weights::open(model, format.float(), &settings.device)?;
     let context_length = config::context_length(&config);
     let runner = match format {
-        Format::Float(_) if settings.concurrency == 1 => Runner::OneSequence(OneSequence::from_config(&config, weights)?),
+        Format::Float(_) if settings.concurrency == 1 => {
+            Runner::OneSequence(OneSequence::from_config(&config, weights)?)
+        }
         _ => {
             let context = settings.context.unwrap_or(usize::MAX).min(context_length);
             Runner::Batch(Decoder::new(&config, weights, format, context, settings.concurrency)?)

@@ -150,9 +150,8 @@ fn check_gguf(family: &str, content: &gguf_file::Content) -> Result<()> {
 }
 
 fn parsed<C: DeserializeOwned>(config: &Value) -> Result<C> {
-    serde_json::from_value(config.clone()).map_err(|error| {
-        Failure::unavailable(format!("candle cannot read this model's config.json: {error}.")).into()
-    })
+    serde_json::from_value(config.clone())
+        .map_err(|error| Failure::unavailable(format!("candle cannot read this model's config.json: {error}.")).into())
 }
 
 fn with_flash(config: &Value, flash: bool) -> Result<mistral::Config> {

@@ -48,7 +48,8 @@ pub fn open(model: &ModelOnDisk, dtype: DType, device: &Device) -> Result<VarBui
         return Ok(VarBuilder::from_backend(Box::new(Random), dtype, device.clone()));
     }
     let entries = std::fs::read_dir(&model.folder).context("the model's folder")?.flatten().map(|entry| entry.path());
-    let files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "safetensors")).collect();
+    let files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|kind| kind == "safetensors")).collect();
     // SAFETY: the files are only read, and a model's files do not change while it is served.
     Ok(unsafe { VarBuilder::from_mmaped_safetensors(&files, dtype, device)? })
 }
@@ -57,7 +58,14 @@ pub fn open(model: &ModelOnDisk, dtype: DType, device: &Device) -> Result<VarBui
 struct Random;
 
 impl SimpleBackend for Random {
-    fn get(&self, shape: Shape, name: &str, _: candle_nn::Init, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+    fn get(
+        &self,
+        shape: Shape,
+        name: &str,
+        _: candle_nn::Init,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
         if name.contains("norm") {
             return Tensor::ones(shape, dtype, device);
         }

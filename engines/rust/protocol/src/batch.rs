@@ -334,6 +334,6 @@ impl Sequence {
 
 fn logprob(vocabulary: &Vocabulary, logits: &[f32], token: u32, count: usize) -> TokenLogprob {
     let (own, top) = logprobs(logits, token, count);
-    let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob)).collect();
-    TokenLogprob { token: vocabulary.token(token), logprob: own, top }
+    let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob, vocabulary.bytes(id))).collect();
+    TokenLogprob { token: vocabulary.token(token), logprob: own, top, bytes: vocabulary.bytes(token) }
 }

@@ -34,6 +34,19 @@ impl Vocabulary {
         self.0.decode(&[id], false).unwrap_or_default()
     }
 
+    /// The bytes of a token that is a part of a character; `None` for all others.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if !self.token(id).contains(REPLACEMENT) {
+            return None;
+        }
+        let token = self.0.id_to_token(id)?;
+        let hexadecimal = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')); // SentencePiece
+        match hexadecimal.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => Some(vec![byte]),
+            None => token.chars().map(byte_of).collect(),
+        }
+    }
+
     pub(crate) fn stream(&self, prompt: &[u32]) -> TextStream {
         let ids = prompt[prompt.len().saturating_sub(TAIL_OF_PROMPT)..].to_vec();
         // A prompt that ends within a character: the answer may complete it.
@@ -41,6 +54,15 @@ impl Vocabulary {
         let whole = (least..=ids.len()).rev().find(|&end| !self.text(&ids[..end]).ends_with(REPLACEMENT));
         let sent = whole.unwrap_or(ids.len());
         TextStream { vocabulary: self.clone(), sent, seen: self.text(&ids[..sent]), ids }
+    }
+}
+
+/// Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards.
+fn byte_of(letter: char) -> Option<u8> {
+    let is_printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    match u8::try_from(u32::from(letter)) {
+        Ok(byte) => Some(byte).filter(is_printable),
+        Err(_) => (0..=u8::MAX).filter(|byte| !is_printable(byte)).nth(u32::from(letter) as usize - 256),
     }
 }
 

@@ -113,13 +113,16 @@ pub struct Chunk {
     pub logprobs: Vec<TokenLogprob>,
 }
 
-/// Natural-log probability of one produced token, and of the likeliest alternatives, likeliest first.
+/// Natural-log probability of one generated token, and of the likeliest alternatives, likeliest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     pub token: String,
     pub logprob: f32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub top: Vec<(String, f32)>,
+    pub top: Vec<(String, f32, Option<Vec<u8>>)>,
+    /// Where they are not those of the text: a token may be a part of a character.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -311,7 +311,10 @@ mod tests {
         let (to_child, heard, _child) = conversation();
         say(&to_child, LOAD);
         say(&to_child, r#"{"type":"generate","id":1,"prompt":"drop","prompt_token_ids":[],"max_tokens":1}"#);
-        hear_until(&heard, r#""id":1,"kind":"internal","message":"the engine ended its answer without a finish reason.""#);
+        hear_until(
+            &heard,
+            r#""id":1,"kind":"internal","message":"the engine ended its answer without a finish reason.""#,
+        );
     }
 
     #[test]
