@@ -31,22 +31,22 @@ def candle(rust_program: Callable[[str], Path], background: BackgroundLoop) -> I
 def test_answers_in_a_full_cache_are_those_of_an_empty_one(
     candle: ChildEngine, prompts: list[tuple[int, ...]], rust_program: Callable[[str], Path], background: BackgroundLoop
 ) -> None:
-    """400 tokens of keys and values are wanted and 120 allowed: requests wait, and some are computed again."""
+    """130 tokens of keys and values are wanted and 60 allowed: requests wait, and some are computed again."""
 
     async def crowded() -> tuple[int, list[str]]:
-        options = {"dtype": "float32", "device": "cpu", "concurrency": "8", "kv_tokens": "120"}
+        options = {"dtype": "float32", "device": "cpu", "concurrency": "8", "kv_tokens": "60"}
         engine = load_engine("candle", fetch_model(), options)
         info = await engine.start()
         try:
-            answers = [answer(engine, prompt, max_tokens=40) for prompt in prompts[:8]]
+            answers = [answer(engine, prompt, max_tokens=16) for prompt in prompts[:5]]
             return info.context_length, [text(chunks) for chunks in await asyncio.gather(*answers)]
         finally:
             await engine.stop()
 
     context_length, together = background.run(crowded())
-    alone = [text(background.run(answer(candle, prompt, max_tokens=40))) for prompt in prompts[:8]]
-    assert context_length == 120
-    assert sum(one == other for one, other in zip(together, alone, strict=True)) >= 7, "a tie may fall either way"
+    alone = [text(background.run(answer(candle, prompt, max_tokens=16))) for prompt in prompts[:5]]
+    assert context_length == 60
+    assert sum(one == other for one, other in zip(together, alone, strict=True)) >= 4, "a tie may fall either way"
 
 
 def test_one_request_at_a_time_is_candle_transformers(
@@ -72,7 +72,7 @@ def test_one_request_at_a_time_is_candle_transformers(
     ("family", "differs"),
     [
         pytest.param("llama", {}, id="Llama"),
-        pytest.param("mistral", {"head_dim": 32, "sliding_window": 16}, id="Mistral, with a sliding window"),
+        pytest.param("mistral", {"head_dim": 32, "sliding_window": 32}, id="Mistral, up to its sliding window"),
         pytest.param("phi3", {"sliding_window": None}, id="Phi-3"),
         pytest.param("qwen2", {}, id="Qwen2"),
         pytest.param("qwen3", {"head_dim": 32}, id="Qwen3"),

@@ -89,7 +89,7 @@ fn check(config: &Value) -> Result<()> {
 pub fn context_length(config: &Value) -> usize {
     let longest = config["max_position_embeddings"].as_u64().unwrap_or(2048);
     let window = match config["model_type"].as_str() {
-        Some("phi3" | "gemma2") => config["sliding_window"].as_u64(),
+        Some("mistral" | "phi3" | "gemma2") => config["sliding_window"].as_u64(),
         Some("qwen2" | "qwen3") if config["use_sliding_window"] == json!(true) => config["sliding_window"].as_u64(),
         _ => None,
     };

@@ -59,11 +59,6 @@ impl Decoder {
                 FAMILIES.join(", ")
             )));
         }
-        if config["sliding_window"].as_u64().is_some_and(|window| (window as usize) < context) && family == "mistral" {
-            bail!(Failure::unavailable(
-                "candle's batching decoder has no sliding window; set concurrency=1, or context= to the window."
-            ));
-        }
         let number = |key: &str| config[key].as_u64().map(|value| value as usize);
         let needed = |key: &str| number(key).with_context(|| format!("config.json has no `{key}`"));
         let (hidden, queries, inner) =
