@@ -97,7 +97,8 @@ def test_failures_are_infinite() -> None:
     p50, p95, p99 = percentile_intervals(values, (0.5, 0.95, 0.99))
     assert p50.high is not None
     assert p50.high < 1.7
-    assert (p95.value, p95.high) == (pytest.approx(1.9896, abs=1e-3), math.inf)
+    assert p95.value == pytest.approx(1.9896, abs=1e-3)
+    assert p95.high == math.inf
     assert p99.value == math.inf
     assert p99.low == math.inf
 
@@ -277,7 +278,8 @@ def test_ratio_interval_is_welchs_on_logarithms() -> None:
     a, b = [3.0, 3.2, 2.9, 3.1, 3.0], [1.0, 1.1, 0.9, 1.05, 1.0]
     one, other = ratio_interval(a, b), ratio_interval(b, a)
     expected = stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
-    assert (one.low, one.high) == (pytest.approx(math.exp(expected.low)), pytest.approx(math.exp(expected.high)))
+    assert one.low == pytest.approx(math.exp(expected.low))
+    assert one.high == pytest.approx(math.exp(expected.high))
     assert one.value is not None
     assert one.high is not None
     assert one.value == pytest.approx(1 / (other.value or 0))
@@ -392,7 +394,9 @@ def test_a_queue_that_is_never_served_is_unsteady() -> None:
 
 
 def test_trend_of_a_line() -> None:
-    assert trend(np.arange(30.0)) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-6))
+    rho, p = trend(np.arange(30.0))
+    assert rho == pytest.approx(1.0)
+    assert p < 1e-6
     assert trend(-np.arange(30.0))[0] == pytest.approx(-1.0)
     assert trend([3.0] * 30) == (0.0, 1.0)
 

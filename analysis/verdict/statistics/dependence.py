@@ -1,7 +1,7 @@
 """The error of a mean whose values are correlated along time and by user.
 
 Along time: the projections of the series on its first few cosines estimate the spectrum near frequency zero, which is
-the long-run variance of the mean (equal-weighted cosine estimator: Müller 2004; Lazarus, Lewis, Stock & Watson 2018).
+the long-run variance of the mean (equal-weighted cosine estimator: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
 They are nearly independent and normal whatever the correlation, so a t quantile applies. No batch length has to be
 chosen, so none can coincide with the period of a cyclic load.
 
