@@ -1,8 +1,8 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
 Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
-and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The waiting
-greenlet is resumed once, when the answer has ended.
+and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The
+waiting greenlet is resumed once, when the answer has ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read the later tokens of many answers together, so that this process does not wake up for each of them.
 
 A kernel stamp does not depend on when it is read. So once an answer is under way and is not fast, its tokens may stay
-in the kernel until there are several, over all connections: one wake-up reads them all, and at 5 000 tokens/s that saves a
-quarter of the CPU time per token. First tokens are always read at once.
+in the kernel until there are several, over all connections: one wake-up reads them all, and at 5 000 tokens/s that
+saves a quarter of the CPU time per token. First tokens are always read at once.
 """
 
 from __future__ import annotations
