@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations demo lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -61,6 +61,9 @@ test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
 	$(BIN)/python -m benchmarks.soak
+
+simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
+	$(BIN)/python -m simulations
 
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \

@@ -87,9 +87,10 @@ class RequestRecord(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRecord:
-    """The short line written as a request is sent, so that a process killed with requests in flight leaves none out.
+    """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
-    `outcome` is `SENT`. A reader drops it where a `RequestRecord` of the same `request_id` follows.
+    `outcome` is `SENT`, `t_send` the instant of writing. A reader drops it where a `RequestRecord` of the same
+    `request_id` follows.
     """
 
     request_id: str

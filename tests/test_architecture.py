@@ -96,3 +96,10 @@ def test_help_of_every_room_is_light(room: str) -> None:
     code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
+    heavy = ("polars", "altair", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
+    code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

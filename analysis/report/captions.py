@@ -25,16 +25,17 @@ Point = tuple[str, float]  # a stage's label, and the value there
 
 def ttft(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
     """Who keeps the tail under a round limit, and up to which load."""
-    known = [one for one in engines if _finite(one, axis, of)]
+    asked = [one for one in engines if any(of(stage).n for run in one.contender.runs for stage in run.stages)]
+    known = [one for one in asked if _finite(one, axis, of)]
     if not known:
         return "No first token was received"
     best = min(known, key=lambda one: _finite(one, axis, of)[-1][1])
     values = _finite(best, axis, of)
     limit = _limit([value for _, value in values])
-    if limit is None or not axis.quantitative:
+    if limit is None or not axis.of_loads:
         label, value = values[-1]
         return f"95 % of the first tokens of {best.name} come within {format_seconds(value)} at {label}"
-    held = {one.name: _held(one, axis, of, limit) for one in known}
+    held = {one.name: _held(one, axis, of, limit) for one in asked}
     if held[best.name] is None:
         return f"None keeps TTFT under {_round(limit)} for 95 % of the requests at {axis.labels[0]}"
     said = [f"{best.name} keeps TTFT p95 under {_round(limit)} up to {held.pop(best.name)}"]
@@ -75,7 +76,7 @@ def throughput(engines: Sequence[Drawn], axis: Axis) -> str:
     if ranked:
         return f"{said}, {in_words([f'{name} {significant(value)}' for name, value in ranked[:3]])}"
     full = _saturated_from(values)
-    if full is None or not axis.quantitative:
+    if full is None or not axis.of_loads:
         return said
     return f"{said}; above {full} its throughput grew no further"
 

@@ -45,7 +45,7 @@ def _distribution(stages: Sequence[StageSummary], name: str, title: str) -> list
 
 
 def _deviation(seconds: float | None) -> str:
-    return "" if seconds is None else f"standard deviation {format_seconds(seconds)}"
+    return "" if seconds is None else f"SD {format_seconds(seconds)}"
 
 
 def _percentile(estimate: Estimate, answered: Mapping[str, float] | None, p: str) -> tuple[Number, str]:
@@ -89,7 +89,7 @@ def _loads(stages: Sequence[StageSummary]) -> list[tuple[str, Cells]]:
             "load generator, waiting for a core",
             [(_share(s.run_delay.mean if s.run_delay else None), "") for s in stages],
         ),
-        ("chunks per second, at most", plain(lambda s: s.client_load)),
+        ("chunks per second, peak", plain(lambda s: s.client_load)),
         ("TTFT ±, by calibration", [(duration(s.client_error), "") for s in stages]),
         *_telemetry(stages),
     ]

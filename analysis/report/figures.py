@@ -16,7 +16,7 @@ from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.statistics import Estimate
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
-REPEATS = "Values are means over the runs; their intervals come from the spread between runs."
+REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
 
@@ -58,6 +58,11 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
     return [figure for figure in drawn if figure is not None]
 
 
+def reading_of(engines: Sequence[Drawn]) -> str:
+    """How all charts of a page are read."""
+    return f"{SPREAD} {REPEATS}" if any(len(one.contender.runs) > 1 for one in engines) else SPREAD
+
+
 def duration(seconds: float | None) -> Number:
     return Number(_finite(seconds), format_seconds(seconds))
 
@@ -88,8 +93,7 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
                 interval = (Number(None, f"{MISSING}, {estimate.why}" if estimate.why else MISSING), Number(None, ""))
             rows.append((one.name, label, number(estimate.value), *interval))
     note += f", in {drawing.unit.word}" if column.duration else ""
-    said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}.", SPREAD]
-    said += [REPEATS] if any(len(one.contender.runs) > 1 for one in engines) else []
+    said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
     said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
     headers = ("engine", "stage", "value", "from", "to")
     return Figure(key, title, " ".join(said), Markup(drawing.svg), headers, tuple(rows))

@@ -17,14 +17,15 @@ from markupsafe import Markup, escape
 
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
-from analysis.report.figures import Number, duration, figures_of, rate
+from analysis.report.figures import Number, duration, figures_of, rate, reading_of
 from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
-from analysis.report.rows import headline_ttft, names_of, percentile_column, results_of
+from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_share, join_labels
 from analysis.verdict.comparison import Comparison
-from analysis.verdict.contenders import contenders_of, stages_of
+from analysis.verdict.contenders import contenders_of, headline_ttft, stages_of
+from analysis.verdict.statistics import needed
 from analysis.verdict.summary import RunSummary
 from records.files import write_atomically
 from records.metrics import BY_NAME, QUANTITIES
@@ -77,6 +78,8 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         slots={label: style.slot for label, style in styles.items()},
         objectives=objective_lines(summaries),
         figures=figures_of(engines, results.axis, ttft),
+        needed=needed(0.99),
+        reading=reading_of(engines),
         details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],
         setup=setup_of(summaries),
         metrics=[BY_NAME[name] for name in EXPLAINED],

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from analysis.report.axis import Axis, Place, axis_of
 from analysis.units import MISSING, PLAIN, Unit, align, format_count, format_error, format_share, in_words, time_unit
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME
-
-ALIKE = 0.01  # share by which TTFT and TTFT (user) may differ and be called the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Cell:
 
     @property
     def narrow_spread(self) -> str:
-        """The same for a narrow terminal: `1.19–1.28`, or `42 < 368`."""
+        """The same without brackets: `1.19–1.28`, or `42 < 368`."""
         if self.answered is not None:
             return f"ok: {self.answered}"
         return f"{self.low}–{self.high}" if self.low is not None else self.estimate.why or ""
@@ -102,18 +100,6 @@ class Results:
     headers: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
     accuracy: str
-
-
-def headline_ttft(summaries: Sequence[RunSummary]) -> str:
-    """The metric that headlines call TTFT: the user's, wherever the two differ."""
-    pairs = [
-        (getattr(stage.latencies["ttft"], p).value, getattr(stage.latencies["ttft_user"], p).value)
-        for summary in summaries
-        for stage in summary.stages
-        for p in ("p50", "p95", "p99")
-    ]
-    alike = all(a == b or (a is not None and b is not None and abs(b - a) <= ALIKE * a) for a, b in pairs)
-    return "ttft" if alike else "ttft_user"
 
 
 def percentile_column(metric: str, p: str, title: str | None = None) -> Column:

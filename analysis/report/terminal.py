@@ -10,25 +10,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.report.axis import axis_of
 from analysis.report.remarks import remarks
-from analysis.report.rows import Results, names_of, results_of
+from analysis.report.rows import Cell, Results, results_of
 from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
+from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
-from analysis.verdict.slo import overall
-from analysis.verdict.statistics import Answer
+from analysis.verdict.slo import Objective, agreed, overall
+from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
 
 PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
 SPREADS = (
-    "Second lines: 95 % intervals. 42 < 368: the interval needs 368 requests, and there are 42. "
+    f"Second lines: 95 % intervals. 42 < {needed(0.99)}: the interval needs {needed(0.99)} requests, and there are 42. "
     "≈: effective sample size after correlation."
 )
 NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the HTML report."
 ANSWERED = (
-    "failed: that percentile falls among failed requests, which never had an answer; beside it, of the answered ones."
+    "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
 )
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
@@ -72,8 +74,12 @@ def _wide_table(results: Results) -> Table:
             ("requests", "", [(format_count(row.requests), row.remark) for row in results.rows], "right"),
             ("failed", "", [(format_count(row.failed), row.failed_share) for row in results.rows], "right"),
         ],
-        [[(cell.text, cell.spread) for cell in row.cells] for row in results.rows],
+        [[(cell.text, _bracketed(cell)) for cell in row.cells] for row in results.rows],
     )
+
+
+def _bracketed(cell: Cell) -> str:
+    return cell.spread if cell.low is not None and cell.answered is None else cell.narrow_spread
 
 
 def _narrow_table(results: Results) -> Table:
@@ -117,8 +123,9 @@ def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap:
     for index, (title, unit) in enumerate(results.headers):
         columns.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
     following = [*(row.place for row in results.rows[1:]), None]
+    several = len({row.name for row in results.rows}) > 1
     for row, cells, place in zip(results.rows, zip(*columns, strict=True), following, strict=True):
-        table.add_row(*cells, end_section=row.place != place)
+        table.add_row(*cells, end_section=place is None or (several and row.place != place))
     return table
 
 
@@ -158,20 +165,29 @@ def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None
 
 
 def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
-    """For each run and objective: its answer over all stages, and a sentence on which stages gave which."""
-    lines: list[tuple[Answer, str]] = []
-    for name, summary in zip(names_of(summaries), summaries, strict=True):
-        for index, objective in enumerate(summary.objectives):
-            judged = [(s.label, s.attainment.verdicts[index]) for s in summary.stages if s.attainment is not None]
-            said = []
-            for answer in ANSWERS:
-                where = [(label, verdict) for label, verdict in judged if verdict.answer == answer]
-                if where:
-                    last = where[-1][1].share
-                    spread = f", {format_share(last.low)} to {format_share(last.high)}" if last.low is not None else ""
-                    within = f" ({format_share(last.value)} within{spread})" if answer != "met" else ""
-                    said.append(f"{answer} at {join_labels([label for label, _ in where])}{within}")
-            limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
-            answer = overall(verdict.answer for _, verdict in judged) if judged else "not enough evidence"
-            lines.append((answer, f"{name}, {limit}: {'; '.join(said) or 'no requests to judge'}"))
-    return lines
+    """For each engine and objective: its answer over all stages, and a sentence on which stages gave which."""
+    axis = axis_of(summaries)
+    return [
+        _objective(contender, axis.labels, index, objective)
+        for contender in contenders_of(summaries)
+        for index, objective in enumerate(contender.runs[0].objectives)
+    ]
+
+
+def _objective(contender: Contender, labels: Sequence[str], index: int, objective: Objective) -> tuple[Answer, str]:
+    by_answer: dict[Answer, dict[str, float]] = {answer: {} for answer in ANSWERS}
+    for label in labels:
+        judged = [stage.attainment.verdicts[index] for stage in contender.at(label) if stage.attainment is not None]
+        if judged:
+            shares = [verdict.share.value or 0.0 for verdict in judged]
+            by_answer[agreed(verdict.answer for verdict in judged)][label] = sum(shares) / len(shares)
+    said = []
+    for answer, shares_at in by_answer.items():
+        if shares_at:
+            within = f" ({format_share(list(shares_at.values())[-1])} within)" if answer != "met" else ""
+            said.append(f"{answer} at {join_labels(list(shares_at))}{within}")
+    limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
+    runs = f" ({len(contender.runs)} runs)" if len(contender.runs) > 1 else ""
+    text = f"{contender.label}{runs}, {limit}: {'; '.join(said) or 'no requests to judge'}"
+    found = [answer for answer, shares_at in by_answer.items() if shares_at]
+    return overall(found) if found else "not enough evidence", text

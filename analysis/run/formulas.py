@@ -37,8 +37,8 @@ def metric_columns() -> dict[str, pl.Expr]:
 def lower_bound(formula: Formula) -> tuple[pl.Expr, pl.Expr]:
     """Of a request that was stopped at `t_end`: the value of the metric or its lower bound, and whether it is a bound.
 
-    A stamp of an event that had not happened lies after `t_end`. `t_last` has always not happened: more could follow.
-    Of a quotient nothing is known but that it is not negative.
+    A stamp of an event that had not happened lies after `t_end`. That holds for `t_last` always: more could follow. How
+    fast a stopped answer would have come is unknown: a quotient is null.
     """
     match formula:
         case Between(Field(start), Field("t_last")):
@@ -46,4 +46,4 @@ def lower_bound(formula: Formula) -> tuple[pl.Expr, pl.Expr]:
         case Between(Field(start), Field(end)):
             bounded = expression(Between(Field(start), FirstOf(Field(end), Field("t_end"))))
             return bounded, pl.col(end).is_null()
-    return pl.lit(0.0), pl.lit(True)
+    return pl.lit(None, pl.Float64), pl.lit(True)

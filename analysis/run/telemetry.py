@@ -64,6 +64,7 @@ GAUGES: Mapping[str, Source] = {
         _mean,
     ),
     "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum),
+    "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum),
     "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, _mean),
     "gpu_memory_bytes": Source({"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum),
     "gpu_memory_bandwidth_utilisation": Source(

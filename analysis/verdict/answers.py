@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from analysis.run.load import RunData
+from analysis.run.telemetry import Increase
 from analysis.run.windows import Flows, Window
 
 STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
@@ -36,7 +38,8 @@ class AnswerCounts:
     streams: int  # streamed answers long enough to tell
 
 
-def answers_of(ok: pl.DataFrame, window: Window, flows: Flows) -> AnswerCounts:
+def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> AnswerCounts:
+    """`ok` are the requests scheduled in the window that ended well."""
     streamed = ok.filter((pl.col("chunks") > 0) & pl.col("output_tokens").is_not_null())
     seen = streamed["output_tokens"] - streamed["unseen_tokens"]
     chunks = int(streamed["chunks"].sum())
@@ -44,7 +47,6 @@ def answers_of(ok: pl.DataFrame, window: Window, flows: Flows) -> AnswerCounts:
     at_once = (pl.col("chunks") == 1) | (pl.col("tpot") < AT_ONCE)
     planned = ok.filter(pl.col("planned_output_tokens").is_not_null() & pl.col("output_tokens").is_not_null())
     generated = window.generated
-    unseen = int(ok["unseen_tokens"].sum())
     return AnswerCounts(
         prompt_tokens=_mean(ok["prompt_tokens"]),
         cached_tokens=_mean(ok["cached_tokens"]),
@@ -57,12 +59,18 @@ def answers_of(ok: pl.DataFrame, window: Window, flows: Flows) -> AnswerCounts:
         uncounted=ok["output_tokens"].null_count(),
         uncounted_chunks=flows.uncounted(window.start, window.end),
         server_count=None if generated is None else generated.amount,
-        client_count=None if generated is None else flows.tokens_of(generated) + unseen,
+        client_count=None if generated is None else _received(run, generated, flows),
         empty=len(ok.filter((pl.col("output_tokens") == 0) | (pl.col("streamed") & (pl.col("chunks") == 0)))),
         cut_short=len(planned.filter(pl.col("output_tokens") < SHORT * pl.col("planned_output_tokens"))),
         at_once=len(long.filter(at_once)),
         streams=len(long),
     )
+
+
+def _received(run: RunData, span: Increase, flows: Flows) -> float:
+    """Tokens that this client received meanwhile; those that no chunk showed count as their request ends."""
+    ended = run.requests.filter(pl.col("t_end").is_between(span.start, span.end, closed="left"))
+    return flows.tokens_of(span) + int(ended["unseen_tokens"].sum())
 
 
 def _mean(values: pl.Series) -> float | None:

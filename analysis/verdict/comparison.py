@@ -18,7 +18,7 @@ from analysis.units import (
     join_labels,
     significant,
 )
-from analysis.verdict.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, stages_of
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.stages import StageSummary
@@ -134,16 +134,19 @@ def _one(contender: Contender, label: str, standing: Standing) -> str:
     served = f"{standing.label} served {tokens} output tokens/s at {label}"
     if stage.overloaded:
         return f"{served}, and {format_share(stage.failure_share.value)} of the requests failed."
-    ttft = stage.latencies["ttft_user"]
-    if ttft.n == 0:
-        return f"{served}; half of the answers were complete within {_limit(stage, 'e2e_user', 'p50')}."
-    median, tail = _limit(stage, "ttft_user", "p50"), _limit(stage, "ttft_user", "p95")
+    ttft = headline_ttft(contender.runs)
+    if stage.latencies[ttft].n == 0:
+        return f"{served}; half of the answers were complete within {_limit(contender, label, 'e2e_user', 'p50')}."
+    median, tail = _limit(contender, label, ttft, "p50"), _limit(contender, label, ttft, "p95")
     return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
 
 
-def _limit(stage: StageSummary, metric: str, percentile: str) -> str:
-    estimate: Estimate = getattr(stage.latencies[metric], percentile)
-    return format_seconds(estimate.value)
+def _limit(contender: Contender, label: str, metric: str, percentile: str) -> str:
+    def of(stage: StageSummary) -> Estimate:
+        found: Estimate = getattr(stage.latencies[metric], percentile)
+        return found
+
+    return format_seconds(contender.estimate(of, label).value)
 
 
 def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage: str, why: str | None) -> str:

@@ -10,6 +10,8 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate, repeats_interval
 from analysis.verdict.summary import RunSummary
 
+ALIKE = 0.01  # share by which TTFT and TTFT (user) may differ and be called the same
+
 
 @dataclass(frozen=True, slots=True)
 class Contender:
@@ -47,6 +49,18 @@ def contenders_of(summaries: Sequence[RunSummary]) -> tuple[Contender, ...]:
         groups.setdefault(summary.label, []).append(summary)
     by_repeat = {label: sorted(runs, key=lambda run: run.repeat) for label, runs in groups.items()}
     return tuple(Contender(label, tuple(runs)) for label, runs in by_repeat.items())
+
+
+def headline_ttft(summaries: Sequence[RunSummary]) -> str:
+    """The metric that headlines call TTFT: the user's, wherever the two differ."""
+    pairs = [
+        (getattr(stage.latencies["ttft"], p).value, getattr(stage.latencies["ttft_user"], p).value)
+        for summary in summaries
+        for stage in summary.stages
+        for p in ("p50", "p95", "p99")
+    ]
+    alike = all(a == b or (a is not None and b is not None and abs(b - a) <= ALIKE * a) for a, b in pairs)
+    return "ttft" if alike else "ttft_user"
 
 
 def stages_of(summaries: Sequence[RunSummary]) -> list[StageSummary]:

@@ -93,9 +93,8 @@ def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Fin
     a, b = (stage.answers.cached_tokens or 0.0 for stage in (one, two))
     prompt = max(one.answers.prompt_tokens or 0.0, two.answers.prompt_tokens or 0.0)
     if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
-        evidence = (
-            f"{names} took {format_share(a / prompt)} and {format_share(b / prompt)} of their prompts from a cache"
-        )
+        shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
+        evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
         remedy = "give every run prompts of its own, or restart the servers between runs"
         yield Finding("workloads_differ", "warn", evidence, remedy, one.key)
     if abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from analysis.run.load import RunData
 from analysis.run.telemetry import PLANNER
-from analysis.units import format_count, format_error, format_seconds, significant
+from analysis.units import format_count, format_error, format_seconds, format_share, significant
 from analysis.verdict.finding import FEW_SAMPLES, Finding, Severity
 from analysis.verdict.stages import StageSummary
 from records.stage import SECOND
@@ -41,18 +41,20 @@ def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Findi
         )
     for stage in stages:
         if run.meta.client_error and stage.client_load and stage.client_error is None:
-            yield _past_calibration(stage, max(run.meta.client_error)[0])
+            yield _past_calibration(stage, run.meta.client_error)
 
 
-def _past_calibration(stage: StageSummary, calibrated: float) -> Finding:
-    return Finding(
-        "past_calibration",
-        "warn",
-        f"the load generator received up to {format_count(stage.client_load)} chunks/s and is calibrated up to "
-        f"{format_count(calibrated)}: its error there is unknown",
-        "calibrate it at such a load (enginebench calibrate --loads), or give it more --processes",
-        stage.key,
-    )
+def _past_calibration(stage: StageSummary, calibrated: Sequence[tuple[float, float, float]]) -> Finding:
+    """More chunks than ever calibrated, or another program's work on its cores; then TTFT has no ±."""
+    most = max(chunks for chunks, _, _ in calibrated)
+    if (stage.client_load or 0.0) > most:
+        said = f"received up to {format_count(stage.client_load)} chunks/s and is calibrated up to {format_count(most)}"
+        remedy = "calibrate it at such a load (enginebench calibrate --loads), or give it more --processes"
+    else:
+        delay = stage.run_delay.mean if stage.run_delay else 0.0
+        said = f"waited for a core {format_share(delay)} of the time, more than in its calibration at such a load"
+        remedy = "run the engine on other cores or another machine, or calibrate with an engine's load on these cores"
+    return Finding("past_calibration", "warn", f"the load generator {said}: its error is unknown", remedy, stage.key)
 
 
 def _missing_workers(run: RunData) -> Iterator[Finding]:

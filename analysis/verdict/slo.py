@@ -15,8 +15,15 @@ import polars as pl
 
 from analysis.run.formulas import lower_bound
 from analysis.run.load import users_of
-from analysis.verdict.statistics import Answer, Estimate, bin_by_user, bin_events, objective_answer, rate_interval
-from analysis.verdict.statistics import share_interval as share_of
+from analysis.verdict.statistics import (
+    Answer,
+    Estimate,
+    bin_by_user,
+    bin_events,
+    objective_answer,
+    rate_interval,
+    share_interval,
+)
 from records.metrics import OBJECTIVES
 from records.stage import SECOND
 
@@ -84,6 +91,12 @@ def overall(answers: Iterable[Answer]) -> Answer:
     return "met" if found <= {"met"} else "not enough evidence"
 
 
+def agreed(answers: Iterable[Answer]) -> Answer:
+    """Of several judgements of one question: the answer that all of them give."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else "not enough evidence"
+
+
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     """Raises `ValueError` with a sentence."""
     objectives = []
@@ -117,8 +130,7 @@ def judge(
     for objective in objectives:
         judged = scheduled.select("user", good=objective.good())
         least, most = (_share(judged.with_columns(pl.col("good").fill_null(value))) for value in (False, True))
-        answers = {objective_answer(share, objective.q) for share in (least, most)}
-        answer: Answer = answers.pop() if len(answers) == 1 else "not enough evidence"
+        answer = agreed(objective_answer(share, objective.q) for share in (least, most))
         verdicts.append(Verdict(objective, _share(judged.drop_nulls("good")), answer))
     all_good = pl.all_horizontal(objective.good() for objective in objectives)
     together = scheduled.select("user", "t_sched", good=all_good).drop_nulls("good")
@@ -136,7 +148,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
 
 
 def _share(judged: pl.DataFrame) -> Estimate:
-    return share_of(judged["good"].to_numpy(), users_of(judged))
+    return share_interval(judged["good"].to_numpy(), users_of(judged))
 
 
 def _goodput(good: pl.DataFrame, window: tuple[int, int]) -> Estimate:

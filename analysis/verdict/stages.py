@@ -122,6 +122,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
     tpot = latencies["tpot"].p50.value
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None
+    run_delay = telemetry.of_worst_process(lambda sample: sample.run_delay, window.start, window.end)
     failure_share = share_interval((attempted["outcome"] != "ok").to_numpy(), users_of(attempted))
     withheld = f"{len(failed)} of {len(attempted)} failed" if (failure_share.value or 0) > FAILURES_BORNE else None
     return StageSummary(
@@ -154,15 +155,15 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         series=_series(window, flows, ok),
         dispersion=None if users is None else _dispersion(window, scheduled, users),
         concurrency=_concurrency(run, window, flows),
-        answers=answers_of(ok, window, flows),
+        answers=answers_of(run, ok, window, flows),
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
         client_cpu=telemetry.of_worst_process(lambda sample: sample.client_cpu, window.start, window.end),
         loop_lag=telemetry.of_worst_process(lambda sample: sample.loop_lag, window.start, window.end),
-        run_delay=telemetry.of_worst_process(lambda sample: sample.run_delay, window.start, window.end),
+        run_delay=run_delay,
         client_load=load,
-        client_error=None if load is None else run.meta.client_error_at(load),
+        client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
     )

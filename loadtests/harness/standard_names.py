@@ -34,6 +34,7 @@ def _restore(name: str, locustfile: ModuleType) -> None:
     del sys.modules[name]
     locustfile.__name__ = f"loadtests.{name}"
     sys.modules[locustfile.__name__] = locustfile
+    setattr(sys.modules["loadtests"], name, locustfile)
 
     # The locustfile's folder is first on sys.path while it loads, so the standard library is looked up by its own path.
     spec = PathFinder.find_spec(name, [sysconfig.get_path("stdlib")])

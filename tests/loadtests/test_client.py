@@ -433,7 +433,7 @@ def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: l
 
 def test_a_user_is_free_when_the_message_ends_not_at_done() -> None:
     """A body that goes on for 0.4 s after [DONE] is the server's doing, and no lateness of the load generator."""
-    slow_end = [HEAD, frame(token()), frame(token()), frame(finish(usage=usage(2))), frame(DONE), 0.4, END]
+    slow_end: list[Step] = [HEAD, frame(token()), frame(token()), frame(finish(usage=usage(2))), frame(DONE), 0.4, END]
     with WireServer(slow_end) as server:
         client = Client(server.url)
         seen = client.request(CHAT, 0, lambda _: None)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.client import Call, Client
+from records.request import Observation
 from tests.support.wire_script import DONE, Step, WireServer, delta, event, finish, json_answer, token, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
 from records.run import RunMeta
+from records.stage import Stage
 from tests.support.scripted import ScriptedServer
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,12 @@ class Locust:
     @property
     def meta(self) -> RunMeta:
         return read_meta(self.run)
+
+    @property
+    def stage(self) -> Stage | None:
+        """The stage that is on, as the run's file has it; `None` before there is one."""
+        begun = [path.parent for path in self.runs.glob("*/meta.json")]
+        return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
 
     @property
     def records(self) -> list[RequestRecord]:

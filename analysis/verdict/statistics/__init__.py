@@ -9,7 +9,6 @@ steadiness.py  initial transient, trend, users in lock step
 How often the intervals hold is simulated:  make simulations
 """
 
-from analysis.verdict.statistics.dependence import Dependence, dependence
 from analysis.verdict.statistics.estimate import (
     CONFIDENCE,
     Estimate,
@@ -21,10 +20,12 @@ from analysis.verdict.statistics.estimate import (
 )
 from analysis.verdict.statistics.intervals import (
     DEPENDS_ON_CUT_OFF,
+    IN_CYCLES,
     Answer,
     bin_by_user,
     bin_events,
     mean_interval,
+    needed,
     objective_answer,
     percentile_interval,
     percentile_intervals,
@@ -37,11 +38,11 @@ from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_s
 __all__ = [
     "CONFIDENCE",
     "DEPENDS_ON_CUT_OFF",
+    "IN_CYCLES",
     "LOCK_STEP",
     "MARGIN",
     "REPEATS",
     "Answer",
-    "Dependence",
     "Estimate",
     "Floats",
     "Pair",
@@ -49,12 +50,12 @@ __all__ = [
     "Steadiness",
     "bin_by_user",
     "bin_events",
-    "dependence",
     "interval_ranks",
     "least_samples",
     "lock_step",
     "mean_interval",
     "nearest_rank",
+    "needed",
     "objective_answer",
     "percentile",
     "percentile_interval",

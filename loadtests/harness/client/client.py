@@ -21,7 +21,7 @@ from records.request import Observation, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to send. `body` is the JSON document, `streamed` says whether the answer comes as server-sent events."""
+    """A request: `body` is the JSON document, `streamed` whether the answer comes as server-sent events."""
 
     path: str  # "/v1/chat/completions"
     body: bytes
@@ -73,11 +73,8 @@ class Client:
         call: Call,
         t_sched: int,
         on_end: Callable[[Observation], None],
-        on_sent: Callable[[int], None] = lambda t_send: None,
     ) -> Observation:
         """Send `call`, wait for the whole answer, give the observation to `on_end` and return it.
-
-        `on_sent` is called with `t_send` once the request has been written.
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
         killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
@@ -96,7 +93,7 @@ class Client:
         assert self._connection is not None
         opened = self._connection is not before
         exchange = Exchange(self._connection, call.streamed, self._silence_timeout, self._request_timeout)
-        on_sent(exchange.start(self._message(call)))
+        exchange.start(self._message(call))
         try:
             exchange.wait()
         finally:
@@ -141,7 +138,7 @@ class Client:
 
 
 def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
-    """What goes with every request, blank line included."""
+    """The headers of every request, blank line included."""
     lines = {
         "Host": authority,
         "User-Agent": "enginebench",

@@ -1,8 +1,8 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
-Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: stamp, keep, done. The
-bytes are looked at when enough of them have gathered, or when a read looks as if it could be the end. Only when the
-answer has ended does the waiting greenlet wake.
+Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
+and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The
+waiting greenlet is resumed once, when the answer has ended.
 """
 
 from __future__ import annotations
@@ -68,21 +68,20 @@ class Exchange:
         """Whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
-    def start(self, message: bytes) -> int:
-        """Write the request, and return `t_send`. The connection must be idle."""
+    def start(self, message: bytes) -> None:
+        """Write the request. The connection must be idle."""
         wrapped = self._connection.wrap(message)
         self._readable.start(self.on_readable)
         self._timer.start(self.on_timer)
         try:
-            self._t_send = t_send = self._last_read = monotonic_ns()
+            self._t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send(wrapped)
         except OSError as error:
             self._lost(error)
-            return t_send
+            return
         if not everything_sent:  # a long prompt: the loop writes the rest while the answer may already come
             self._writable = get_hub().loop.io(self._connection.fileno, 2)
             self._writable.start(self.on_writable)
-        return t_send
 
     def wait(self) -> None:
         """Until the answer has ended, one way or another. An exception from outside cuts the request off."""
@@ -96,7 +95,7 @@ class Exchange:
                 self._end("cut_off", "stopped before its answer was complete")
             raise
 
-    # What the event loop calls. Nothing here may raise.
+    # Callbacks of the event loop. They must not raise.
 
     def on_readable(self) -> None:
         try:
@@ -131,7 +130,7 @@ class Exchange:
         self._look()
 
     def _gather(self) -> None:
-        """From here on each read's own stamp says when it came, however late it is made."""
+        """From here on reads may be late: their kernel stamps are not."""
         self._readable.stop()
         self._gathering = gathering()
         self._gathering.add(self._connection.fileno, self.on_readable)
@@ -141,7 +140,7 @@ class Exchange:
             if self._connection.send(b""):
                 self._writable.close()
                 self._writable = None
-        except OSError:  # perhaps the server refused early and has closed: its answer may still be readable
+        except OSError:  # the server may have refused early and closed: its answer may still be readable
             self._writable.close()
             self._writable = None
 
@@ -165,7 +164,7 @@ class Exchange:
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
         self._timer.start(self.on_timer)
 
-    # Looking at what has come.
+    # Parsing.
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
@@ -174,7 +173,7 @@ class Exchange:
                 self._take(data, (kernel_stamp(timespec), stamp))
                 if self._response.malformed is not None:
                     break
-        except Exception as error:  # a mistake of ours must not leave a user waiting for the end of time
+        except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
         if self._response.ended:
@@ -226,10 +225,10 @@ class Exchange:
             self._writable.close()
         self._waiter.switch(None)
 
-    # What it looked like.
+    # The observation.
 
     def observation(self, t_sched: int, t_connect: int | None) -> Observation:
-        """Call it once the exchange has ended. Lets go of nothing that the caller would have to close."""
+        """Call it once the exchange has ended."""
         assert self._ending is not None
         answer, response = self._answer, self._response
         if self._ending == "complete":

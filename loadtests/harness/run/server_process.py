@@ -14,7 +14,7 @@ import httpx
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two looks
-PATIENCE = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
+STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
 
 
 class ServerFailed(Exception):
@@ -25,7 +25,7 @@ class ServerProcess:
     """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
 
     def __init__(self, engine: str, options: Sequence[str], model: str | None, log: Path) -> None:
-        """`options` are `name=value`; everything the server says goes to the file `log`."""
+        """`options` are `name=value`; the server's output goes to the file `log`."""
         self.engine = engine
         self.log = log
         self.url = f"http://127.0.0.1:{_free_port()}"
@@ -42,7 +42,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is ours to answer: the server goes last
+                start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
         return self
 
@@ -54,7 +54,7 @@ class ServerProcess:
             return
         self._process.terminate()
         try:
-            self._process.wait(PATIENCE if kind is None else PATIENCE / 10)
+            self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -66,7 +66,7 @@ class ServerProcess:
         with httpx.Client(trust_env=False, timeout=5) as http:
             while True:
                 if self._process.poll() is not None:
-                    raise ServerFailed(self._last_words())
+                    raise ServerFailed(self._last_line())
                 try:
                     if http.get(f"{self.url}/ready").status_code == 200:
                         return
@@ -75,11 +75,11 @@ class ServerProcess:
                 progress(time.monotonic() - started)
                 time.sleep(POLL)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         if not lines:
-            return f"{self.engine} ended at once and said nothing."
-        return f"{lines[-1].strip()}\n(all it said: {self.log})"
+            return f"{self.engine} ended at once without output."
+        return f"{lines[-1].strip()}\n(all output: {self.log})"
 
 
 def _free_port() -> int:

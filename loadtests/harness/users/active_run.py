@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import statistics
-import time
 from collections import deque
 from dataclasses import asdict, fields, replace
+from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -77,7 +77,7 @@ class ActiveRun:
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
 
-    # What users ask of it.
+    # What users call.
 
     def next_user(self) -> int:
         """A number that no other user of the run has; over all workers they run from 0 without gaps."""
@@ -99,7 +99,7 @@ class ActiveRun:
         return self.over and at >= self.start
 
     def start_spread(self) -> float:
-        """Seconds over which new users begin: as long as an answer takes, so that they do not march in step."""
+        """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
         if self._answer_seconds:
             seconds = statistics.median(self._answer_seconds)
         else:
@@ -115,7 +115,8 @@ class ActiveRun:
         self._nudge()
         return self._requests
 
-    def request_sent(self, request: int, stage: Stage, t_sched: int, t_send: int) -> None:
+    def announce(self, request: int, stage: Stage, t_sched: int) -> None:
+        """Write down that a request is about to be sent: if this process is killed, nothing else tells of it."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(
@@ -123,7 +124,7 @@ class ActiveRun:
                 worker=str(self._worker),
                 stage=stage.index,
                 t_sched=t_sched - self.start,
-                t_send=t_send - self.start,
+                t_send=monotonic_ns() - self.start,
             )
         )
 
@@ -158,7 +159,7 @@ class ActiveRun:
         self.tracker.enter(stage)
         self.over = over
 
-    def patience(self) -> float:
+    def drain_limit(self) -> float:
         """Seconds that requests in flight get after the last stage."""
         return self.plan.grace or DEFAULT_STOP_TIMEOUT
 
@@ -167,7 +168,7 @@ class ActiveRun:
         return replace(self.plan, meta=self._meta)
 
     def close(self) -> None:
-        now = time.monotonic_ns() - self.start
+        now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
         if self._reporter is not None:

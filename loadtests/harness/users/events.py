@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+from gevent.event import Event
 from locust import argument_parser, events
 from locust.env import Environment
 from locust.exception import StopTest
@@ -43,6 +44,7 @@ scenario: Scenario | None = None
 """The scenario of this process, once its file has been loaded."""
 
 _current: ActiveRun | None = None
+_initialised = Event()
 
 
 def current_run() -> ActiveRun | None:
@@ -68,6 +70,7 @@ def _register_messages(environment: Environment, **_: Any) -> None:
         runner.register_message(PROGRESS_MESSAGE, _take_report)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
+    _initialised.set()
 
 
 def _take_report(msg: Any, **_: Any) -> None:
@@ -84,6 +87,7 @@ def _enter_stage(msg: Any, **_: Any) -> None:
 @events.test_start.add_listener
 def _begin(environment: Environment, **_: Any) -> None:
     global _current
+    _initialised.wait()  # a worker on a busy machine may hear of the start while Locust still makes its runner
     options, runner = environment.parsed_options, environment.runner
     assert options is not None
     assert runner is not None
@@ -105,7 +109,7 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
     options = environment.parsed_options
     assert options is not None
     stages = in_force.plan()
-    if environment.shape_class is None:  # somebody's own locustfile: Locust's --users and --run-time rule
+    if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
         seconds = float(options.run_time or UNLIMITED)
         stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
     return prepare(
@@ -130,7 +134,7 @@ def _hosts(runner: Runner) -> int:
 @events.test_stopping.add_listener
 def _stop(environment: Environment, **_: Any) -> None:
     # A run that reaches its end has let its last requests finish by now. One that is stopped before stops at once, and
-    # what was in flight is recorded as cut off, unless --stop-timeout asks for patience.
+    # what was in flight is recorded as cut off, unless --stop-timeout gives it time.
     if _current is not None:
         environment.stop_timeout = _current.plan.grace
 

@@ -91,9 +91,8 @@ class ModelUser(User):
             run.request_ended(request, self._number, stage, ask, observation)
             self._show(ask, observation)
 
-        observation = self._client.request(
-            ask.call, t_sched, on_end, lambda t_send: run.request_sent(request, stage, t_sched, t_send)
-        )
+        run.announce(request, stage, t_sched)
+        observation = self._client.request(ask.call, t_sched, on_end)
         pause = run.scenario.think_time
         if observation.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from analysis.run import table as records
+from analysis.run import table as reader
+from analysis.run.formulas import expression
 from analysis.run.load import NotARun, find_run, load_run
-from analysis.run.table import SCHEMA, write_table
+from analysis.run.table import KILLED, SCHEMA, write_table
+from records.formula import evaluate
+from records.metrics import REQUEST_METRICS, Metric
 from records.request import RequestRecord
-from tests.support.synthetic import NOTHING_CAME, SECOND, meta_of, record, stages_of, write_run
+from records.stage import SECOND
+from tests.support.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))
 
@@ -94,6 +99,57 @@ def test_an_unknown_first_chunk_counts_as_the_mean_one(tmp_path: Path) -> None:
     assert row["tpot"] == pytest.approx(0.040 / 8)
 
 
+CASES = [
+    record(0, 0),
+    record(1, SECOND, t_connect=SECOND + 5, t_send=SECOND + 9, server_queue=0.01, server_prefill=0.02),
+    record(2, 0, stamps="user", first_chunk_tokens=None, output_tokens=12),
+    record(3, 0, output_tokens=9, unseen_tokens=6, reasoning_tokens=6),
+    record(4, 0, output_tokens=0, first_chunk_tokens=0),
+    record(5, 0, chunks=0, first_chunk_tokens=None),
+    record(6, 0, **FAILED),
+    record(7, 0, **FAILED | {"t_send": None}),
+    record(8, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
+]
+
+
+@pytest.mark.parametrize("metric", REQUEST_METRICS, ids=lambda metric: metric.name)
+def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -> None:
+    columns = {name: [getattr(one, name) for one in CASES] for name in SCHEMA if name != "icl"}
+    column = pl.DataFrame(columns, schema={name: kind for name, kind in SCHEMA.items() if name != "icl"})
+    values = column.select(value=expression(metric.formula))["value"].to_list()
+    assert values == pytest.approx([evaluate(metric.formula, one) for one in CASES])
+    assert any(value is not None for value in values)
+
+
+def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
+    whole = json.loads(record(0, 0).to_line())
+    least = {name: whole[name] for name in reader.REQUIRED}
+    write_run(tmp_path, META, [])
+    lines = [whole | {"invented_later": {"deep": [1, {"er": None}]}}, least | {"request_id": "0-1"}]
+    (tmp_path / "requests-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert write_table(tmp_path, uncounted) == 0
+    first, second = table(tmp_path).rows(named=True)
+    assert first["ttft"] == pytest.approx(0.1)
+    defaults = {"stamps": "user", "chunks": 0, "merged_first": False, "icl": [], "streamed": True}
+    assert {name: second[name] for name in defaults} == defaults
+    assert second["ttft"] is None
+
+
+def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 200)
+    ended, *others = (record(k, k * SECOND) for k in range(3))
+    write_run(tmp_path, META, [])
+    lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    assert write_table(tmp_path, uncounted) == 0
+    rows = {row["request_id"]: row for row in table(tmp_path).rows(named=True)}
+    assert [rows[f"0-{k}"]["outcome"] for k in range(3)] == ["ok", "cut_off", "cut_off"]
+    assert rows["0-1"]["detail"] == KILLED
+    assert rows["0-1"]["t_end"] == 2 * SECOND, "the last trace of its process"
+    assert rows["0-1"]["ttft"] is None
+
+
 def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
     write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
     path = tmp_path / "requests-0.jsonl"
@@ -116,7 +172,7 @@ def test_spoilt_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> N
 
 def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, META, [record(k, k) for k in range(50)])
-    monkeypatch.setattr(records, "BLOCK_BYTES", 333)  # less than a line
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 333)  # less than a line
     assert write_table(tmp_path, uncounted) == 0
     assert table(tmp_path)["t_sched"].to_list() == list(range(50))
 
@@ -154,12 +210,10 @@ def test_a_real_tokenizer_counts(tmp_path: Path) -> None:
         pytest.param(lambda f: (f / "meta.json").unlink(), "it has no meta.json", id="no meta.json"),
         pytest.param(lambda f: (f / "meta.json").write_text("{"), "cannot be read", id="half a meta.json"),
         pytest.param(
-            lambda f: (f / "requests-0.jsonl").write_text(record(0, 0, schema=99).to_line()),
-            "records of schema 99",
-            id="records of another version",
+            lambda f: (f / "meta.json").write_text('{"schema": 99}'), "records of schema 99", id="another version"
         ),
-        pytest.param(lambda f: (f / "requests-0.jsonl").write_text(""), "no finished request", id="no record"),
-        pytest.param(lambda f: (f / "requests-0.jsonl").unlink(), "no finished request", id="no file of records"),
+        pytest.param(lambda f: (f / "requests-0.jsonl").write_text(""), "holds no request", id="no record"),
+        pytest.param(lambda f: (f / "requests-0.jsonl").unlink(), "holds no request", id="no file of records"),
     ],
 )
 def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:
