@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, rounds
+from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
 from tests.support.documented_engine import NAME, installed
@@ -180,9 +181,20 @@ def test_the_scenarios_are_the_choices() -> None:
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
     given = {"load": "2", "no_stream": "yes", "api_key": "a-secret", "runs": str(tmp_path), "insecure": "yes"}
-    job = Job.of(CONCURRENT, given, ["--processes", "2"])
+    job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
-    assert (job.settings.api_key, job.settings.runs, job.locust) == ("a-secret", tmp_path, ("--processes", "2"))
+    assert (job.settings.api_key, job.settings.runs, job.processes, job.locust) == (
+        "a-secret", tmp_path, 2, ("--loglevel", "DEBUG"),
+    )  # fmt: skip
+
+
+def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:
+    assert processes_options(1) == []
+    flags, values = processes_options(3)[::2], processes_options(3)[1::2]
+    assert flags == ["--processes", "--master-bind-host", "--master-bind-port", "--master-port"]
+    assert values[:2] == ["3", "127.0.0.1"]
+    assert values[2] == values[3]
+    assert values[2] not in processes_options(3)
 
 
 def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
