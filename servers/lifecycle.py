@@ -16,6 +16,7 @@ from servers.settings import ServerSettings
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
+READY_CHECK = 0.02  # seconds between two checks whether a restarted engine is ready
 DRAIN_CHECK = 0.02  # seconds between two checks whether all requests have finished
 
 log = logging.getLogger("enginebench.server")
@@ -42,6 +43,10 @@ class Lifecycle:
             return "failed"
         if self._loading is None or not self._loading.done():
             return "loading"
+        return self._engine_state
+
+    @property
+    def _engine_state(self) -> State:
         if self._warming is not None and not self._warming.done():
             return "restarting"
         return self.engine.state
@@ -51,13 +56,23 @@ class Lifecycle:
         state = self.state
         if state == "ready" and self.engine.info is not None:
             return self.engine.info
+        raise self._unavailable(state)
+
+    async def until_ready(self) -> None:
+        """Wait while the engine is restarted, also while the server drains. Raises `ApiError` 503 if it has stopped."""
+        while (state := self._engine_state) != "ready":
+            if state != "restarting":
+                raise self._unavailable("draining" if self._draining else state)
+            await asyncio.sleep(READY_CHECK)
+
+    def _unavailable(self, state: State) -> ApiError:
         message = {
             "loading": "The engine is still loading; /ready answers 200 when it is loaded.",
             "restarting": "The engine's process ended and is being restarted.",
             "failed": "The engine could not be loaded; the server's log says why.",
             "draining": "The server is shutting down.",
         }.get(state, "The engine is stopped.")
-        raise ApiError(503, message, code=f"engine_{state}", retry_after=1)
+        return ApiError(503, message, code=f"engine_{state}", retry_after=1)
 
     def open(self) -> None:
         self._loading = asyncio.get_running_loop().create_task(self._load(), name="load the engine")

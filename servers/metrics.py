@@ -153,7 +153,13 @@ class Metrics(Collector):
         yield self._counter("engine_restarts", "Restarts of the engine's process.", now.restarts)
         stats = self.engine_stats
         if stats.memory_bytes is not None:
-            yield self._gauge("engine_memory_bytes", "Resident memory of the engine's process.", stats.memory_bytes)
+            yield self._gauge("engine_memory_bytes", "Resident memory of the engine's processes.", stats.memory_bytes)
+        if stats.memory_peak_bytes is not None:
+            yield self._gauge(
+                "engine_memory_peak_bytes", "Peak resident memory of the engine's processes.", stats.memory_peak_bytes
+            )
+        if stats.cpu_seconds is not None:
+            yield self._counter("engine_cpu_seconds", "CPU time of the engine's processes.", stats.cpu_seconds)
         if stats.device_memory_bytes is not None:
             yield self._gauge(
                 "engine_device_memory_bytes", "Device memory allocated by the engine.", stats.device_memory_bytes

@@ -2,8 +2,8 @@
 
     received ── queue ── admitted ── prefill ── first chunk ── decode ── last chunk
 
-All stamps are seconds of one monotonic clock. `received` is the arrival of the whole body; chunks are stamped as they
-come out of the engine's pipe.
+All stamps are seconds of one monotonic clock. `received` is the arrival of the whole body. Chunks are stamped once per
+read of the engine's pipe, so that a client that reads slowly changes no duration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from servers.openai.wire import Ending
 
 
 class RequestTimes:
-    """Call `admit`, `hear` and `complete` as the request proceeds."""
+    """Call `admit`, `receive` and `complete` as the request proceeds."""
 
     __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
 
@@ -36,8 +36,16 @@ class RequestTimes:
         self._metrics.request_queue_time.observe(now - self.received)
         self._metrics.prompt_tokens += self._prompt_tokens
 
-    def hear(self, chunks: Sequence[ReceivedChunk], now: float) -> None:
-        """Chunks that arrived together. Runs once per write."""
+    def receive(self, chunks: Sequence[ReceivedChunk], reads: Sequence[tuple[float, int]]) -> None:
+        """Chunks that are ready together. `reads` are the pipe's reads: when, and the index of its first chunk."""
+        if len(reads) == 1:
+            self._receive_together(chunks, reads[0][0])
+            return
+        ends = [start for _, start in reads[1:]]
+        for (at, start), end in zip(reads, [*ends, len(chunks)], strict=True):
+            self._receive_together(chunks[start:end], at)
+
+    def _receive_together(self, chunks: Sequence[ReceivedChunk], now: float) -> None:
         metrics = self._metrics
         tokens = chunks[0].tokens if len(chunks) == 1 else sum([chunk.tokens for chunk in chunks])
         self.produced += tokens

@@ -59,8 +59,10 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         waiting = self._lifecycle.admission.running + self._lifecycle.admission.waiting
         _say(f"stopping: {waiting} requests may finish; a second signal stops at once" if waiting else "stopping")
-        await self._lifecycle.drain()
-        self.should_exit = True
+        try:
+            await self._lifecycle.drain()
+        finally:
+            self.should_exit = True
 
 
 def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str | None:

@@ -27,10 +27,10 @@ def main() -> None:
     settings = parser.parse_args()
     names = [name for name in coverage.SYSTEMS if settings.only in name]
     with ProcessPoolExecutor(settings.processes) as pool:
-        cells = []
-        for found in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
-            cells += found
-            print(line(found), flush=True)
+        cells: list[coverage.Cell] = []
+        for of_system in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
+            cells += of_system
+            print(line(of_system), flush=True)
     if settings.only:
         return
     shares = {

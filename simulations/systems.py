@@ -30,6 +30,17 @@ class Trace:
     ended_user: Integers
 
 
+Draw = Callable[[Generator, tuple[int, ...]], Floats]
+
+
+def lognormal(cv: float) -> Draw:
+    sigma = math.sqrt(math.log1p(cv**2))
+    return lambda rng, shape: np.exp(sigma * rng.standard_normal(shape) - sigma**2 / 2)
+
+
+VARIED = lognormal(1.0)
+
+
 def trace(seconds: float, start: float, sent: Floats, latency: Floats, user: Integers) -> Trace:
     order = np.argsort(sent, kind="stable")
     sent, latency, user = sent[order] - start, latency[order], user[order]
@@ -77,14 +88,6 @@ def pinned(
     return found
 
 
-Draw = Callable[[Generator, tuple[int, ...]], Floats]
-
-
-def lognormal(cv: float) -> Draw:
-    sigma = math.sqrt(math.log1p(cv**2))
-    return lambda rng, shape: np.exp(sigma * rng.standard_normal(shape) - sigma**2 / 2)
-
-
 def closed_queue(
     rng: Generator,
     runs: int,
@@ -92,7 +95,7 @@ def closed_queue(
     servers: int = 4,
     requests: int = 1000,
     think: float = 0.0,
-    draw: Draw = lognormal(1.0),
+    draw: Draw = VARIED,
     answer: float = 0.2,
 ) -> list[Trace]:
     """Users who wait for their answers share a first-come, first-served queue of a few servers."""
@@ -120,8 +123,8 @@ def open_queue(
     servers: int = 4,
     requests: int = 3000,
     load: float = 0.7,
-    gap: Draw = lognormal(1.0),
-    draw: Draw = lognormal(1.0),
+    gap: Draw = VARIED,
+    draw: Draw = VARIED,
     answer: float = 0.2,
 ) -> list[Trace]:
     """Arrivals at a rate, in bursts if the gaps vary much, at a first-come, first-served queue."""
@@ -187,45 +190,46 @@ def batching(
 
     Latency is the time to the first token; an answer's end is that of its last.
     """
-    clock = np.zeros(runs)
-    begin = warm + rng.uniform(0, 20.0, runs)
-    ready = np.sort(rng.uniform(0, ramp, (runs, users)), axis=1)
-    left = np.zeros((runs, users))
-    waiting = np.ones((runs, users), dtype=bool)
-    found: list[list[tuple[Floats, ...]]] = []
-    rows = np.arange(runs)
+    clock, begin = np.zeros(runs), warm + rng.uniform(0, 20.0, runs)
+    ready = np.sort(rng.uniform(0, ramp, (runs, users)), axis=1)  # when each user sends next
+    left, waiting = np.zeros((runs, users)), np.ones((runs, users), dtype=bool)
+    first: list[tuple[Integers, Integers, Floats, Floats]] = []  # run, user, sent, time to the first token
+    last: list[tuple[Integers, Integers, Floats]] = []  # run, user, end
     while bool((clock < begin + seconds + 5).any()):
         running = ~waiting
         queue = np.where(waiting & (ready <= clock[:, None]), ready, np.inf)
-        room = slots - running.sum(axis=1)
-        rank = queue.argsort(axis=1).argsort(axis=1)
-        admitted = np.isfinite(queue) & (rank < room[:, None])
+        place = queue.argsort(axis=1).argsort(axis=1)
+        admitted = np.isfinite(queue) & (place < (slots - running.sum(axis=1))[:, None])
         idle = ~running.any(axis=1) & ~admitted.any(axis=1)
-        if idle.any():
-            clock[idle] = ready[idle].min(axis=1) + 1e-9
-        news = admitted.sum(axis=1)
-        cost = (step + 0.0005 * running.sum(axis=1) + prefill * news) * (1 + jitter * rng.standard_normal(runs))
-        clock = np.where(idle, clock, clock + np.maximum(cost, 1e-4))
-        length = tokens * (lognormal(spread)(rng, (runs, users)) if spread else 1.0)
-        left = np.where(running, left - 1, left)
-        left = np.where(admitted, np.maximum(np.round(length), 2) - 1, left)
-        waiting &= ~admitted
+        cost = step + 0.0005 * running.sum(axis=1) + prefill * admitted.sum(axis=1)
+        cost = np.maximum(cost * (1 + jitter * rng.standard_normal(runs)), 1e-4)
+        clock = np.where(idle, ready.min(axis=1) + 1e-9, clock + cost)
+        lengths = tokens * (lognormal(spread)(rng, (runs, users)) if spread else np.ones((runs, users)))
+        left = np.where(running, left - 1, np.where(admitted, np.maximum(np.round(lengths), 2) - 1, left))
         over = running & (left <= 0)
-        if admitted.any():
-            r, u = np.nonzero(admitted)
-            found.append([(r, u, ready[r, u], clock[r] - ready[r, u], np.zeros(len(r)))])
-        if over.any():
-            r, u = np.nonzero(over)
-            found.append([(r, u, clock[r], np.zeros(len(r)), np.ones(len(r)))])
-            ready[r, u] = clock[r] + 1e-6 * u
-            waiting |= over
-    r, u, at, latency, kind = (np.concatenate(parts) for parts in zip(*(x[0] for x in found), strict=True))
-    result = []
-    for i in rows:
-        mine = r == i
-        a, who, lat, k = at[mine] - begin[i], u[mine].astype(np.int64), latency[mine], kind[mine]
-        begun = (k == 0) & (a >= 0) & (a < seconds)
-        order = np.argsort(a[begun], kind="stable")
-        done = (k == 1) & (a >= 0) & (a < seconds)
-        result.append(Trace(seconds, lat[begun][order], who[begun][order], a[done], who[done]))
-    return result
+        run, user = np.nonzero(admitted)
+        first.append((run, user, ready[run, user], clock[run] - ready[run, user]))
+        run, user = np.nonzero(over)
+        last.append((run, user, clock[run]))
+        ready[run, user] = clock[run] + 1e-6 * user
+        waiting = (waiting & ~admitted) | over
+    return _windows(runs, begin, seconds, first, last)
+
+
+def _windows(
+    runs: int,
+    begin: Floats,
+    seconds: float,
+    first: list[tuple[Integers, Integers, Floats, Floats]],
+    last: list[tuple[Integers, Integers, Floats]],
+) -> list[Trace]:
+    run, user, sent, latency = (np.concatenate(part) for part in zip(*first, strict=True))
+    over_run, over_user, over = (np.concatenate(part) for part in zip(*last, strict=True))
+    sent, over = sent - begin[run], over - begin[over_run]
+    found = []
+    for k in range(runs):
+        mine = np.flatnonzero((run == k) & (sent >= 0) & (sent < seconds))
+        mine = mine[np.argsort(sent[mine], kind="stable")]
+        done = (over_run == k) & (over >= 0) & (over < seconds)
+        found.append(Trace(seconds, latency[mine], user[mine], over[done], over_user[done]))
+    return found

@@ -25,6 +25,7 @@ from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import contenders_of, headline_ttft, stages_of
+from analysis.verdict.statistics import needed
 from analysis.verdict.summary import RunSummary
 from records.files import write_atomically
 from records.metrics import BY_NAME, QUANTITIES
@@ -77,6 +78,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         slots={label: style.slot for label, style in styles.items()},
         objectives=objective_lines(summaries),
         figures=figures_of(engines, results.axis, ttft),
+        needed=needed(0.99),
         reading=reading_of(engines),
         details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],
         setup=setup_of(summaries),

@@ -18,14 +18,14 @@ from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.slo import Objective, agreed, overall
-from analysis.verdict.statistics import Answer
+from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
 
 PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
 SPREADS = (
-    "Second lines: 95 % intervals. 42 < 368: the interval needs 368 requests, and there are 42. "
+    f"Second lines: 95 % intervals. 42 < {needed(0.99)}: the interval needs {needed(0.99)} requests, and there are 42. "
     "≈: effective sample size after correlation."
 )
 NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the HTML report."

@@ -17,7 +17,7 @@ from analysis.verdict.statistics.intervals import BINS
 from records.load import Load
 from records.stage import SECOND, Stage
 
-PARTS = 40  # of a window, in which its flows are averaged to see whether they were steady
+PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
 LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
 
 

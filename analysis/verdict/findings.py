@@ -11,6 +11,7 @@ from analysis.units import format_count, format_seconds, format_share, join_labe
 from analysis.verdict import load_generator, steady
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import needed
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
@@ -97,7 +98,7 @@ def _too_few_samples(stage: StageSummary) -> Finding | None:
         "too_few_samples",
         "warn" if stage.ok < FEW_SAMPLES / 5 else "note",
         f"{stage.ok} requests succeeded in the steady window: too few for tail percentiles",
-        "make the stages longer (--stage-seconds); the interval of p99 needs at least 368 requests",
+        f"make the stages longer (--stage-seconds); the interval of p99 needs at least {needed(0.99)} requests",
     )
 
 

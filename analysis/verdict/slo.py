@@ -15,8 +15,15 @@ import polars as pl
 
 from analysis.run.formulas import lower_bound
 from analysis.run.load import users_of
-from analysis.verdict.statistics import Answer, Estimate, bin_by_user, bin_events, objective_answer, rate_interval
-from analysis.verdict.statistics import share_interval as share_of
+from analysis.verdict.statistics import (
+    Answer,
+    Estimate,
+    bin_by_user,
+    bin_events,
+    objective_answer,
+    rate_interval,
+    share_interval,
+)
 from records.metrics import OBJECTIVES
 from records.stage import SECOND
 
@@ -141,7 +148,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
 
 
 def _share(judged: pl.DataFrame) -> Estimate:
-    return share_of(judged["good"].to_numpy(), users_of(judged))
+    return share_interval(judged["good"].to_numpy(), users_of(judged))
 
 
 def _goodput(good: pl.DataFrame, window: tuple[int, int]) -> Estimate:

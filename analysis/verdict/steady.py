@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
-TRANSIENT_Z = 4.0  # standard errors between the initial transient and the rest, below which it may be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +46,24 @@ def _never_steady(stage: StageSummary) -> Finding | None:
 
 
 def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
-    """A trend that is neither chance nor small, or an initial transient that moves the mean."""
-    values = np.array([value for value in series if value is not None])
+    """A trend or an initial transient that is neither chance nor small.
+
+    A series that wanders so slowly that its window holds too few independent parts to test must move twice as far.
+    """
+    values = np.array(_known(series))
     found = steadiness(values)
-    if found.steady is None:
+    if found.steady or found.truncation is None:
         return None
-    third = len(values) // 3
-    first, last = float(values[:third].mean()), float(values[-third:].mean())
-    if not found.steady and abs(last - first) > max(drift.share * max(abs(first), abs(last)), drift.least):
-        return f"{drift.title} went from {drift.write(first)} to {drift.write(last)}"
-    cut = round((found.truncation or 0.0) * len(values))
-    if cut < 2:
-        return None
-    early, rest = values[:cut], values[cut:]
-    apart = float(early.mean() - rest.mean())
-    error = math.sqrt(early.var(ddof=1) / len(early) + rest.var(ddof=1) / len(rest))
-    bias = abs(float(values.mean() - rest.mean()))
-    if abs(apart) <= TRANSIENT_Z * error or bias <= drift.share / 2 * abs(float(rest.mean())) or bias < drift.least / 2:
-        return None
-    return f"{drift.title} began at {drift.write(float(early.mean()))} and settled at {drift.write(float(rest.mean()))}"
+    share = drift.share if found.steady is False else 2 * drift.share
+    third, tenth = len(values) // 3, max(len(values) // 10, 1)
+    for early, late, words in (
+        (values[:third], values[-third:], ("went from", "to")),
+        (values[:tenth], values[tenth:], ("began at", "and settled at")),
+    ):
+        before, after = float(early.mean()), float(late.mean())
+        if abs(after - before) > max(share * max(abs(before), abs(after)), drift.least):
+            return f"{drift.title} {words[0]} {drift.write(before)} {words[1]} {drift.write(after)}"
+    return None
 
 
 TITLES = tuple(drift.title for drift in SERIES.values())

@@ -149,6 +149,8 @@ class EngineStats:
     memory_bytes: int | None = None
     device_memory_bytes: int | None = None
     kv_cache_usage: float | None = None
+    memory_peak_bytes: int | None = None
+    cpu_seconds: float | None = None
 
 
 class Engine(ABC):

@@ -125,7 +125,7 @@ class ChildEngine:
                 await asyncio.shield(process.exited)
         except TimeoutError:
             process.kill("it did not stop when asked")
-            await process.exited
+            await asyncio.wait([process.exited])
         finally:
             process.close()
 
@@ -164,5 +164,5 @@ class ChildEngine:
                 process.send(AskStats())
             elif now - max(process.asked_at, process.last_output_at) > self._watch.hung_after:
                 process.kill(f"it sent nothing for {self._watch.hung_after:g} s")
-                await process.exited
+                await asyncio.wait([process.exited])
         process.close()

@@ -28,11 +28,13 @@ class HttpConnection(HttpToolsProtocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._refusal = ApiError(400, "This is not valid HTTP.")
+        self._refused = False
+        self._idle_since = self.loop.time()
+        self.timeout_keep_alive = self.settings.keep_alive  # type: ignore[assignment]  # uvicorn's setting is an integer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # uvicorn starts this timer only after the first response.
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._close_when_idle()  # uvicorn starts this timer only after the first response
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
@@ -42,8 +44,24 @@ class HttpConnection(HttpToolsProtocol):
 
     # Reading.
 
+    @property
+    def _answering(self) -> bool:
+        return bool(self.pipeline) or (self.cycle is not None and not self.cycle.response_complete)
+
+    def _close_when_idle(self) -> None:
+        due = self._idle_since + self.settings.keep_alive
+        self.timeout_keep_alive_task = self.loop.call_at(due, self.timeout_keep_alive_handler)
+
+    def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         super().data_received(data)
+        if not (self._answering or self._in_headers or self._refused):
+            self._close_when_idle()  # uvicorn stops the timer at any byte, also at one that begins no request
         if self._in_headers:  # an unfinished line has not been counted by on_header
             self._header_bytes += len(data)
             if self._header_bytes > self.settings.max_header_bytes and not self.transport.is_closing():
@@ -68,8 +86,16 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Send the error, and close the connection."""
+        """Send the error and close the connection, after the response that is being sent, if any."""
         self._stop_header_timer()
+        self._refused = True
+        if self._answering:
+            self.cycle.keep_alive = False
+            if self.pipeline or not self.cycle.more_body:
+                return  # the error is in a later request, whose client has not had the responses before it
+            if self.cycle.response_started:
+                self.transport.close()
+                return
         body = self._refusal.body()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[self._refusal.status] + head + body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -90,6 +91,9 @@ def from_engine(error: EngineError) -> ApiError:
     match error.kind:
         case "bad_request":
             return bad_request(str(error))
+        case "overloaded":
+            seconds = math.ceil(getattr(error, "retry_after", None) or 1)
+            return ApiError(429, str(error), code="engine_overloaded", retry_after=seconds)
         case "unavailable":
             return ApiError(503, str(error), code="engine_unavailable", retry_after=1)
         case "crashed":

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter as clock
+from time import monotonic as clock  # as in the chunks' stamps
 from typing import Any
 
 from starlette.responses import Response
@@ -116,6 +116,7 @@ class CompletionResponse(Response):
         except QueueFull as full:
             raise ApiError(429, str(full), code="queue_full", retry_after=full.retry_after) from None
         try:
+            await lifecycle.until_ready()  # a request that waited when the engine crashed keeps its turn
             times.admit(clock())
             stream = lifecycle.engine.generate(accepted.request)
         except BaseException:
@@ -130,7 +131,7 @@ class CompletionResponse(Response):
     async def _in_events(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         wire, send = accepted.wire, self._send
         async for chunks in stream:
-            times.hear(chunks, clock())
+            times.receive(chunks, stream.reads)
             data = wire.chunks(chunks)
             if not self._head_sent:
                 await self._send_head(wire, times)
@@ -162,7 +163,7 @@ class CompletionResponse(Response):
     async def _in_one_piece(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         kept: list[ReceivedChunk] = []
         async for chunks in stream:
-            times.hear(chunks, clock())
+            times.receive(chunks, stream.reads)
             kept += chunks
         ending = _ending(stream, times)
         body = accepted.wire.whole(kept, ending)

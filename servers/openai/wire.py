@@ -166,7 +166,10 @@ class ChatWire(Wire):
         if not logprobs:
             return None
         content = [
-            {**_token(one.token, one.logprob), "top_logprobs": [_token(*alternative) for alternative in one.top]}
+            {
+                **_token(one.token, one.logprob, getattr(one, "bytes", None)),
+                "top_logprobs": [_token(*alternative) for alternative in one.top],
+            }
             for one in logprobs
         ]
         return {"content": content, "refusal": None}
@@ -204,7 +207,7 @@ class TextWire(Wire):
         return {
             "tokens": [one.token for one in logprobs],
             "token_logprobs": [one.logprob for one in logprobs],
-            "top_logprobs": [dict(one.top) for one in logprobs],
+            "top_logprobs": [{token: logprob for token, logprob, *_ in one.top} for one in logprobs],
             "text_offset": offsets,
         }
 
@@ -213,5 +216,6 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _token(token: str, logprob: float) -> Mapping[str, Any]:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> Mapping[str, Any]:
+    """`data` are the token's bytes where they are not those of the text, as in a part of a character."""
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode() if data is None else data)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,8 @@ def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
 def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
     """TTFT (user) of 100 ms 80 times, of 300 ms 18 times, two failures: 80 of a hundred are good."""
     records = []
-    for k in range(100):
-        t = 3 * SECOND + 37 * k % 100 * 10 * MS
+    for k, place in enumerate(random.Random(1).sample(range(100), 100)):
+        t = 3 * SECOND + place * 10 * MS
         slow = {"t_send": t + 200 * MS, "t_first": t + 300 * MS, "t_last": t + SECOND}
         records.append(record(k, t, **(slow if k < 18 else FAILED if k < 20 else {})))
     slo = ["ttft_p50=0.2", "ttft_p80=0.2", "tpot_p99=1", "ttft_p95=0.2"]
@@ -215,8 +216,10 @@ def test_twenty_requests_cannot_meet_a_p99(tmp_path: Path) -> None:
 def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
     tmp_path: Path, cut: dict[str, Any], answer: str
 ) -> None:
-    records = [record(k, 3 * SECOND + k) for k in range(100)]
-    records += [record(100 + k, 3 * SECOND + k, outcome="cut_off", **NOTHING_CAME | cut) for k in range(100)]
+    records = []
+    for k, place in enumerate(random.Random(1).sample(range(200), 200)):
+        changes = {"outcome": "cut_off"} | NOTHING_CAME | cut if k < 100 else {}
+        records.append(record(k, 3 * SECOND + place, **changes))
     attainment = stage_of(tmp_path, records, slo=["ttft_p90=0.2"]).attainment
     assert attainment is not None
     assert attainment.answer == answer

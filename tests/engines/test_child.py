@@ -95,6 +95,33 @@ def test_a_hung_engine_is_found_out_and_restarted() -> None:
     asyncio.run(main())
 
 
+def test_stopping_while_a_hung_child_is_reaped_ends() -> None:
+    """A kill may take effect late, for example while the kernel frees much memory."""
+
+    async def main() -> None:
+        engine = fake(hang_after="1")
+        await engine.start()
+        process, killed = engine._process, asyncio.Event()
+        assert process is not None
+        kill = process.kill
+
+        def kill_late(because: str) -> None:
+            killed.set()
+            asyncio.get_running_loop().call_later(0.3, kill, because)
+
+        process.kill = kill_late  # type: ignore[method-assign]
+        stream = engine.generate(request())
+        async with asyncio.timeout(10):
+            await killed.wait()
+            await engine.stop()
+            with pytest.raises(EngineCrashed):
+                await anext(stream)
+        assert process.exited.done()
+        assert not process.exited.cancelled()
+
+    asyncio.run(main())
+
+
 def test_a_busy_engine_is_not_taken_for_hung() -> None:
     async def main() -> None:
         engine = fake(ttft="1.2")  # longer than hung_after, but its heart beats

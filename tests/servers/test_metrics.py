@@ -45,11 +45,11 @@ def test_the_course_of_one_request() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, received=100.0, prompt_tokens=11)
     times.admit(100.5)
-    times.hear(
-        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], 102.0
+    times.receive(
+        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], [(102.0, 0)]
     )  # three tokens together, 1.5 s after admission
-    times.hear([ReceivedChunk(1, " c", 1)], 102.2)
-    times.hear([ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)], 103.0)
+    later = [ReceivedChunk(1, " c", 1), ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)]
+    times.receive(later, [(102.2, 0), (103.0, 1)])  # read at two times, handed over together
     ending = times.complete("stop", 103.5)
     assert (ending.queue, ending.prefill, ending.decode) == (0.5, 1.5, 1.0)
     assert (ending.prompt_tokens, ending.completion_tokens) == (11, 6)
@@ -72,7 +72,7 @@ def test_the_course_of_one_request() -> None:
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, 0.0, 1)
-    times.hear([ReceivedChunk(1, "a", 1)], 1.0)
+    times.receive([ReceivedChunk(1, "a", 1)], [(1.0, 0)])
     times.complete("stop", 2.0)
     assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
 
@@ -92,9 +92,13 @@ def test_what_is_unknown_is_absent_and_not_zero() -> None:
     before = {name for name, _ in scraped(metrics())}
     assert before & {"engine_memory_bytes", "kv_cache_usage_ratio", "engine_max_concurrency", "build_info"} == set()
     loaded = metrics(Snapshot(3, 4, True, 2, INFO))
-    loaded.engine_stats = EngineStats(memory_bytes=1000, device_memory_bytes=2000, kv_cache_usage=0.25)
+    loaded.engine_stats = EngineStats(
+        memory_bytes=1000, memory_peak_bytes=1500, cpu_seconds=2.5, device_memory_bytes=2000, kv_cache_usage=0.25
+    )
     seen = scraped(loaded)
     assert seen["engine_memory_bytes", ""] == 1000
+    assert seen["engine_memory_peak_bytes", ""] == 1500
+    assert seen["engine_cpu_seconds_total", ""] == 2.5
     assert seen["engine_device_memory_bytes", ""] == 2000
     assert seen["kv_cache_usage_ratio", ""] == 0.25
     assert seen["engine_max_concurrency", ""] == 8

@@ -87,7 +87,7 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> R
         host={"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux", "python": "3.11"},
         versions={"enginebench": "0.1.0", "locust": "2.47"},
         label=label,
-        command=("enginebench", "run", "concurrent", "--engine", label, "--steps", "10,20,40"),
+        command=("enginebench", "run", "concurrent", "--engine", label, "--stages", "10,20,40"),
         client_error=((10.0, 0.01, 0.00002), (10_000.0, 0.01, 0.00004)),
     )
     return dataclasses.replace(meta, **changes)

@@ -1,7 +1,7 @@
 """The error of a mean whose values are correlated along time and by user.
 
 Along time: the projections of the series on its first few cosines estimate the spectrum near frequency zero, which is
-the long-run variance of the mean (equal-weighted cosine estimator: Müller 2004; Lazarus, Lewis, Stock & Watson 2018).
+the long-run variance of the mean (equal-weighted cosine estimator: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
 They are nearly independent and normal whatever the correlation, so a t quantile applies. No batch length has to be
 chosen, so none can coincide with the period of a cyclic load.
 
@@ -30,6 +30,7 @@ MOST_POINTS = 20_000  # longer series are averaged in groups first, which keeps 
 SKEW_BATCHES = 32
 PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
+MULTIPLE = 0.8  # of the largest autocorrelation: the first so large is that of one cycle
 CYCLE_POINTS = 65_536  # of a long series in which cycles are looked for
 
 
@@ -124,8 +125,8 @@ def with_users(along_time: MeanError, cells: Floats) -> MeanError:
 def cycle_length(values: Floats) -> int | None:
     """After how many values a series repeats itself, as users in lock step make it do; `None` if it does not.
 
-    The lag of the largest autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE` and
-    the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary from
+    The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
+    and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary from
     one run to the next, so no interval can be had from it.
     """
     ranks = stats.rankdata(values[:CYCLE_POINTS])
@@ -140,5 +141,10 @@ def cycle_length(values: Floats) -> int | None:
     crossings = np.flatnonzero(rho <= 0)
     if not len(crossings):
         return None
-    lag = int(crossings[0] + rho[crossings[0] :].argmax())
-    return lag if rho[lag] > CYCLE else None
+    later = np.where(np.arange(lags) < crossings[0], -1.0, rho)
+    if later.max() <= CYCLE:
+        return None
+    lag = int(np.flatnonzero(later > MULTIPLE * later.max())[0])  # the cycle and not one of its multiples
+    while lag + 1 < lags and later[lag + 1] > later[lag]:
+        lag += 1
+    return lag

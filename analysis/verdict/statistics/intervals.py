@@ -195,22 +195,32 @@ def share_interval(
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
         return Estimate(None, why="no samples")
-    shown = hits if latencies is None else np.asarray(latencies, dtype=np.float64)
-    rare = min(share, 1 - share) * n
-    if (latencies is not None or rare >= LEAST_RARE) and cycle_length(shown) is not None:
+    values = hits if latencies is None else np.asarray(latencies, dtype=np.float64)
+    rarer = min(share, 1 - share)
+    if (latencies is not None or rarer * n >= LEAST_RARE) and cycle_length(values) is not None:
         return Estimate(share, n=n, why=IN_CYCLES)
-    if rare == 0:
-        return Estimate(share, *_clopper_pearson(share, n), n)
+    bulk = float(n) if latencies is None or n < LEAST_POINTS else _of_the_bulk(values)
+    if rarer == 0:
+        return Estimate(share, *_clopper_pearson(share, min(n, BULK * bulk)), n)
     error = mean_error(hits, user_codes(users))
     if error is None:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
     effective = _effective(error, share, n)
-    if effective < n / 2 and min(share, 1 - share) * effective < LEAST_EFFECTIVE:
-        return Estimate(share, n=n, why=f"≈{int(effective * min(share, 1 - share))} < {LEAST_EFFECTIVE}")
+    enough = rarer * min(effective, 2 * BULK * bulk)
+    if enough < LEAST_EFFECTIVE and enough < rarer * n / 2:
+        return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE}")
     low, high = _clopper_pearson(share, effective)
     low = share - (share - low) * _widening(error, share, n)
     high = share + (high - share) * _widening(error, 1 - share, n)
     return Estimate(share, max(0.0, low), min(1.0, high), n)
+
+
+def _of_the_bulk(values: Floats) -> float:
+    """Effective sample size along time of the share of values at or below the median; never more than their number."""
+    ascending = np.sort(values)
+    if ascending[0] == ascending[-1]:
+        return float(len(values))
+    return min(float(len(values)), _effective(_error_below(values, ascending, 0.5, None), 0.5, len(values)))
 
 
 def _clopper_pearson(share: float, n: float) -> tuple[float, float]:

@@ -49,6 +49,8 @@ def steadiness(series: npt.ArrayLike) -> Steadiness:
     values = values[np.isfinite(values)]
     if len(values) < LEAST:
         return Steadiness(None)
+    if bool((values == values[0]).all()):
+        return Steadiness(True, 0.0)
     rho, p = trend(values)
     slope = float(stats.linregress(np.arange(len(values)), values).slope)
     mean = abs(float(values.mean()))
@@ -89,7 +91,7 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
 
     A t test of the slope of the ranks. The long-run variance comes from their projections on cosines that are
     symmetric about the middle of the window: a linear trend has none of them, so that they show the noise alone
-    (equal-weighted cosines: Müller 2004; Lazarus, Lewis, Stock & Watson 2018).
+    (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
     """
     values = np.asarray(in_time_order, dtype=np.float64)
     n = len(values)

@@ -7,7 +7,7 @@ stamp of the write, not the plan. All stamps stay in memory and go to a file at 
     python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 
 Prints one line of JSON, its port; SIGTERM ends it. First-token delays are drawn from half to one and a half times
-`--ttft`, so that users do not march in step.
+`--ttft`, so that users do not send in step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an OpenAI-style answer says: which of its events carry content, and when each of them came.
+"""Parses OpenAI-style answers: which events carry content, and when each of them arrived.
 
-Understands chat and text completions, streamed or not, and the ways servers differ: reasoning under `reasoning_content`
+Understands chat and text completions, streamed or not, and servers' variants: reasoning under `reasoning_content`
 or `reasoning`, role-only, empty and usage-only chunks, several tokens in a chunk, errors inside a stream, a missing
 last blank line. All that a model generates is content: text, reasoning, tool calls, refusals.
 """
@@ -22,7 +22,7 @@ FUNCTION_PARTS = ("name", "arguments")
 DIGEST_BYTES = 8
 
 Moment = tuple[int | None, int]
-"""When a read's last bytes came: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
+"""When a read's last bytes arrived: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
 
 
 class Text(msgspec.Struct, gc=False):
@@ -107,7 +107,7 @@ def _with_plain_content(given: Any) -> Any:
 
 
 class Answer:
-    """Gathers what the events say. Feed it the body's pieces with the moment of each, then read the fields."""
+    """Collects what the events contain. Feed it the body's pieces with the moment of each, then read the fields."""
 
     def __init__(self) -> None:
         self.chunks = 0  # with content
@@ -210,7 +210,7 @@ class Answer:
             self.chunks += 1
 
     def _facts(self, document: Document, moment: Moment) -> None:
-        """What an event or a whole answer says beside its text."""
+        """Usage, timing and errors of an event or of a whole answer."""
         if reports_error(document):
             self._fail(error_message(document), moment)
         if document.usage is not None:
@@ -231,7 +231,7 @@ def reports_error(document: Document) -> bool:
 
 
 def error_message(document: Document) -> str:
-    """What a server says went wrong, in OpenAI's shape or one of its relatives."""
+    """The server's error message, in OpenAI's shape or a similar one."""
     match document.error:
         case {"message": str(message)} | str(message):
             return message

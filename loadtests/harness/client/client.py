@@ -21,7 +21,7 @@ from records.request import Observation, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to send. `body` is the JSON document, `streamed` says whether the answer comes as server-sent events."""
+    """A request: `body` is the JSON document, `streamed` whether the answer comes as server-sent events."""
 
     path: str  # "/v1/chat/completions"
     body: bytes
@@ -138,7 +138,7 @@ class Client:
 
 
 def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
-    """What goes with every request, blank line included."""
+    """The headers of every request, blank line included."""
     lines = {
         "Host": authority,
         "User-Agent": "enginebench",

@@ -1,8 +1,8 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
-Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: stamp, keep, done. The
-bytes are looked at when enough of them have gathered, or when a read looks as if it could be the end. Only when the
-answer has ended does the waiting greenlet wake.
+Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
+and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The
+waiting greenlet is resumed once, when the answer has ended.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Exchange:
                 self._end("cut_off", "stopped before its answer was complete")
             raise
 
-    # What the event loop calls. Nothing here may raise.
+    # Callbacks of the event loop. They must not raise.
 
     def on_readable(self) -> None:
         try:
@@ -130,7 +130,7 @@ class Exchange:
         self._look()
 
     def _gather(self) -> None:
-        """From here on each read's own stamp says when it came, however late it is made."""
+        """From here on reads may be late: their kernel stamps are not."""
         self._readable.stop()
         self._gathering = gathering()
         self._gathering.add(self._connection.fileno, self.on_readable)
@@ -140,7 +140,7 @@ class Exchange:
             if self._connection.send(b""):
                 self._writable.close()
                 self._writable = None
-        except OSError:  # perhaps the server refused early and has closed: its answer may still be readable
+        except OSError:  # the server may have refused early and closed: its answer may still be readable
             self._writable.close()
             self._writable = None
 
@@ -164,7 +164,7 @@ class Exchange:
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
         self._timer.start(self.on_timer)
 
-    # Looking at what has come.
+    # Parsing.
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
@@ -173,7 +173,7 @@ class Exchange:
                 self._take(data, (kernel_stamp(timespec), stamp))
                 if self._response.malformed is not None:
                     break
-        except Exception as error:  # a mistake of ours must not leave a user waiting for the end of time
+        except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
         if self._response.ended:
@@ -225,10 +225,10 @@ class Exchange:
             self._writable.close()
         self._waiter.switch(None)
 
-    # What it looked like.
+    # The observation.
 
     def observation(self, t_sched: int, t_connect: int | None) -> Observation:
-        """Call it once the exchange has ended. Lets go of nothing that the caller would have to close."""
+        """Call it once the exchange has ended."""
         assert self._ending is not None
         answer, response = self._answer, self._response
         if self._ending == "complete":

@@ -1,6 +1,6 @@
 """Run a scenario in a Locust process and follow it; serve engines for it one after the other.
 
-Locust patches the process that imports it, so whoever drives it stays outside.
+Locust patches the process that imports it, so it runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of somebody's own file. Raises `UsageError`."""
+    """`concurrent`, or the path of another locustfile. Raises `UsageError`."""
     if name.endswith(".py"):
         if Path(name).is_file():
             return Path(name).absolute()
@@ -174,7 +174,7 @@ def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: 
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | ({"ENGINEBENCH_API_KEY": key} if (key := job.settings.api_key) else {}),
-            start_new_session=True,  # a Ctrl-C in the terminal is ours to answer
+            start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:
             while process.poll() is None:
@@ -220,18 +220,21 @@ def _age(meta: RunMeta) -> int:
 
 
 def _reason(log: Path) -> str:
-    """What Locust complained of, without its own preamble."""
+    """Locust's error messages, without their prefix."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
     said = (
-        errors or [line for line in lines if line.startswith("locust: error:")] or lines[-1:] or ["Locust said nothing"]
+        errors
+        or [line for line in lines if line.startswith("locust: error:")]
+        or lines[-1:]
+        or ["Locust gave no reason"]
     )
-    return f"{said[0].removeprefix('locust: error: ')}\n(all it said: {log})"
+    return f"{said[0].removeprefix('locust: error: ')}\n(all output: {log})"
 
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """Stopped by whatever means, servers and Locust must not stay behind."""
+    """However the command is stopped, servers and Locust must not keep running."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

@@ -16,9 +16,9 @@ ON_CPU, ON_GPU = ("float32", "bfloat16", "float16"), ("bfloat16", "float16", "fl
 
 
 def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], str | None]:
-    """The engines' options with a common `dtype`, and a sentence about it; `None` where nothing needed to be said.
+    """The engines' options with a common `dtype`, and a sentence about it, or `None`.
 
-    `options` are each engine's `name=value`. What somebody has set by hand stays as it is.
+    `options` are each engine's `name=value`. A format that was given stays as it is.
     """
     given = {word.partition("=")[0] for words in options.values() for word in words}
     if len(options) < 2 or OPTION in given:

@@ -1,4 +1,4 @@
-"""Facts about the machine that makes the load: two runs from different machines are not alike."""
+"""Facts about the machine that makes the load: runs from different machines are not comparable without them."""
 
 from __future__ import annotations
 

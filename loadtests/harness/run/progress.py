@@ -1,4 +1,4 @@
-"""What a run is doing right now, read from its growing records, for somebody who waits for it.
+"""The progress of a run, read from its growing records.
 
 These numbers are for watching: they count a whole stage so far, warm-up included. Reports have the measured ones.
 """
@@ -52,7 +52,7 @@ class Tally:
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def update(self) -> None:
-        """Read the lines that have been written since."""
+        """Read the lines that were written since the last call."""
         for path in self.folder.glob("requests*.jsonl"):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -99,7 +99,7 @@ class Tally:
 
 
 class Show(Protocol):
-    """Where progress goes: `share` from 0 to 1, or `None` while nobody can tell."""
+    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known."""
 
     def __call__(self, share: float | None, text: str) -> None: ...
 
@@ -123,7 +123,7 @@ def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float, str]:
 
 @contextmanager
 def progress(console: Console, title: str) -> Iterator[Show]:
-    """A bar in a terminal; elsewhere a line every ten seconds, and one whenever the share starts anew."""
+    """A bar in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
             TextColumn("[bold]{task.description}"),

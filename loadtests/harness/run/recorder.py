@@ -1,8 +1,8 @@
-"""Append lines to the files of a run, each as it happens, and survive what disks do.
+"""Append lines to the files of a run, each as it happens, and survive full disks.
 
-Every line is one write to an unbuffered file: it is the operating system's as soon as the request has ended, so even a
+Every line is one write to an unbuffered file: the operating system has it as soon as the request has ended, so even a
 killed process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
-goes on, and the first line that fits again is whole.
+goes on, and the first line that fits again is complete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Recorder:
         self.written += 1
 
     def close(self) -> None:
-        """Say what was lost, if anything. May be called more than once."""
+        """Log how many lines were lost, if any. May be called more than once."""
         if self._file is None:
             return
         os.close(self._file)
@@ -68,6 +68,6 @@ class Recorder:
             )
         assert self._file is not None
         try:
-            os.ftruncate(self._file, self._size)  # half a line would spoil the next one
+            os.ftruncate(self._file, self._size)  # half a line would corrupt the next one
         except OSError:
             logger.debug("could not remove half a line from %s", self.path)

@@ -1,4 +1,4 @@
-"""What the server under test says of itself before the run: its models, its engine, how it counts tokens.
+"""What the server under test reports before the run: its models, its engine, how it counts tokens.
 
 Only `/v1/models` is expected of a server, and not even that where a model is named. `/v1/engine` and `/tokenize` are
 used where they exist and answer as they should.

@@ -77,7 +77,7 @@ class ActiveRun:
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
 
-    # What users ask of it.
+    # What users call.
 
     def next_user(self) -> int:
         """A number that no other user of the run has; over all workers they run from 0 without gaps."""
@@ -99,7 +99,7 @@ class ActiveRun:
         return self.over and at >= self.start
 
     def start_spread(self) -> float:
-        """Seconds over which new users begin: as long as an answer takes, so that they do not march in step."""
+        """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
         if self._answer_seconds:
             seconds = statistics.median(self._answer_seconds)
         else:
@@ -159,7 +159,7 @@ class ActiveRun:
         self.tracker.enter(stage)
         self.over = over
 
-    def patience(self) -> float:
+    def drain_limit(self) -> float:
         """Seconds that requests in flight get after the last stage."""
         return self.plan.grace or DEFAULT_STOP_TIMEOUT
 

@@ -109,7 +109,7 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
     options = environment.parsed_options
     assert options is not None
     stages = in_force.plan()
-    if environment.shape_class is None:  # somebody's own locustfile: Locust's --users and --run-time rule
+    if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
         seconds = float(options.run_time or UNLIMITED)
         stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
     return prepare(
@@ -134,7 +134,7 @@ def _hosts(runner: Runner) -> int:
 @events.test_stopping.add_listener
 def _stop(environment: Environment, **_: Any) -> None:
     # A run that reaches its end has let its last requests finish by now. One that is stopped before stops at once, and
-    # what was in flight is recorded as cut off, unless --stop-timeout asks for patience.
+    # what was in flight is recorded as cut off, unless --stop-timeout gives it time.
     if _current is not None:
         environment.stop_timeout = _current.plan.grace
 

@@ -47,10 +47,10 @@ class StageShape(LoadTestShape):
         return self._users(first.load)
 
     def _drained(self, run: ActiveRun) -> bool:
-        """After the last stage users ask nothing new; each leaves with its answer, or when patience ends."""
+        """After the last stage users send nothing new; each stops with its answer, or at the time limit."""
         assert self.runner is not None
         ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
-        give_up = ended + round(run.patience() * SECOND)
+        give_up = ended + round(run.drain_limit() * SECOND)
         looked = time.monotonic_ns()
         while self.runner.user_count and time.monotonic_ns() < min(give_up, looked + round(LOOK_AHEAD * SECOND)):
             gevent.sleep(0.05)
