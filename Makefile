@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations demo lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -62,9 +62,12 @@ test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
 	$(BIN)/python -m benchmarks.soak
 
+simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
+	$(BIN)/python -m simulations
+
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
-		--steps 10,20,40 --stage-seconds 36 --prompt-tokens 40 --output-tokens 16
+		--stages 10,20,40 --stage-seconds 36 --prompt-tokens uniform:20-60 --output-tokens uniform:8-24
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

@@ -5,7 +5,8 @@
         port: int = setting(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0)
         api_key: str | None = setting(None, "Key that clients must send.", secret=True)
 
-`from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page.
+`from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
+`settings_flags` makes a typer command's flags of it.
 Standard library only: engines in foreign environments import it too.
 """
 
@@ -69,10 +70,11 @@ class Setting:
         if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
             return None
         value = self._read(text)
-        if self.least is not None and value is not None and not value >= self.least:
-            raise ValueError(f"{self.flag} is {self.least:g} or more, not {text}.")
-        if self.most is not None and value is not None and not value <= self.most:
-            raise ValueError(f"{self.flag} is {self.most:g} or less, not {text}.")
+        if value is not None:
+            if self.least is not None and not value >= self.least:
+                raise ValueError(f"{self.flag} is {self.least:.15g} or more, not {text}.")
+            if self.most is not None and not value <= self.most:
+                raise ValueError(f"{self.flag} is {self.most:.15g} or less, not {text}.")
         return value
 
     def _read(self, text: str) -> Any:
@@ -175,10 +177,10 @@ def table(declared: type[Any], flags: bool = True) -> str:
     rows = ["| setting | default | what it sets |", "|---|---|---|"]
     for one in settings_of(declared, flags):
         default = one.text(one.default)
-        name = one.flag if flags else one.name
-        metavar = f" {one.metavar}" if one.metavar and flags else ""
-        help = one.help.replace("|", r"\|")
-        rows.append(f"| `{name}{metavar}` | {f'`{default}`' if default else ''} | {help} |")
+        name = one.variable if one.secret else one.flag if flags else one.name
+        values = " ".join(filter(None, (name, one.metavar or "|".join(one.choices)))) if flags else name
+        cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 
 

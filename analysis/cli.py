@@ -1,4 +1,4 @@
-"""`enginebench report`: runs in; a table, what speaks against it, a sentence and an HTML page out."""
+"""`enginebench report`: from runs to a table, findings, a conclusion and an HTML page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.verdict.comparison import Comparison
+    from analysis.verdict.statistics import Answer
     from analysis.verdict.summary import RunSummary
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -46,8 +47,12 @@ def report(
         Path | None,
         typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
     ] = None,
+    margin: Annotated[
+        float,
+        typer.Option(min=1.0, help="Ratio of throughputs from which a difference is of practical significance."),
+    ] = 1.05,
     allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 in spite of invalid findings.")
+        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
 ) -> None:
@@ -55,7 +60,9 @@ def report(
 
     Every number is computed again from the run's records, so a run that was killed can be reported on too.
 
-    Exit code: 0 good, 1 an objective was missed, 2 a usage error or an invalid run.
+    Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+
+    Exit code: 0 good, 1 an objective was missed or not shown to be met, 2 a usage error or an invalid run.
 
     Examples:
 
@@ -82,7 +89,7 @@ def report(
                 summary = summarise(load_run(_shown(folder), tokenizer), objectives)
                 write_summary(summary)
             summaries.append(summary)
-        comparison = compare(summaries, allow_invalid)
+        comparison = compare(summaries, allow_invalid, margin)
         with log.status("Drawing the charts …"):
             page = _write_page(summaries, comparison, html)
     except (NotARun, ValueError) as error:
@@ -94,9 +101,9 @@ def report(
     _print(summaries, comparison, page, as_json)
     invalid = comparison.invalid or any(summary.invalid for summary in summaries)
     if invalid and not allow_invalid:
-        log.print("A finding makes this invalid; --allow-invalid reports in spite of it.", style="red")
+        log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
-    if not met(summaries):
+    if answer(summaries) not in {None, "met"}:
         raise typer.Exit(1)
 
 
@@ -131,19 +138,22 @@ def document(summaries: Sequence[RunSummary], comparison: Comparison, page: Path
     """What `--json` prints: every run's `summary.json`, the comparison, and where the page is."""
     from dataclasses import asdict
 
-    from analysis.verdict.summary import SCHEMA_VERSION, as_document
+    from analysis.verdict.summary import SCHEMA_VERSION, as_document, without_infinities
 
     return {
         "schema": SCHEMA_VERSION,
         "runs": [as_document(summary) | {"folder": str(summary.folder)} for summary in summaries],
-        "comparison": asdict(comparison),
+        "comparison": without_infinities(asdict(comparison)),
         "invalid": comparison.invalid or any(summary.invalid for summary in summaries),
-        "objectives_met": met(summaries) if summaries[0].objectives else None,
+        "objectives": answer(summaries),
         "report": str(page),
     }
 
 
-def met(summaries: Sequence[RunSummary]) -> bool:
-    """Whether every step of every run met every objective."""
+def answer(summaries: Sequence[RunSummary]) -> Answer | None:
+    """Whether every stage of every run met every objective; `None` where there was none to judge."""
+    from analysis.verdict.slo import overall
+
     attainments = [stage.attainment for summary in summaries for stage in summary.stages]
-    return all(attainment is None or attainment.met for attainment in attainments)
+    answers = [attainment.answer for attainment in attainments if attainment is not None]
+    return overall(answers) if answers else None

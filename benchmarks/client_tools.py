@@ -20,6 +20,9 @@ from typing import Literal
 
 import platformdirs
 
+from records.files import read_requests
+from records.metrics import BY_NAME
+
 ROOT = Path(__file__).resolve().parent.parent
 TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-135m"
 
@@ -49,7 +52,7 @@ class Seen:
 class Tool:
     name: str
     requirement: str | None  # what to install in an environment of its own; None for what runs in ours
-    key: Literal["user", "answer"]  # the field of the truth by which the tool's requests are known
+    key: Literal["user", "answer", "prompt_id"]  # the field of the truth by which the tool's requests are known
     command: Callable[[str, Load, Path], list[str]]  # of the server's URL, the load, and the folder for its files
     read: Callable[[Path], Iterator[Seen]]
 
@@ -59,31 +62,28 @@ class Tool:
 
 
 def _locust(file: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "locust", "-f", str(ROOT / "benchmarks" / file), "--headless", *options]
+    return [sys.executable, "-m", "locust", "-f", str(ROOT / file), "--headless", *options]
 
 
 def _enginebench(url: str, load: Load, folder: Path) -> list[str]:
-    stage = ("--steps", str(load.users), "--stage-seconds", str(load.seconds))
-    answers = ("--output-tokens", str(load.tokens), "--prompt-tokens", "8")
-    rest = ("--host", url, "--runs", str(folder / "runs"), "--stop-timeout", "10", "--only-summary")
-    return _locust("locust_enginebench.py", *stage, *answers, *rest)
+    stage = ("--stages", str(load.users), "--stage-seconds", str(load.seconds))
+    answers = ("--output-tokens", str(load.tokens), "--prompt-tokens", "16")
+    rest = ("--host", url, "--runs", str(folder), "--run-id", "run", "--stop-timeout", "10", "--only-summary")
+    return _locust("loadtests/concurrent.py", *stage, *answers, *rest)
 
 
 def _read_enginebench(folder: Path) -> Iterator[Seen]:
     """Its records, and the formulas of its report."""
-    names = (folder / "names").read_text().split()
-    (records,) = (folder / "runs").glob("*/requests-0.jsonl")
-    for name, line in zip(names, records.read_text().splitlines(), strict=True):
-        one = json.loads(line)
-        if one["outcome"] == "ok" and one["output_tokens"] > one["first_chunk_tokens"]:
-            ttft, streaming = one["t_first"] - one["t_send"], one["t_last"] - one["t_first"]
-            yield Seen(name, ttft / 1e9, streaming / (one["output_tokens"] - one["first_chunk_tokens"]) / 1e9)
+    for request in read_requests(folder / "run"):
+        ttft, tpot = BY_NAME["ttft"].of(request), BY_NAME["tpot"].of(request)
+        if request.outcome == "ok" and ttft is not None and tpot is not None:
+            yield Seen(str(request.prompt_id), ttft, tpot)
 
 
 def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
     users = ("-u", str(load.users), "-r", str(load.users))
     return _locust(
-        "locust_iter_lines.py", *users, "-t", f"{load.seconds:.0f}s", "-s", "10", "-H", url, "--only-summary"
+        "benchmarks/locust_iter_lines.py", *users, "-t", f"{load.seconds:.0f}s", "-s", "10", "-H", url, "--only-summary"
     )
 
 
@@ -135,7 +135,7 @@ def _read_aiperf(folder: Path) -> Iterator[Seen]:
 GUIDELLM = "guidellm==0.8.1"
 AIPERF = "aiperf==0.13.0"
 TOOLS = {
-    "enginebench": Tool("enginebench", None, "user", _enginebench, _read_enginebench),
+    "enginebench": Tool("enginebench", None, "prompt_id", _enginebench, _read_enginebench),
     "iter_lines": Tool("locust iter_lines", None, "user", _iter_lines, _read_iter_lines),
     "guidellm": Tool("guidellm", GUIDELLM, "answer", _guidellm, _read_guidellm),
     "aiperf": Tool("aiperf", AIPERF, "user", _aiperf, _read_aiperf),
@@ -145,7 +145,6 @@ TOOLS = {
 def surroundings(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     """Environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
     extra = {
-        "ENGINEBENCH_NAMES": str(folder / "names"),
         "ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"),
         "ENGINEBENCH_TOKENS": str(load.tokens),
     }

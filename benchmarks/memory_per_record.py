@@ -48,7 +48,7 @@ def run(requests: int, users: int) -> list[Point]:
             command = [
                 *(sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--headless", "--only-summary"),
                 *("--host", f"http://127.0.0.1:{port}", "--runs", str(folder / "runs"), "--run-id", "long"),
-                *("--steps", str(users), "--stage-seconds", "36000", "--output-tokens", "1", "--prompt-tokens", "8"),
+                *("--stages", str(users), "--stage-seconds", "36000", "--output-tokens", "1", "--prompt-tokens", "8"),
             ]
             with (folder / "log").open("wb") as log:
                 worker = psutil.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)

@@ -1,18 +1,19 @@
-"""What the server itself costs: one server process around the fake engine, driven from another process.
+"""The server's own overhead: one server process with the fake engine, driven from another process.
 
     python benchmarks/server_throughput.py                 # every scenario, 5 s each
     python benchmarks/server_throughput.py flood --seconds 10 --json
 
-    flood      64 streams without any delay: how many tokens a second go through, and at what CPU
-    paced      64 streams × 400 tokens/s: every token is a write of its own; CPU per token
-    latency    100 streams × 50 tokens/s: from a token's making in the engine to its arrival in the driver
-    requests   16 clients, answers of 1 token in one piece: requests a second
+    flood      64 streams without delay: greatest tokens per second, and CPU per token
+    paced      64 streams × 400 tokens/s: one write per token; CPU per token
+    latency    100 streams × 50 tokens/s: from the generation of a token in the engine to its arrival in the driver
+    requests   16 clients, answers of 1 token, not streamed: requests per second
+    streams-N  as `latency`, with N streams × 20 tokens/s: added delay by the number of streams
 
-CPU is that of the server's process alone, user and system, read before and after (psutil); the engine's process and
-the driver have their own. "Tokens per CPU second" is what one core would carry if it had nothing else to do; tokens per
-second is what this machine did while it also ran engine and driver. `latency` begins at the stamp that the engine put
-into a token (`stamped_engine.py`) and ends when the kernel had it for the driver, where the kernel stamps, else when
-the driver has read it: an upper bound on what the server adds. Clients begin one after another, not all at once.
+CPU time is that of the server's process only, user and system, read before and after (psutil). "Tokens per CPU second"
+is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran engine
+and driver. `latency` begins at the stamp that the engine wrote into the token (`stamped_engine.py`) and ends at the
+kernel's receive stamp in the driver, or where there is none, when the driver has read it: an upper bound on the delay
+that the server adds. Clients start one after another.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from loadtests.harness.run.host import host_facts  # noqa: E402
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 STAMP = re.compile(rb'"content":" (\d+)"')
-SPREAD = 1.0  # seconds in which the clients begin
-WARM_UP = 1.0  # seconds from then until counting begins
+SPREAD = 1.0  # seconds over which the clients start
+WARM_UP = 1.0  # seconds from then until the measured window
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,15 @@ SCENARIOS = {
     "paced": Scenario(("tpot=0.0025",), clients=64, tokens=2_000),
     "latency": Scenario((), clients=100, tokens=100, stamped=0.02),
     "requests": Scenario((), clients=16, tokens=1, streamed=False),
+    "streams-100": Scenario((), clients=100, tokens=200, stamped=0.05),
+    "streams-300": Scenario((), clients=300, tokens=200, stamped=0.05),
+    "streams-1000": Scenario((), clients=1_000, tokens=200, stamped=0.05),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rates per second over the counted window; CPU and lateness in seconds, `None` where it was not looked at."""
+    """Rates per second over the measured window; CPU and added delay in seconds, `None` where it was not measured."""
 
     scenario: str
     seconds: float
@@ -81,7 +85,7 @@ class Result:
 
 
 class Client:
-    """One keep-alive connection that asks again as soon as it has its answer."""
+    """One keep-alive connection that sends the next request as soon as it has its answer."""
 
     def __init__(self, port: int, request: bytes, scenario: Scenario, late: list[float]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -96,7 +100,7 @@ class Client:
         self._late = late
         self._end = b"0\r\n\r\n" if scenario.streamed else b"}}"
 
-    def ask(self) -> None:
+    def send(self) -> None:
         self._tail = b""
         self._seen = 0
         self.socket.send(self._request)
@@ -107,7 +111,7 @@ class Client:
         if (stamp := kernel_stamp(timespec(ancillary))) is not None:
             now = min(now, stamp - self._offset.middle)
         if not data:
-            raise ConnectionError("the server hung up")
+            raise ConnectionError("the server closed the connection")
         whole = self._tail + data
         arrived = whole.count(CONTENT) - self._tail.count(CONTENT)
         if self._scenario.stamped is not None:
@@ -119,13 +123,13 @@ class Client:
         if whole.endswith(self._end):
             usage = re.search(rb'"completion_tokens":(\d+)', self._tail)
             if usage is None or int(usage[1]) != self._scenario.tokens or self._seen != self._scenario.tokens:
-                raise ValueError(f"not the answer that was asked for: {self._tail!r}")
+                raise ValueError(f"an unexpected answer: {self._tail!r}")
             self.answers += 1
-            self.ask()
+            self.send()
 
 
 def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
-    """The driver's process: warm up, tell that counting begins, count, tell what was counted."""
+    """The driver's process: warm up, report the start of the window, and then the results."""
     late: list[float] = []
     request = _request(scenario)
     clients = [Client(port, request, scenario, late) for _ in range(scenario.clients)]
@@ -138,7 +142,7 @@ def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
 
     for client in clients:
         selector.register(client.socket, selectors.EVENT_READ, client.read)
-        client.ask()
+        client.send()
         turn(time.perf_counter() + SPREAD / len(clients))
     turn(time.perf_counter() + WARM_UP)
     late.clear()
@@ -162,7 +166,7 @@ def _request(scenario: Scenario) -> bytes:
 
 
 def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, int]]:
-    """A server of its own in its own process, and its port."""
+    """A server process and its port."""
     options = [part for option in scenario.options for part in ("-o", option)]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
     if scenario.stamped is not None:
@@ -215,12 +219,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"host": host_facts(), "results": [asdict(result) for result in results]}, indent=2))
         return
-    print(f"{'scenario':10}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
+    print(f"{'scenario':14}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
     print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
     for one in results:
         late = [f"{1e3 * value:.2f}" if value is not None else "" for value in (one.late_p50, one.late_p99)]
         print(
-            f"{one.scenario:10}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
+            f"{one.scenario:14}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
             f"{one.tokens_per_cpu_second:14.0f}{one.server_cpu_share:9.0%}{one.engine_cpu_share:9.0%}"
             f"{one.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
         )

@@ -1,15 +1,15 @@
-"""Does a server stay what it was? Good, bad, slow and vanishing clients for half an hour, and a `kill -9` now and then.
+"""A soak test of the server: good, bad, slow and disconnecting clients for half an hour, and an occasional `kill -9`.
 
     python -m benchmarks.soak                                  # 30 minutes, a table and a verdict
     python -m benchmarks.soak --seconds 60 --rate 25 --json    # one document
 
-Clients arrive at random, at `--rate` a second, more than fit in at times; `soak_clients.py` has their manners. Every
-request leaves the word of the client that made it. At the end:
+Clients arrive at random, `--rate` per second, at times more than there are slots; `soak_clients.py` describes them.
+Every client reports how its requests ended. At the end:
 
     memory     the server's resident memory, last tenth of the run against the tenth after the first: within 5 %
-    slots      nobody runs or waits, and all places can be taken at once
+    slots      no request runs or waits, and all slots can be taken at once
     leaks      as many file descriptors, asyncio tasks and threads as before, one child process
-    account    every request is in `enginebench_requests_total` once, and under the outcome that its client saw
+    outcomes   every request is in `enginebench_requests_total` once, and under the outcome that its client saw
 
 The exit code is 1 where one of these does not hold.
 """
@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import json
 import random
-import re
 import statistics
 import sys
 import time
@@ -32,8 +31,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.soak_clients import CLIENTS, PATHS, Told, Visit
+from benchmarks.soak_clients import CLIENTS, PATHS, Report, Visit
 from benchmarks.soak_server import CONCURRENCY
 from benchmarks.started_server import started_server
 from loadtests.harness.run.host import host_facts
@@ -41,16 +41,15 @@ from loadtests.harness.run.host import host_facts
 SERVER = Path(__file__).with_name("soak_server.py")
 GROWTH = 1.05  # of memory, at most
 MARGIN = 1.0  # seconds around a kill in which it may have been what ended a request
-HASTE = 0.1  # seconds; who leaves sooner may be refused in that moment
-SETTLE = 20.0  # seconds until everything must be quiet
-_SAMPLE = re.compile(r"^enginebench_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+HASTE = 0.1  # seconds; a client that disconnects sooner may be refused at the same moment
+SETTLE = 20.0  # seconds until the server must be idle
 
-Account = dict[str, int]  # "chat ok" -> 12
+Outcomes = dict[str, int]  # "chat ok" -> 12
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """What an idle server holds."""
+class Resources:
+    """Resources of an idle server."""
 
     descriptors: int
     tasks: int
@@ -60,23 +59,23 @@ class Holdings:
 
 @dataclass(slots=True)
 class Soak:
-    """What was seen. Seconds and bytes; CPU as a share of one core."""
+    """The results. Seconds and bytes; CPU as a share of one core."""
 
     seconds: float
     rate: float
     requests: int
     kills: int
     restarts: int
-    told: Account  # by the clients
-    counted: Account  # by the server
-    uncertain: int  # requests whose client did not see whether it or the engine went first
+    seen: Outcomes  # by the clients
+    counted: Outcomes  # by the server
+    uncertain: int  # requests that client and engine may have ended at the same moment
     peak_running: int
     peak_waiting: int
-    all_places: int  # that could be taken at once at the end
+    all_slots: int  # that could be taken at once at the end
     left_running: int
     left_waiting: int
-    before: Holdings
-    after: Holdings
+    before: Resources
+    after: Resources
     memory_before: float
     memory_after: float
     cpu: dict[str, float] = field(default_factory=dict)
@@ -88,24 +87,24 @@ class Soak:
         if self.memory_after > GROWTH * self.memory_before:
             found.append(f"memory grew by {self.memory_after / self.memory_before - 1:.1%}.")
         if self.left_running or self.left_waiting:
-            found.append(f"{self.left_running} requests still run and {self.left_waiting} wait, with nobody there.")
-        if self.all_places != CONCURRENCY:
-            found.append(f"only {self.all_places} of {CONCURRENCY} places can be taken.")
+            found.append(f"{self.left_running} requests still run and {self.left_waiting} wait without a client.")
+        if self.all_slots != CONCURRENCY:
+            found.append(f"only {self.all_slots} of {CONCURRENCY} slots can be taken.")
         if self.after != self.before:
-            found.append(f"it began with {self.before} and ended with {self.after}.")
+            found.append(f"resources changed from {self.before} to {self.after}.")
         if self.restarts != self.kills:
-            found.append(f"the engine was killed {self.kills} times and started again {self.restarts} times.")
+            found.append(f"the engine was killed {self.kills} times and restarted {self.restarts} times.")
         if sum(self.counted.values()) != self.requests:
             found.append(f"{self.requests} requests were made and {sum(self.counted.values())} counted.")
-        for name in sorted({*self.told, *self.counted}):
-            told, counted = self.told.get(name, 0), self.counted.get(name, 0)
-            if not told <= counted <= told + self.uncertain:
-                found.append(f"`{name}`: clients saw {told}, the server counted {counted}.")
+        for name in sorted({*self.seen, *self.counted}):
+            seen, counted = self.seen.get(name, 0), self.counted.get(name, 0)
+            if not seen <= counted <= seen + self.uncertain:
+                found.append(f"`{name}`: clients saw {seen}, the server counted {counted}.")
         return found
 
 
 class Watched:
-    """The server under test, from outside."""
+    """The server under test."""
 
     def __init__(self, process: psutil.Process, port: int) -> None:
         self.process = process
@@ -124,12 +123,13 @@ class Watched:
     async def metrics(self) -> dict[str, float]:
         """By name, `requests_total` by name, endpoint and outcome."""
         found = {}
-        for name, labels, value in _SAMPLE.findall(await self.get("/metrics")):
-            told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            found[" ".join([name, *(told[label] for label in ("endpoint", "outcome") if label in told)])] = float(value)
+        for family in text_string_to_metric_families(await self.get("/metrics")):
+            for name, labels, value, *_ in family.samples:
+                parts = [labels[label] for label in ("endpoint", "outcome") if label in labels]
+                found[" ".join([name.removeprefix("enginebench_"), *parts])] = value
         return found
 
-    async def account(self) -> Account:
+    async def outcomes(self) -> Outcomes:
         counted = {name: int(value) for name, value in (await self.metrics()).items()}
         prefix = "requests_total "
         return {name.removeprefix(prefix): one for name, one in counted.items() if name.startswith(prefix) and one}
@@ -139,11 +139,11 @@ class Watched:
         now = await self.metrics()
         return int(now["requests_running"]), int(now["requests_waiting"])
 
-    async def holdings(self) -> Holdings:
-        """Once those who have left are forgotten."""
+    async def resources(self) -> Resources:
+        """Once the server has noticed all disconnects."""
         await asyncio.sleep(1.5)
         tasks = int(await self.get("/tasks"))
-        return Holdings(self.process.num_fds(), tasks, self.process.num_threads(), len(self.process.children()))
+        return Resources(self.process.num_fds(), tasks, self.process.num_threads(), len(self.process.children()))
 
 
 @contextlib.contextmanager
@@ -152,22 +152,22 @@ def server() -> Iterator[Watched]:
         yield Watched(process, port)
 
 
-class Run:
-    """One soak: arrivals, kills and samples side by side, then the reckoning."""
+class SoakRun:
+    """Arrivals, kills and samples at the same time, then the checks."""
 
     def __init__(self, watched: Watched, seconds: float, rate: float, kill_every: float, seed: int) -> None:
         self._watched = watched
         self._seconds, self._rate, self._kill_every = seconds, rate, kill_every
         self._chance = random.Random(seed)
-        self._told: list[Told] = []
+        self._reports: list[Report] = []
         self._kills: list[float] = []
         self._memory: list[float] = []
         self._peak = [0, 0]
 
     async def run(self) -> Soak:
         watched = self._watched
-        await self._greet()
-        before, cpu = await watched.holdings(), self._cpu()
+        await self._one_of_each()
+        before, cpu = await watched.resources(), self._cpu()
         began = time.monotonic()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._arrivals(began + self._seconds))
@@ -176,25 +176,25 @@ class Run:
         took = time.monotonic() - began
         cpu = {name: (used - cpu[name]) / took for name, used in self._cpu().items()}
         await self._quiet()
-        places = await self._take_all_places()
+        slots = await self._take_all_slots()
         running, waiting = await self._quiet()
-        certain = [one for one in self._told if self._certain(one)]
+        certain = [one for one in self._reports if self._certain(one)]
         return Soak(
             seconds=took,
             rate=self._rate,
-            requests=len(self._told),
+            requests=len(self._reports),
             kills=len(self._kills),
             restarts=int((await watched.metrics())["engine_restarts_total"]),
-            told=dict(Counter(f"{one.endpoint} {one.outcome}" for one in certain)),
-            counted=await watched.account(),
-            uncertain=len(self._told) - len(certain),
+            seen=dict(Counter(f"{one.endpoint} {one.outcome}" for one in certain)),
+            counted=await watched.outcomes(),
+            uncertain=len(self._reports) - len(certain),
             peak_running=self._peak[0],
             peak_waiting=self._peak[1],
-            all_places=places,
+            all_slots=slots,
             left_running=running,
             left_waiting=waiting,
             before=before,
-            after=await watched.holdings(),
+            after=await watched.resources(),
             memory_before=_tenth(self._memory, 1),
             memory_after=_tenth(self._memory, 9),
             cpu=cpu,
@@ -202,10 +202,10 @@ class Run:
         )
 
     def _visit(self) -> Visit:
-        return Visit(self._watched.port, random.Random(self._chance.getrandbits(64)), self._told.append)
+        return Visit(self._watched.port, random.Random(self._chance.getrandbits(64)), self._reports.append)
 
-    async def _greet(self) -> None:
-        """One of every kind, so that whatever is made once is there before anything is measured."""
+    async def _one_of_each(self) -> None:
+        """One client of every kind, so that lazy initialisation precedes the measurement."""
         async with asyncio.TaskGroup() as clients:
             for client in CLIENTS:
                 clients.create_task(client(self._visit()))
@@ -233,7 +233,7 @@ class Run:
             await asyncio.sleep(min(1.0, self._seconds / 100))
 
     async def _quiet(self) -> tuple[int, int]:
-        """Running and waiting, once the last client has gone and the engine is back."""
+        """Running and waiting, once the last client has disconnected and the engine is ready."""
         deadline = time.monotonic() + SETTLE
         while time.monotonic() < deadline:
             ready = '"status":"ready"' in await self._watched.get("/ready")
@@ -242,13 +242,13 @@ class Run:
             await asyncio.sleep(0.05)
         return await self._watched.at_work()
 
-    async def _take_all_places(self) -> int:
-        """How many run at once where one more asks than there are places. All of them hang up again."""
+    async def _take_all_slots(self) -> int:
+        """How many requests run at once where there is one more than slots. All clients disconnect afterwards."""
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(CONCURRENCY + 1):
                 visit = self._visit()
                 line = await stack.enter_async_context(visit.connect())
-                await stack.enter_async_context(visit.told("place", "chat", line))
+                await stack.enter_async_context(visit.report("slot", "chat", line))
                 line.send(visit.body("chat", 50_000, stream=True), PATHS["chat"])
             await asyncio.sleep(HASTE)
             deadline = time.monotonic() + SETTLE
@@ -256,7 +256,7 @@ class Run:
                 await asyncio.sleep(0.05)
             return now[0]
 
-    def _certain(self, one: Told) -> bool:
+    def _certain(self, one: Report) -> bool:
         if one.seen:
             return True
         near = any(one.began - MARGIN < kill < one.ended + MARGIN for kill in self._kills)
@@ -282,7 +282,7 @@ def _host() -> dict[str, object]:
 def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:
     """`rate` clients a second; the engine is killed every `kill_every` seconds."""
     with server() as watched:
-        return asyncio.run(Run(watched, seconds, rate, kill_every, seed).run())
+        return asyncio.run(SoakRun(watched, seconds, rate, kill_every, seed).run())
 
 
 def main() -> None:
@@ -292,24 +292,25 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=75, help="seconds between two kills of the engine")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
-    seen = soak(arguments.seconds, arguments.rate, arguments.kill_every)
-    faults = seen.faults()
+    result = soak(arguments.seconds, arguments.rate, arguments.kill_every)
+    faults = result.faults()
     if arguments.json:
-        print(json.dumps(asdict(seen) | {"faults": faults}, indent=2))
+        print(json.dumps(asdict(result) | {"faults": faults}, indent=2))
     else:
-        _print(seen, faults)
+        _print(result, faults)
     sys.exit(1 if faults else 0)
 
 
-def _print(seen: Soak, faults: list[str]) -> None:
+def _print(result: Soak, faults: list[str]) -> None:
     print(f"{'outcome':28}{'clients saw':>12}{'server counted':>16}")
-    for name in sorted({*seen.told, *seen.counted}):
-        print(f"{name:28}{seen.told.get(name, 0):12}{seen.counted.get(name, 0):16}")
-    mib = 1024 * 1024
-    print(f"CPU of one core: server {seen.cpu['server']:.1%}, clients {seen.cpu['clients']:.1%}")
-    print(f"memory {seen.memory_before / mib:.1f} → {seen.memory_after / mib:.1f} MiB; {seen.before} → {seen.after}")
-    print(f"{seen.requests} requests in {seen.seconds:.0f} s, {seen.kills} kills, {seen.uncertain} uncertain: ", end="")
-    print(" ".join(faults) if faults else "no leak, no stuck place, every request counted once.")
+    for name in sorted({*result.seen, *result.counted}):
+        print(f"{name:28}{result.seen.get(name, 0):12}{result.counted.get(name, 0):16}")
+    before, after = (value / 1024**2 for value in (result.memory_before, result.memory_after))
+    print(f"CPU of one core: server {result.cpu['server']:.1%}, clients {result.cpu['clients']:.1%}")
+    print(f"memory {before:.1f} → {after:.1f} MiB; {result.before} → {result.after}")
+    print(f"{result.requests} requests in {result.seconds:.0f} s, {result.kills} kills, ", end="")
+    print(f"{result.uncertain} uncertain: ", end="")
+    print(" ".join(faults) if faults else "no leak, all slots free, every request counted once.")
 
 
 if __name__ == "__main__":

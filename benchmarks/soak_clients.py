@@ -1,7 +1,7 @@
-"""The clients of `soak.py`: good, bad, slow, and gone before the end. Each tells how its requests ended, as it saw it.
+"""The clients of `soak.py`: good, bad, slow and disconnecting. Each reports how its requests ended.
 
-What a client saw decides what the server must have counted. Only where it left without seeing the end, and something
-else happened to its request in that moment, may the server have counted the one or the other.
+The server must have counted the outcome that the client saw. Only where a client disconnected at the moment at which
+its request ended for another reason may the server have counted either.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE = 60.0  # seconds until a client calls the server stuck
-LONG = 2_000  # tokens of an answer that nobody hears to the end
+PATIENCE = 60.0  # seconds after which a client reports that the server is stuck
+LONG = 2_000  # tokens of an answer that is never read to the end
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 OUTCOME_OF_STATUS = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
 OUTCOME_OF_ERROR = {
@@ -31,7 +31,7 @@ _ERROR = re.compile(rb'"error":\{.*?"type":"(\w+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """One request, from `began` to `ended` (seconds, monotonic), as its client saw it."""
 
     kind: str
@@ -43,7 +43,7 @@ class Told:
 
 
 class Connection:
-    """One connection, one request after the other, and what comes back."""
+    """One connection: requests one after another, and their responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -57,7 +57,7 @@ class Connection:
         self.writer.write(head.encode() + body)
 
     async def hear(self) -> bool:
-        """Take what comes next; false at the end of the connection."""
+        """Read the next data; false at the end of the connection."""
         with contextlib.suppress(ConnectionError):
             if data := await self.reader.read(65_536):
                 self.heard += data
@@ -65,7 +65,7 @@ class Connection:
         return False
 
     async def hear_tokens(self, least: int) -> bool:
-        """Wait for so many tokens; false where the answer ends before."""
+        """Wait for a number of tokens; false where the answer ends before."""
         while self.heard.count(b'"finish_reason":null') < least:
             if self.complete or not await self.hear():
                 return False
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def complete(self) -> bool:
-        """The answer on this connection is there to its last byte."""
+        """Whether the answer is complete."""
         head, found, content = self.heard.partition(b"\r\n\r\n")
         if not found:
             return False
@@ -85,7 +85,7 @@ class Connection:
         return content.endswith(b"0\r\n\r\n") if length is None else len(content) >= int(length[1])
 
     def outcome(self) -> tuple[str, bool]:
-        """What the server must have called it, and whether the end was seen."""
+        """The outcome that the server must have counted, and whether the client saw the end."""
         if not self.complete:
             return "cancelled", False
         status = int(self.heard.split(b" ", 2)[1])
@@ -98,11 +98,11 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one client is given: where to go, its own chance, and a place to leave word."""
+    """What one client needs: the port, its own random numbers, and where to send its report."""
 
     port: int
     chance: random.Random
-    leave_word: Callable[[Told], None]
+    leave_word: Callable[[Report], None]
 
     @asynccontextmanager
     async def connect(self, receive_buffer: int | None = None) -> AsyncIterator[Connection]:
@@ -129,13 +129,13 @@ class Visit:
         return json.dumps(question | asked | fields).encode()
 
     @asynccontextmanager
-    async def told(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:
-        """One request of `kind`: what the connection has heard at the end is how it ended."""
+    async def report(self, kind: str, endpoint: str, connection: Connection) -> AsyncIterator[None]:
+        """One request of `kind`: what was received at the end decides its outcome."""
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             yield
         outcome, seen = connection.outcome()
-        self.leave_word(Told(kind, endpoint, outcome, began, time.monotonic(), seen))
+        self.leave_word(Report(kind, endpoint, outcome, began, time.monotonic(), seen))
 
 
 Client = Callable[[Visit], Coroutine[Any, Any, None]]
@@ -143,17 +143,17 @@ Client = Callable[[Visit], Coroutine[Any, Any, None]]
 
 async def reads_a_stream(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.told("stream", endpoint, line):
+    async with visit.connect() as line, visit.report("stream", endpoint, line):
         line.send(visit.body(endpoint, stream=True), PATHS[endpoint])
         await line.hear_all()
 
 
 async def asks_three_times(visit: Visit) -> None:
-    """In one piece, over one connection."""
+    """Not streamed, several over one connection."""
     async with visit.connect() as line:
         for _ in range(3):
             endpoint = visit.endpoint()
-            async with visit.told("whole", endpoint, line):
+            async with visit.report("whole", endpoint, line):
                 line.send(visit.body(endpoint, visit.chance.randint(1, 4)), PATHS[endpoint])
                 await line.hear_all()
 
@@ -173,13 +173,13 @@ async def talks_nonsense(visit: Visit) -> None:
             (visit.body(endpoint, user="x" * 300_000), "application/json"),
         ]
     )
-    async with visit.connect() as line, visit.told("nonsense", endpoint, line):
+    async with visit.connect() as line, visit.report("nonsense", endpoint, line):
         line.send(body, PATHS[endpoint], kind)
         await line.hear_all()
 
 
 async def reads_slowly(visit: Visit) -> None:
-    async with visit.connect(receive_buffer=4_096) as line, visit.told("slow reader", "completions", line):
+    async with visit.connect(receive_buffer=4_096) as line, visit.report("slow reader", "completions", line):
         prompt = visit.chance.randbytes(20_000).hex()
         line.send(visit.body("completions", stream=True, echo=True, prompt=prompt), PATHS["completions"])
         while not line.complete and await line.hear():
@@ -187,8 +187,8 @@ async def reads_slowly(visit: Visit) -> None:
 
 
 async def reads_no_more(visit: Visit) -> None:
-    """Begins to read a large answer and then sits there, until it is cut off."""
-    async with visit.connect(receive_buffer=4_096) as line, visit.told("deaf", "completions", line):
+    """Stops reading a large answer, until the server disconnects it."""
+    async with visit.connect(receive_buffer=4_096) as line, visit.report("deaf", "completions", line):
         prompt = visit.chance.randbytes(60_000).hex()
         line.send(visit.body("completions", LONG, stream=True, echo=True, prompt=prompt), PATHS["completions"])
         await line.hear()
@@ -200,7 +200,7 @@ async def reads_no_more(visit: Visit) -> None:
 
 async def hangs_up_in_the_middle(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.told("hangs up", endpoint, line):
+    async with visit.connect() as line, visit.report("hangs up", endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=True), PATHS[endpoint])
         if not await line.hear_tokens(visit.chance.randint(2, 20)):
             await line.hear_all()
@@ -208,9 +208,9 @@ async def hangs_up_in_the_middle(visit: Visit) -> None:
 
 
 async def says_goodbye(visit: Visit) -> None:
-    """Leaves at any moment, waiting or served; hears what was on its way, so that it knows how far it came."""
+    """Disconnects at any moment, and reads what was sent before, to know how far its request came."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.told("says goodbye", endpoint, line):
+    async with visit.connect() as line, visit.report("says goodbye", endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(visit.chance.uniform(0.05, 0.5)):
@@ -220,9 +220,9 @@ async def says_goodbye(visit: Visit) -> None:
 
 
 async def sends_half_a_body(visit: Visit) -> None:
-    """And leaves, or waits to be told that it took too long."""
+    """Then disconnects, or waits for the 408."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.told("half a body", endpoint, line):
+    async with visit.connect() as line, visit.report("half a body", endpoint, line):
         line.send(b'{"messages": ', PATHS[endpoint], length=500)
         if visit.chance.random() < 0.5:
             await asyncio.sleep(0.15)
@@ -231,7 +231,7 @@ async def sends_half_a_body(visit: Visit) -> None:
 
 
 async def trickles_headers(visit: Visit) -> None:
-    """Never becomes a request, so nobody counts it; it must be hung up on all the same."""
+    """Never becomes a request, so it is not counted; the server must close the connection all the same."""
     async with visit.connect() as line, asyncio.timeout(PATIENCE):
         line.writer.write(b"POST /v1/completions HTTP/1.1\r\n")
         while not line.complete:
@@ -244,14 +244,14 @@ async def trickles_headers(visit: Visit) -> None:
 
 async def is_in_a_hurry(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.told("in a hurry", endpoint, line):
+    async with visit.connect() as line, visit.report("in a hurry", endpoint, line):
         stream = visit.chance.random() < 0.5
         line.send(visit.body(endpoint, LONG, timeout=visit.chance.uniform(0.02, 0.4), stream=stream), PATHS[endpoint])
         await line.hear_all()
 
 
 async def comes_in_a_crowd(visit: Visit) -> None:
-    """More at once than can run and wait."""
+    """More requests at once than can run and wait."""
     async with asyncio.TaskGroup() as crowd:
         for _ in range(20):
             crowd.create_task(reads_a_stream(visit))

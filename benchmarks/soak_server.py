@@ -1,8 +1,8 @@
-"""The server that `soak.py` wears down: the fake engine behind limits short enough to be met every few seconds.
+"""The server for `soak.py`: the fake engine, with limits short enough to be reached every few seconds.
 
     python benchmarks/soak_server.py        # prints its address when it is ready
 
-It has one path more than others, `/tasks`: how many asyncio tasks there are.
+It has one additional path, `/tasks`: the number of asyncio tasks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engines.contract.registry import load_engine
 from servers.app import create_app
 from servers.http.address import listen
-from servers.openai.prompt import ByteTokenizer
+from servers.openai.prompts import ByteTokenizer
 from servers.serve import run
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 CONCURRENCY = 8
 QUEUE = 6
 ENGINE = {"ttft": "0.05", "tpot": "0.02", "jitter": "0.5", "concurrency": str(CONCURRENCY)}
-LIMITS = Settings(
+LIMITS = ServerSettings(
     port=0,
     queue_size=QUEUE,
     header_timeout=1.5,
@@ -33,7 +33,7 @@ LIMITS = Settings(
     keep_alive=3,
     max_body_bytes=256 * 1024,
 )
-SEND_BUFFER = 16 * 1024  # bytes of the kernel's, so that a client that does not read is noticed soon
+SEND_BUFFER = 16 * 1024  # bytes of the kernel's, so that a client that does not read is noticed early
 
 
 def main() -> None:

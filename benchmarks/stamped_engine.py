@@ -1,4 +1,4 @@
-"""A server around an engine whose every token says when it was made: what follows that instant is the tool's own delay.
+"""A server around an engine that writes into every token when it was generated: what follows is the tool's own delay.
 
     python benchmarks/stamped_engine.py 0.02        # seconds per token; prints its address when it is ready
 
@@ -29,12 +29,13 @@ def main() -> None:
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
-    from servers.openai.prompt import ByteTokenizer
+    from servers.openai.prompts import ByteTokenizer
     from servers.serve import run
-    from servers.settings import Settings
+    from servers.settings import ServerSettings
 
-    engine = ChildEngine("stamped", None, {"tpot": sys.argv[1]}, target="stamped_engine:StampedEngine")
-    settings = Settings(port=0)
+    options = {"tpot": sys.argv[1], "concurrency": "2000"}
+    engine = ChildEngine("stamped", None, options, target="stamped_engine:StampedEngine")
+    settings = ServerSettings(port=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 
 

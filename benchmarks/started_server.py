@@ -1,4 +1,4 @@
-"""A server in a process of its own, for as long as a measurement takes."""
+"""A server process for the duration of a measurement."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 60  # seconds to end once asked
+STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
 
 
 @contextmanager
 def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int]]:
-    """The process and its port, once it says that it is ready. `command` prints what `enginebench serve` prints."""
+    """The process and its port, once it is ready. `command` prints what `enginebench serve` prints."""
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -26,7 +26,7 @@ def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int
     finally:
         process.terminate()
         try:
-            process.wait(PATIENCE)
+            process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

@@ -35,6 +35,7 @@ class FakeOptions:
     ttft: float = setting(0.0, "seconds to the first token", least=0)
     ttft_per_prompt_token: float = setting(0.0, "seconds added to ttft per prompt token", least=0)
     tpot: float = setting(0.0, "seconds per token after the first", least=0)
+    tpot_per_running: float = setting(0.0, "seconds added to tpot for each other request that is running", least=0)
     jitter: float = setting(0.0, "each delay is lengthened or shortened by up to this share", least=0, most=1)
     stall_every: int = setting(0, "stall before every n-th token (0: never)", least=0)
     stall: float = setting(0.0, "seconds that a stall lasts", least=0)
@@ -59,6 +60,7 @@ class FakeEngine(Engine):
     def load(self) -> EngineInfo:
         time.sleep(self.options.load_time)
         self._ordinal = itertools.count(1)
+        self._running = 0
         return EngineInfo(
             name="fake",
             version=VERSION,
@@ -74,6 +76,14 @@ class FakeEngine(Engine):
         )
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        self._running += 1
+        try:
+            async for chunk in self._chunks(request):
+                yield chunk
+        finally:
+            self._running -= 1
+
+    async def _chunks(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         options, clock = self.options, asyncio.get_running_loop()
         due = clock.time()
         self._crash_or_hang(next(self._ordinal))
@@ -98,7 +108,8 @@ class FakeEngine(Engine):
             yield Chunk(text + (stops.rest() if finish == "length" else ""), tokens, finish)
             if finish:
                 return
-            due += self._delay(fate, options.tpot * options.tokens_per_chunk)
+            tpot = options.tpot + options.tpot_per_running * (self._running - 1)
+            due += self._delay(fate, tpot * options.tokens_per_chunk)
 
     def _delay(self, fate: random.Random, seconds: float) -> float:
         jitter = self.options.jitter

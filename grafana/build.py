@@ -1,9 +1,9 @@
-"""The dashboard, as typed Python: what a capacity planner looks at while engines are under load.
+"""The dashboard for capacity planning, as typed Python.
 
     python grafana/build.py
 
 writes `grafana/dashboards/enginebench.json`, which is committed, and which Grafana reads. Change the code, not the
-JSON: `service.py` and `resources.py` say what is shown, `promql.py` how it is asked, `panels.py` how it looks.
+JSON: `service.py` and `resources.py` hold the panels, `promql.py` the queries, `panels.py` the appearance.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def render() -> str:
 def _variables() -> list[builders.DatasourceVariable | builders.QueryVariable]:
     return [
         builders.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-        choice("engine", "Engine", "Engines to lay side by side.", "label_values(enginebench_build_info, engine)"),
+        choice("engine", "Engine", "Engines to compare.", "label_values(enginebench_build_info, engine)"),
         choice(
             "instance",
             "Server",
-            "Servers (host and port) to look at.",
+            "Servers (host and port) to show.",
             'label_values(enginebench_build_info{engine=~"$engine"}, instance)',
         ),
-        threshold("slo_ttft", "TTFT within (s)", "The promise on time to first token.", TTFT, "1.0"),
-        threshold("slo_e2e", "E2E within (s)", "The promise on the whole request.", E2E, "10.0"),
+        threshold("slo_ttft", "TTFT within (s)", "Objective for the time to first token.", TTFT, "1.0"),
+        threshold("slo_e2e", "E2E within (s)", "Objective for the whole request.", E2E, "10.0"),
     ]
 
 

@@ -1,6 +1,6 @@
-"""How a panel looks: the four kinds that the dashboard is made of, and its variables.
+"""The four kinds of panel on the dashboard, and its variables.
 
-Percentiles keep one line style each (p50 dotted, p95 dashed, p99 solid), so that colour is free to tell engines apart.
+Each percentile has its own line style (p50 dotted, p95 dashed, p99 solid), so that colours distinguish engines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GREEN, ORANGE, RED, BLUE, GREY, PURPLE = "green", "orange", "red", "blue", "#8e8
 TOKENS_PER_SECOND = "suffix: tok/s"
 Steps = Sequence[tuple[float | None, str]]  # from this value on, this colour; the first value is None
 Panel = stat.Panel | timeseries.Panel | heatmap.Panel | table.Panel
-Asking = TypeVar("Asking", stat.Panel, timeseries.Panel)
+Queried = TypeVar("Queried", stat.Panel, timeseries.Panel)
 
 
 def tile(title: str, description: str, unit: str, query: Query, steps: Steps | None = None, **texts: str) -> stat.Panel:
@@ -50,7 +50,7 @@ def tile(title: str, description: str, unit: str, query: Query, steps: Steps | N
         panel.mappings(
             [models.ValueMap({value: models.ValueMappingResult(text=text) for value, text in texts.items()})]
         )
-    return _ask(panel, [query])
+    return _with_queries(panel, [query])
 
 
 def lines(
@@ -104,11 +104,11 @@ def lines(
         )
     for name, colour in (colours or {}).items():
         panel.override_by_name(name, [_fixed(colour)])
-    return _ask(panel, queries)
+    return _with_queries(panel, queries)
 
 
 def spread(title: str, description: str, query: Query) -> heatmap.Panel:
-    """How values spread over the buckets of a histogram: two humps hide in a percentile, not here."""
+    """A histogram's buckets over time: shows two modes, which percentiles hide."""
     colours = (
         heatmap.HeatmapColorOptions()
         .mode(heatmap_models.HeatmapColorMode.SCHEME)
@@ -155,9 +155,9 @@ def labels_table(title: str, description: str, query: Query, columns: Mapping[st
 
 
 def choice(name: str, label: str, description: str, query: str) -> builders.QueryVariable:
-    """A variable whose values are asked of Prometheus; several may be chosen, all are at first."""
+    """A variable with values from Prometheus; several may be chosen, initially all."""
     return (
-        _asked(name, label, description, query)
+        _queried(name, label, description, query)
         .multi(True)
         .include_all(True)
         .current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
@@ -166,9 +166,9 @@ def choice(name: str, label: str, description: str, query: str) -> builders.Quer
 
 
 def threshold(name: str, label: str, description: str, histogram: str, at_first: str) -> builders.QueryVariable:
-    """An SLO threshold, chosen among the edges of the histogram's own buckets: only there is a share exact."""
+    """An SLO threshold, one of the histogram's bucket bounds: only there a share is exact."""
     return (
-        _asked(name, label, description, f"label_values({histogram}_bucket, le)")
+        _queried(name, label, description, f"label_values({histogram}_bucket, le)")
         .regex(r"/^[0-9.]+$/")  # without +Inf
         .multi(False)
         .include_all(False)
@@ -178,7 +178,7 @@ def threshold(name: str, label: str, description: str, histogram: str, at_first:
     )
 
 
-def _asked(name: str, label: str, description: str, query: str) -> builders.QueryVariable:
+def _queried(name: str, label: str, description: str, query: str) -> builders.QueryVariable:
     return (
         builders.QueryVariable(name)
         .label(label)
@@ -190,7 +190,7 @@ def _asked(name: str, label: str, description: str, query: str) -> builders.Quer
     )
 
 
-def _ask(panel: Asking, queries: Sequence[Query]) -> Asking:
+def _with_queries(panel: Queried, queries: Sequence[Query]) -> Queried:
     for ref_id, query in zip("ABCDEFGH", queries, strict=False):
         panel.with_target(_target(query, ref_id).range())
     return panel

@@ -1,6 +1,6 @@
-"""The questions the dashboard asks of Prometheus, as short functions that return PromQL.
+"""The dashboard's queries: short functions that return PromQL.
 
-Everything is added up by engine first, so that replicas of one engine count as one and two engines stand side by side.
+Values are summed by engine, so that replicas of one engine count as one and engines can be compared.
 Quantiles come from histograms: they are exact to within the bucket they fall in (Prometheus interpolates inside it).
 Shares of requests under a threshold are exact, because the thresholds are edges of buckets.
 """
@@ -34,7 +34,7 @@ class Query:
 
 
 def rate(counter: str, by: str = "engine", where: str = "", chosen: str = CHOSEN) -> str:
-    """Per second, added up by a label; `by=""` adds up everything that is chosen."""
+    """Per second, summed by a label; `by=""` sums everything that is chosen."""
     grouped = f"sum by ({by})" if by else "sum"
     selector = f"{chosen},{where}" if where else chosen
     return f"{grouped} (rate({counter}{{{selector}}}{WINDOW}))"
@@ -64,6 +64,6 @@ def within(histogram: str, threshold: str) -> str:
 def attainment(histogram: str, threshold: str) -> str:
     """Share of all requests, failed ones included, that stayed under a threshold.
 
-    A request counts as attempted when it ends but shows its first token earlier: capped at 1 while load rises.
+    A request counts as attempted only when it ends, after its first token, so the ratio is capped at 1.
     """
     return f"clamp_max({within(histogram, threshold)} / {rate(REQUESTS)}, 1)"

@@ -1,4 +1,4 @@
-"""The lower rows: how full the engine is, what it produces, and what that takes of the machine."""
+"""The lower rows: saturation, throughput and the use of the machine."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ def saturation() -> list[Panel]:
     return [
         lines(
             "Running",
-            "Requests inside the engine, against the most it runs at a time. At the upper line the engine is full and "
-            "the queue begins.",
+            "Requests in the engine, and its number of slots. When all slots are taken, further requests wait in the "
+            "queue.",
             units.Short,
             [
                 Query(gauge("enginebench_requests_running"), "{{engine}} running"),
-                Query(gauge("enginebench_engine_max_concurrency"), "{{engine}} places"),
+                Query(gauge("enginebench_engine_max_concurrency"), "{{engine}} slots"),
             ],
             width=6,
         ),
         lines(
             "Waiting",
-            "Requests in the server's queue. A line that keeps rising under steady load means that the load is more "
-            "than the engine can serve.",
+            "Requests in the server's queue. A line that keeps rising under steady load means that the load exceeds "
+            "the engine's capacity.",
             units.Short,
             [Query(gauge("enginebench_requests_waiting"))],
             width=6,
         ),
         lines(
-            "Turned away",
+            "Refused",
             "Requests per second refused because the queue was full (`rejected`) or the engine was not ready "
             "(`unavailable`).",
             units.RequestsPerSecond,
@@ -47,13 +47,13 @@ def saturation() -> list[Panel]:
         lines(
             "KV cache in use",
             "Share of the engine's key-value cache that holds running requests. Near 100 % requests wait or are "
-            "recomputed. Empty for engines that do not tell.",
+            "recomputed. Empty for engines that do not report it.",
             units.PercentUnit,
             [Query(gauge("enginebench_kv_cache_usage_ratio", of="max"))],
             width=6,
             top=1,
             steps=[(None, "transparent"), (0.95, RED)],
-            no_value="these engines do not tell",
+            no_value="not reported by these engines",
         ),
     ]
 
@@ -62,21 +62,21 @@ def tokens() -> list[Panel]:
     return [
         lines(
             "Input",
-            "Prompt tokens per second of requests that the engine took.",
+            "Prompt tokens per second of admitted requests.",
             TOKENS_PER_SECOND,
             [Query(rate(PROMPT_TOKENS))],
             width=8,
         ),
         lines(
             "Output",
-            "Tokens produced per second, all users together: the number that costs are divided by.",
+            "Generated tokens per second, all users together. Costs per token are derived from it.",
             TOKENS_PER_SECOND,
             [Query(rate(OUTPUT_TOKENS))],
             width=8,
         ),
         lines(
             "Mean length of a request",
-            "Prompt and output tokens per request. Latencies of two periods compare only while these stay the same.",
+            "Prompt and output tokens per request. Compare latencies of two periods only where these are the same.",
             "suffix: tokens",
             [
                 Query(f"{rate(PROMPT_TOKENS)} / {rate(PREFILL + '_count')}", "{{engine}} prompt"),
@@ -91,7 +91,7 @@ def server_and_engine() -> list[Panel]:
     return [
         labels_table(
             "What is running",
-            "Engine, model and number format behind each server: what must be equal for a fair comparison.",
+            "Engine, model and number format of each server. They must be known for a fair comparison.",
             Query(f"enginebench_build_info{{{CHOSEN}}}"),
             {
                 "instance": "server",
@@ -105,8 +105,8 @@ def server_and_engine() -> list[Panel]:
         ),
         lines(
             "Server CPU",
-            "Cores used by the HTTP server's own process, without the engine. The server works on one core: near 1 it, "
-            "not the engine, is the limit.",
+            "Cores used by the HTTP server's process, without the engine. The server runs on one core: near 1 it is "
+            "the limit, not the engine.",
             "suffix: cores",
             [Query(rate("process_cpu_seconds_total", by="instance", chosen=ON_INSTANCE), "{{instance}}")],
             width=6,
@@ -126,12 +126,14 @@ def server_and_engine() -> list[Panel]:
 
 
 def gpu() -> list[Panel]:
-    energy = rate("enginebench_gpu_energy_joules_total", by="instance", chosen=ON_INSTANCE)
-    gpus = gauge("enginebench_gpu_memory_total_bytes", of="count", by="instance", chosen=ON_INSTANCE)
+    return [*_gpu_load(), *_gpu_power()]
+
+
+def _gpu_load() -> list[Panel]:
     return [
         _gpu(
             "GPU utilisation",
-            "Share of time in which some kernel ran. 100 % does not mean that the GPU could do no more.",
+            "Share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
             units.PercentUnit,
             [_each("utilization_ratio")],
             top=1,
@@ -150,8 +152,8 @@ def gpu() -> list[Panel]:
         ),
         _gpu(
             "GPU memory",
-            "Memory in use on each GPU by all its processes, what the engine says it holds of it, and its size. "
-            "Engines that reserve a cache at start show a flat line.",
+            "Memory in use on each GPU by all processes, the engine's own share, and the total. "
+            "Engines that reserve their cache at start show a flat line.",
             units.BytesIEC,
             [
                 _each("memory_used_bytes", "used"),
@@ -159,41 +161,48 @@ def gpu() -> list[Panel]:
                 Query(gauge("enginebench_engine_device_memory_bytes"), "{{engine}} engine"),
             ],
         ),
+    ]
+
+
+def _gpu_power() -> list[Panel]:
+    energy = rate("enginebench_gpu_energy_joules_total", by="instance", chosen=ON_INSTANCE)
+    gpus = gauge("enginebench_gpu_memory_total_bytes", of="count", by="instance", chosen=ON_INSTANCE)
+    return [
         _gpu(
             "GPU power",
-            "Power drawn by each GPU, and the limit in force. At the limit clocks go down.",
+            "Power draw of each GPU, and its limit. At the limit clock rates drop.",
             units.Watt,
             [_each("power_watts", "drawn"), _each("power_limit_watts", "limit")],
         ),
         _gpu(
             "GPU temperature",
-            "Above about 85 °C most GPUs lower their clocks, and a long run measures the cooling.",
+            "Above about 85 °C most GPUs reduce their clock rates, and a long run measures the cooling.",
             units.Celsius,
             [_each("temperature_celsius")],
         ),
         _gpu(
             "GPU clocks",
-            "Clocks of the multiprocessors and of the memory. Runs at different clocks do not compare.",
+            "Clock rates of multiprocessors and memory. Runs at different clock rates are not comparable.",
             units.Hertz,
             [_each("sm_clock_hertz", "multiprocessors"), _each("memory_clock_hertz", "memory")],
         ),
         _gpu(
             "Energy per output token",
-            "Energy of all GPUs of a server, divided by the tokens it produced. Idle power counts, so it falls as "
+            "Energy of all GPUs of a server, divided by the tokens it generated. Idle power counts, so it falls as "
             "batches grow.",
             "suffix: J/token",
             [Query(f"{energy} / {rate(OUTPUT_TOKENS, by='instance')}", "{{instance}}")],
         ),
         _gpu(
             "Output per GPU",
-            "Tokens per second, divided by the GPUs of the server: what a price per GPU hour is divided by.",
+            "Tokens per second, divided by the number of GPUs. With a price per GPU hour it gives the cost per token.",
             TOKENS_PER_SECOND,
             [Query(f"{rate(OUTPUT_TOKENS, by='instance')} / {gpus}", "{{instance}}")],
         ),
         _gpu(
-            "GPU held down",
-            "1 while power or heat holds the clocks down, by reason. A run that shows a 1 measured the cooling or the "
-            "power supply.",
+            "GPU throttling",
+            "1 while power or heat reduces the clock rates, by reason. Such a run measured the cooling or the power "
+            "supply.",
             units.Short,
             [Query(f"enginebench_gpu_throttled{{{ON_INSTANCE}}}", "{{instance}} GPU {{gpu}} {{reason}}")],
             top=1,

@@ -1,4 +1,4 @@
-"""The upper rows: what users feel, and where their time goes."""
+"""The upper rows: latency, goodput, and the time spent in each phase."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at_a_glance() -> list[Panel]:
     return [
         tile(
             "Engine",
-            "Whether the engine answers requests now. Several replicas of one engine are ready when all of them are.",
+            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are.",
             units.Short,
             Query(gauge("enginebench_engine_ready", of="min")),
             [(None, RED), (1, GREEN)],
@@ -53,32 +53,32 @@ def at_a_glance() -> list[Panel]:
         ),
         tile(
             "Requests",
-            "Requests that ended, per second, whatever their outcome.",
+            "Finished requests per second, of any outcome.",
             units.RequestsPerSecond,
             Query(rate(REQUESTS)),
         ),
         tile(
             "Output",
-            "Tokens produced per second, all users together.",
+            "Generated tokens per second, all users together.",
             TOKENS_PER_SECOND,
             Query(rate(OUTPUT_TOKENS)),
         ),
         tile(
             "TTFT p99",
-            "99 of 100 requests had their first token within this time, measured in the server.",
+            "99 % of requests had their first token within this time, measured in the server.",
             units.Seconds,
             Query(quantile(0.99, TTFT)),
         ),
         tile(
             "TTFT SLO met",
-            "Share of all requests whose first token came within the threshold chosen above. Failed ones missed it.",
+            "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
             units.PercentUnit,
             Query(attainment(TTFT, "$slo_ttft")),
             SLO_STEPS,
         ),
         tile(
             "Not ok",
-            "Share of requests that ended in anything but `ok`, cancelled ones included.",
+            "Share of requests with any outcome but `ok`, cancelled ones included.",
             units.PercentUnit,
             Query(f"1 - {OK} / {rate(REQUESTS)}"),
             [(None, GREEN), (0.001, ORANGE), (0.01, RED)],
@@ -103,11 +103,11 @@ def good_enough() -> list[Panel]:
         ),
         lines(
             "Load and goodput",
-            "Requests that ended per second, and those of them that met each threshold. While they lie on one another "
-            "the system keeps up; where they part is the knee.",
+            "Finished requests per second, and those of them that met each threshold. While the lines coincide, the "
+            "system keeps up; the load at which they diverge is the knee.",
             units.RequestsPerSecond,
             [
-                Query(rate(REQUESTS), "{{engine}} ended"),
+                Query(rate(REQUESTS), "{{engine}} finished"),
                 Query(within(TTFT, "$slo_ttft"), "{{engine}} TTFT met"),
                 Query(within(E2E, "$slo_e2e"), "{{engine}} E2E met"),
             ],
@@ -115,8 +115,8 @@ def good_enough() -> list[Panel]:
         ),
         lines(
             "Requests by outcome",
-            "How requests ended, all chosen engines together. `rejected` found the queue full, `cancelled` were left "
-            "by their client, `timeout` passed their deadline.",
+            "Finished requests by outcome, all chosen engines together. `rejected`: the queue was full; `cancelled`: "
+            "the client disconnected; `timeout`: the deadline passed.",
             units.RequestsPerSecond,
             [Query(rate(REQUESTS, by="outcome"), "{{outcome}}")],
             width=8,
@@ -165,7 +165,7 @@ def latency() -> list[Panel]:
         lines(
             "Speed for one user",
             "Output tokens per second that one user sees: the inverse of TPOT. The slow 5 % are at the lower line. "
-            "People read at about 5 to 10 tokens per second.",
+            "People read about 5 to 10 tokens per second.",
             TOKENS_PER_SECOND,
             [
                 Query(f"1 / {quantile(0.5, TPOT)}", "{{engine}} median user"),
@@ -183,7 +183,7 @@ def where_time_goes() -> list[Panel]:
     return [
         lines(
             "Mean time per request, by phase",
-            "Waiting for a place (queue), until the first token (prefill), until the last (decode)." + together,
+            "Waiting for a slot (queue), until the first token (prefill), until the last token (decode)." + together,
             units.Seconds,
             [Query(mean(histogram, by=""), phase) for phase, histogram in phases.items()],
             width=8,
@@ -203,7 +203,7 @@ def where_time_goes() -> list[Panel]:
         ),
         lines(
             "Time in the queue",
-            "Wait for a free place in the engine. Nothing until every place is taken.",
+            "Wait for a free slot of the engine. Zero while slots are free.",
             units.Seconds,
             percentiles(QUEUE),
             width=8,

@@ -1,7 +1,7 @@
-"""Who may use the engine now, and who waits: first come, first served, and no more waiting than was agreed.
+"""Admission control: a bounded number of slots and a bounded first-come, first-served queue.
 
-A slot belongs to a request from its admission until the engine has really stopped working on it, which may be later
-than the moment the client left. Everything runs on one event loop, so there are no locks.
+A request holds its slot from admission until the engine has really stopped working on it, which may be later than the
+moment the client disconnected. Everything runs on one event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-RETRY_AFTER_MOST = 120  # seconds: nobody plans further ahead on an estimate
+RETRY_AFTER_MOST = 120  # seconds; a longer estimate would be too uncertain
 SMOOTHING = 0.1  # weight of the newest request in the mean service time
 
 
@@ -20,12 +20,12 @@ class QueueFull(Exception):
     """`retry_after` is an estimate in whole seconds, at least 1."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
-        super().__init__(f"{waiting} requests are waiting already; try again in about {retry_after} s.")
+        super().__init__(f"The queue is full with {waiting} requests; try again in about {retry_after} s.")
         self.retry_after = retry_after
 
 
 class Slot:
-    """The right to run one request. `release` it once, when the engine has stopped; again does no harm."""
+    """The right to run one request. `release` it when the engine has stopped; further calls do nothing."""
 
     __slots__ = ("_admission", "_since")
 
@@ -47,41 +47,41 @@ class Admission:
         self.queue_size = queue_size
         self.running = 0
         self._clock = clock
-        self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._queue: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._service_time: float | None = None  # smoothed seconds that a request holds its slot
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
     async def enter(self) -> Slot:
-        """Wait for a slot. Raises `QueueFull` at once where the line is too long; leaving early costs nothing."""
-        if self.running < self.capacity and not self._line:
+        """Wait for a slot. Raises `QueueFull` at once where the queue is full. May be cancelled."""
+        if self.running < self.capacity and not self._queue:
             self.running += 1
             return Slot(self, self._clock())
-        if len(self._line) >= self.queue_size:
-            raise QueueFull(len(self._line), self.retry_after())
-        turn = asyncio.get_running_loop().create_future()
-        self._line[turn] = None
+        if len(self._queue) >= self.queue_size:
+            raise QueueFull(len(self._queue), self.retry_after())
+        granted = asyncio.get_running_loop().create_future()
+        self._queue[granted] = None
         try:
-            await turn
+            await granted
         except BaseException:
-            if turn.cancelled():
-                self._line.pop(turn, None)
-            else:  # the slot was given in the very moment the request gave up
+            if granted.cancelled():
+                self._queue.pop(granted, None)
+            else:  # the slot was granted at the moment the request was cancelled
                 self._pass_on()
             raise
         return Slot(self, self._clock())
 
     def resize(self, capacity: int) -> None:
-        """Let in those that a larger capacity has room for. A smaller one takes effect as slots come back."""
+        """Admit what a larger capacity has slots for. A smaller one takes effect as slots are released."""
         self.capacity = capacity
-        while self.running < self.capacity and self._line:
+        while self.running < self.capacity and self._queue:
             self.running += 1
             self._pass_on()
 
     def retry_after(self) -> int:
-        """Seconds until a newcomer would be admitted, if things go on as they did."""
+        """Estimated seconds until a new request would be admitted: requests ahead × mean service time ÷ slots."""
         if self._service_time is None:
             return 1
         ahead = (self.waiting + 1) / max(1, self.capacity) * self._service_time
@@ -94,10 +94,10 @@ class Admission:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give one slot to the first in line, or take it out of use."""
-        while self._line and self.running <= self.capacity:
-            turn, _ = self._line.popitem(last=False)
-            if not turn.done():
-                turn.set_result(None)
+        """Give a released slot to the first request in the queue, or take it out of use."""
+        while self._queue and self.running <= self.capacity:
+            granted, _ = self._queue.popitem(last=False)
+            if not granted.done():
+                granted.set_result(None)
                 return
         self.running -= 1

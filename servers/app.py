@@ -1,4 +1,4 @@
-"""The surface: which path does what, and its documentation. `create_app` is all that others need."""
+"""The FastAPI application: its paths and their documentation. `create_app` is the entry point."""
 
 from __future__ import annotations
 
@@ -14,34 +14,31 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from engines.contract.base import EngineStats
+from engines.process.child import ChildEngine
 from servers.gpu import GpuCollector
 from servers.http import errors
 from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError
-from servers.lifecycle import Lifecycle, ServedEngine
-from servers.metrics import Metrics, Moment, own_version, registry_of
-from servers.openai.completions import Answer, Room
-from servers.openai.document import Document, takes
+from servers.lifecycle import Lifecycle
+from servers.metrics import Metrics, Snapshot, own_version, registry_of
+from servers.openai.completions import CompletionResponse, Context
 from servers.openai.intake import Intake
-from servers.openai.prompt import Tokenizer
+from servers.openai.openapi import OpenApiDocument, takes
+from servers.openai.prompts import Tokenizer
+from servers.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from servers.openai.schemas import (
     ChatCompletion,
-    ChatRequest,
     Completion,
-    CompletionRequest,
     Detokenized,
-    DetokenizeRequest,
     ErrorDocument,
     ModelCard,
     ModelList,
     Tokenized,
-    TokenizeRequest,
 )
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorDocument, "description": "The request makes no sense, or asks for what is not offered."},
+    400: {"model": ErrorDocument, "description": "The request is invalid, or uses a feature that is not supported."},
     401: {"model": ErrorDocument, "description": "No valid API key."},
     404: {"model": ErrorDocument, "description": "No such model."},
     408: {"model": ErrorDocument, "description": "The body took too long to arrive."},
@@ -50,22 +47,24 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     503: {"model": ErrorDocument, "description": "The engine is loading, restarting or stopping."},
 }
 FAILURES: dict[int | str, dict[str, Any]] = {
-    429: {"model": ErrorDocument, "description": "The queue is full; `Retry-After` estimates when it is not."},
+    429: {
+        "model": ErrorDocument,
+        "description": "The queue is full; `Retry-After` estimates the wait.",
+    },
     500: {"model": ErrorDocument, "description": "The engine failed."},
     504: {"model": ErrorDocument, "description": "The answer took longer than the request allows."},
 }
 EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 STREAM = {
     "content": {"text/event-stream": {"itemSchema": EVENT}},
-    "description": "The answer; with `stream`, as events of JSON, of which the last is `[DONE]`.",
+    "description": "The answer; with `stream`, server-sent events of JSON, the last of which is `[DONE]`.",
 }
 
 
-def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -> FastAPI:
-    """The server around one engine. Loading starts with the app's lifespan; `app.state.lifecycle` tells how it goes."""
+def create_app(engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
+    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
-    latest = _LatestStats()
-    metrics = Metrics(engine.name, lambda: _moment(lifecycle, latest))
+    metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
     gpus = GpuCollector(settings.gpu_period)
 
     @asynccontextmanager
@@ -81,34 +80,27 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -
     app = FastAPI(title="enginebench", version=own_version(), lifespan=lifespan, redoc_url=None)
     app.state.lifecycle = lifecycle
     errors.install(app)
-    room = Room(settings, lifecycle, Intake(tokenizer, settings), metrics)
-    _add_generation(app, room)
-    _add_tokens(app, room)
-    _add_description(app, room)
-    _add_observation(app, lifecycle, latest, registry_of([metrics, gpus]))
-    document = Document(app, settings, tokenizer.vocab_size)
+    context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics)
+    _add_generation(app, context)
+    _add_tokens(app, context)
+    _add_description(app, context)
+    _add_observation(app, lifecycle, metrics, registry_of([metrics, gpus]))
+    document = OpenApiDocument(app, settings, tokenizer.vocab_size)
     app.openapi = lambda: document(engine.info)  # type: ignore[method-assign]
     return app
 
 
-class _LatestStats:
-    """The engine's last word on its memory: asked for before a scrape, because a collector cannot wait."""
-
-    stats = EngineStats()
-
-
-def _moment(lifecycle: Lifecycle, latest: _LatestStats) -> Moment:
-    return Moment(
+def _snapshot(lifecycle: Lifecycle) -> Snapshot:
+    return Snapshot(
         running=lifecycle.admission.running,
         waiting=lifecycle.admission.waiting,
         ready=lifecycle.state == "ready",
         restarts=lifecycle.engine.restarts,
         info=lifecycle.engine.info,
-        stats=latest.stats,
     )
 
 
-def _add_generation(app: FastAPI, room: Room) -> None:
+def _add_generation(app: FastAPI, context: Context) -> None:
     @app.post(
         "/v1/chat/completions",
         response_model=ChatCompletion,
@@ -116,8 +108,8 @@ def _add_generation(app: FastAPI, room: Room) -> None:
         openapi_extra=takes(ChatRequest),
     )
     async def chat_completions(request: Request) -> Response:
-        """Answer a chat, as server-sent events where `stream` is true."""
-        return Answer(room, "chat")
+        """Reply to a chat, as server-sent events where `stream` is true."""
+        return CompletionResponse(context, "chat")
 
     @app.post(
         "/v1/completions",
@@ -126,60 +118,62 @@ def _add_generation(app: FastAPI, room: Room) -> None:
         openapi_extra=takes(CompletionRequest),
     )
     async def completions(request: Request) -> Response:
-        """Go on from a prompt, as server-sent events where `stream` is true."""
-        return Answer(room, "completions")
+        """Complete a prompt, as server-sent events where `stream` is true."""
+        return CompletionResponse(context, "completions")
 
 
-def _add_tokens(app: FastAPI, room: Room) -> None:
+def _add_tokens(app: FastAPI, context: Context) -> None:
     @app.post("/tokenize", response_model=Tokenized, responses=REFUSALS, openapi_extra=takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
-        info = room.lifecycle.info()
-        content = await read_body(request.scope, request.receive, room.settings)
-        ids = await room.intake.tokens(room.intake.parse(content, TokenizeRequest, info))
+        info = context.lifecycle.info()
+        content = await read_body(request.scope, request.receive, context.settings)
+        ids = await context.intake.tokens(content, info)
         return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
 
     @app.post("/detokenize", response_model=Detokenized, responses=REFUSALS, openapi_extra=takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        """The text that token ids stand for."""
-        info = room.lifecycle.info()
-        content = await read_body(request.scope, request.receive, room.settings)
-        return _json({"prompt": room.intake.text(room.intake.parse(content, DetokenizeRequest, info).tokens)})
+        """The text of token ids."""
+        info = context.lifecycle.info()
+        content = await read_body(request.scope, request.receive, context.settings)
+        return _json({"prompt": await context.intake.text(content, info)})
 
 
-def _add_description(app: FastAPI, room: Room) -> None:
+def _add_description(app: FastAPI, context: Context) -> None:
     refusals: dict[int | str, dict[str, Any]] = {status: REFUSALS[status] for status in (401, 503)}
     started = int(time.time())
 
     def card() -> ModelCard:
-        info = room.lifecycle.info()
-        return ModelCard(id=room.intake.model_name(info), created=started, max_model_len=info.context_length)
+        info = context.lifecycle.info()
+        return ModelCard(id=context.intake.model_name(info), created=started, max_model_len=info.context_length)
 
     @app.get("/v1/models", responses=refusals)
-    async def models(request: Request) -> ModelList:
-        """The one model that is served here."""
-        check_key(request.scope["headers"], room.settings)
+    async def list_models(request: Request) -> ModelList:
+        """The model that this server serves."""
+        check_key(request.scope["headers"], context.settings)
         return ModelList(data=[card()])
 
     @app.get("/v1/models/{name:path}", responses=refusals | {404: REFUSALS[404]})
-    async def model(request: Request, name: str) -> ModelCard:
+    async def get_model(request: Request, name: str) -> ModelCard:
         """A model by its name."""
-        check_key(request.scope["headers"], room.settings)
+        check_key(request.scope["headers"], context.settings)
         if (found := card()).id != name:
-            raise ApiError(404, f"There is no such model here; this server has `{found.id}`.", code="model_not_found")
+            raise ApiError(
+                404, f"This server has no model of that name; it serves `{found.id}`.", code="model_not_found"
+            )
         return found
 
     @app.get("/v1/engine", responses=refusals)
-    async def engine(request: Request) -> dict[str, Any]:
-        """What answers: engine, versions, model, precision, device, batching and options."""
-        check_key(request.scope["headers"], room.settings)
-        return dataclasses.asdict(room.lifecycle.info())
+    async def describe_engine(request: Request) -> dict[str, Any]:
+        """The engine: versions, model, number format, device, batching and options."""
+        check_key(request.scope["headers"], context.settings)
+        return dataclasses.asdict(context.lifecycle.info())
 
 
-def _add_observation(app: FastAPI, lifecycle: Lifecycle, latest: _LatestStats, registry: CollectorRegistry) -> None:
+def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, registry: CollectorRegistry) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """200 while the server itself lives, whatever its engine does."""
+        """200 while the server process runs, whatever the state of its engine."""
         return {"status": "ok", "engine": lifecycle.engine.name, "state": lifecycle.state}
 
     @app.get("/ready", responses={503: REFUSALS[503]})
@@ -189,9 +183,9 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, latest: _LatestStats, r
         return {"status": "ready", "engine": lifecycle.engine.name}
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics(request: Request) -> Response:
-        """For Prometheus."""
-        latest.stats = await lifecycle.engine.stats()
+    async def scrape(request: Request) -> Response:
+        """Metrics in Prometheus' text format."""
+        metrics.engine_stats = await lifecycle.engine.stats()
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), media_type=content_type)
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from engines.process.watch import Watch
+from servers.settings import ServerSettings, server_settings
+from settings_flags import read_settings, with_flags
+
 if TYPE_CHECKING:
     from engines.contract.base import Model
-    from engines.process.child import Watch
-    from servers.settings import Settings
 
 app = typer.Typer()
 
 
-class LogLevel(StrEnum):
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
 @app.command()
+@with_flags(ServerSettings, Watch, leave_out={"api_key"})  # other users of this machine can read a command line
 def serve(
     engine: Annotated[str, typer.Option(help="Which engine; `enginebench engines` lists them.", show_default=False)],
     option: Annotated[
@@ -33,28 +27,16 @@ def serve(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id.  [default: smollm2-135m]"),
+        typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m."),
     ] = None,
-    served_model: Annotated[str | None, typer.Option(help="The name by which clients ask for the model.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option(help="Run code that comes with the model.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port, and prints it.")] = 8000,
-    queue_size: Annotated[int, typer.Option(min=0, help="Requests that may wait for the engine.")] = 1024,
-    request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds a whole answer may take.")] = 600.0,
-    drain_timeout: Annotated[float, typer.Option(min=0, help="Seconds running requests get at the end.")] = 30.0,
-    max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens an answer may have.")] = None,
-    max_body_bytes: Annotated[int, typer.Option(min=1, help="Largest body that is taken.")] = 4 * 1024 * 1024,
-    warmup_tokens: Annotated[int, typer.Option(min=0, help="Tokens asked of the engine before it is ready.")] = 8,
-    hung_after: Annotated[
-        float, typer.Option(min=1, help="Seconds of silence after which the engine's process is started again.")
-    ] = 60.0,
-    load_timeout: Annotated[float, typer.Option(min=1, help="Seconds the engine gets to load its model.")] = 1800.0,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="Keys that clients must show, one a line; or set ENGINEBENCH_API_KEY.")
-    ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="`info` shows what the engine says.")] = LogLevel.warning,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    **given: Any,
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.
+
+    The settings below `Options` can also be set by environment variables: ENGINEBENCH_PORT stands for --port.
 
     Examples:
 
@@ -63,24 +45,11 @@ def serve(
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
     from engines.contract.base import EngineUnavailable
-    from engines.process.child import Watch
-    from servers.settings import Settings, read_api_keys
 
     try:
-        settings = Settings(
-            host=host,
-            port=port,
-            served_model=served_model,
-            queue_size=queue_size,
-            request_timeout=request_timeout,
-            drain_timeout=drain_timeout,
-            max_output_tokens=max_output_tokens,
-            max_body_bytes=max_body_bytes,
-            warmup_tokens=warmup_tokens,
-            api_keys=read_api_keys(api_key_file),
-        )
-        watch = Watch(hung_after=hung_after, load_timeout=load_timeout)
-        failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings, log_level)
+        settings = server_settings(given)
+        watch = read_settings(Watch, given)
+        failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings)
     except (ValueError, EngineUnavailable) as error:
         _fail(str(error))
     if failure is not None:
@@ -93,26 +62,25 @@ def _serve(
     model: str | None,
     trust_remote_code: bool,
     watch: Watch,
-    settings: Settings,
-    log_level: LogLevel,
+    settings: ServerSettings,
 ) -> str | None:
-    """Find out what is wrong as early as can be, then serve. Returns why the engine could not be loaded."""
+    """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
     from engines.contract.registry import engine_class, load_engine, spec
     from servers.http.address import listen
     from settings_schema import from_text
 
     needs_model = spec(engine).needs_model
-    from_text(engine_class(engine).Options, options)  # a typing error is told before a model is fetched
+    from_text(engine_class(engine).Options, options)  # before a model is downloaded
     listener = listen(settings)
     prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
     loaded = load_engine(engine, prepared, options, watch)
 
-    # Web framework and tokenizer: not needed to tell somebody of a mistake.
+    # The web framework and the tokenizer take time to import, and no message above needs them.
     from servers.app import create_app
-    from servers.openai.prompt import load_tokenizer
+    from servers.openai.prompts import load_tokenizer
     from servers.serve import configure_logging, run
 
-    configure_logging(log_level.value)
+    configure_logging(settings.log_level)
     return run(create_app(loaded, load_tokenizer(prepared), settings), listener, settings)
 
 

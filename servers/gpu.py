@@ -1,8 +1,8 @@
-"""What the GPUs are doing, by NVML: a thread reads them once a second, a scrape gets the last reading.
+"""GPU metrics from NVML. A thread reads them once a second; a scrape returns the last reading.
 
-"Utilisation" only says that some kernel ran. Where the device can tell more (GPM: Hopper and later), `dram_activity`,
-`sm_activity` and `tensor_activity` say how much of the machine was at work since the reading before.
-What a device cannot tell is absent, never 0; without a GPU or its driver there is nothing at all.
+"Utilisation" only means that some kernel was running. Devices with GPM (Hopper and later) also report `dram_activity`,
+`sm_activity` and `tensor_activity`: the share of memory bandwidth, multiprocessors and tensor cores in use between two
+readings. What a device does not report is absent, never 0; without a GPU or a driver there are no GPU metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("enginebench.gpu")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One number per GPU. `read` raises `NVMLError` where the device cannot tell."""
+    """One value per GPU. `read` raises `NVMLError` where the device does not report it."""
 
     name: str
     help: str
@@ -38,14 +38,14 @@ class Quantity:
 def _temperature(nvml: Nvml, gpu: Handle) -> float:
     try:
         return float(nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU))
-    except nvml.NVMLError:  # drivers before CUDA 12.8 know only the older call
+    except nvml.NVMLError:  # drivers before CUDA 12.8 have only the older function
         return float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))
 
 
 QUANTITIES = (
     Quantity(
         "utilization_ratio",
-        "Share of time in which some kernel ran.",
+        "Share of time in which a kernel was running.",
         lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     ),
     Quantity(
@@ -54,10 +54,8 @@ QUANTITIES = (
         lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
     ),
     Quantity("memory_used_bytes", "Device memory in use.", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used),
-    Quantity(
-        "memory_total_bytes", "Device memory there is.", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total
-    ),
-    Quantity("power_watts", "Power drawn.", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
+    Quantity("memory_total_bytes", "Total device memory.", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    Quantity("power_watts", "Power draw.", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
     Quantity(
         "power_limit_watts", "Power limit in force.", lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3
     ),
@@ -70,12 +68,12 @@ QUANTITIES = (
     Quantity("temperature_celsius", "Temperature of the chip.", _temperature),
     Quantity(
         "sm_clock_hertz",
-        "Clock of the multiprocessors.",
+        "Clock rate of the multiprocessors.",
         lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6,
     ),
     Quantity(
         "memory_clock_hertz",
-        "Clock of the memory.",
+        "Clock rate of the memory.",
         lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6,
     ),
     Quantity(
@@ -90,11 +88,11 @@ QUANTITIES = (
     ),
 )
 
-# By the names of NVML's constants. Per cent, over the time between two samples.
+# Metric name -> NVML constant (per cent, over the time between two samples) and help.
 ACTIVITIES = {
-    "sm_activity_ratio": ("NVML_GPM_METRIC_SM_UTIL", "Share of multiprocessors that were busy."),
-    "dram_activity_ratio": ("NVML_GPM_METRIC_DRAM_BW_UTIL", "Share of the memory bandwidth that was used."),
-    "tensor_activity_ratio": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", "Share of time in which tensor cores worked."),
+    "sm_activity_ratio": ("NVML_GPM_METRIC_SM_UTIL", "Share of multiprocessors in use."),
+    "dram_activity_ratio": ("NVML_GPM_METRIC_DRAM_BW_UTIL", "Share of the memory bandwidth in use."),
+    "tensor_activity_ratio": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", "Share of time in which tensor cores were in use."),
 }
 
 THROTTLES = {
@@ -115,40 +113,40 @@ class Reading:
 
 
 class Gpu:
-    """One device: what it is, and how to read it."""
+    """One device."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self._nvml = nvml
         self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         self.index = str(index)
-        self.name = str(self._ask(nvml.nvmlDeviceGetName) or "unknown")
-        self.uuid = str(self._ask(nvml.nvmlDeviceGetUUID) or "")
+        self.name = str(self._read(nvml.nvmlDeviceGetName) or "unknown")
+        self.uuid = str(self._read(nvml.nvmlDeviceGetUUID) or "")
         self._gpm_sample: Any = self._first_gpm_sample()
 
     def read(self) -> Reading:
         values: dict[str, float] = {}
         for quantity in QUANTITIES:
-            value = self._ask(partial(quantity.read, self._nvml))
+            value = self._read(partial(quantity.read, self._nvml))
             if value is not None:
                 values[quantity.name] = float(value)
-        reasons = self._ask(self._nvml.nvmlDeviceGetCurrentClocksEventReasons)
+        reasons = self._read(self._nvml.nvmlDeviceGetCurrentClocksEventReasons)
         throttles = None
         if reasons is not None:
             throttles = {name: bool(reasons & getattr(self._nvml, bit)) for name, bit in THROTTLES.items()}
         return Reading(values | self._activities(), throttles)
 
-    def _ask(self, question: Callable[[Handle], Any]) -> Any:
-        """The answer, or `None` where this device or driver has none."""
+    def _read(self, query: Callable[[Handle], Any]) -> Any:
+        """The value, or `None` where the device or driver does not report it."""
         try:
-            return question(self._handle)
+            return query(self._handle)
         except self._nvml.NVMLError:
             return None
 
     def _first_gpm_sample(self) -> Any:
-        supported = self._ask(self._nvml.nvmlGpmQueryDeviceSupport)
+        supported = self._read(self._nvml.nvmlGpmQueryDeviceSupport)
         if supported is None or not supported.isSupportedDevice:
             return None
-        return self._ask(self._gpm_sample_now)
+        return self._read(self._gpm_sample_now)
 
     def _gpm_sample_now(self, gpu: Handle) -> Any:
         sample = self._nvml.nvmlGpmSampleAlloc()
@@ -160,7 +158,7 @@ class Gpu:
         return sample
 
     def _activities(self) -> dict[str, float]:
-        if self._gpm_sample is None or (now := self._ask(self._gpm_sample_now)) is None:
+        if self._gpm_sample is None or (now := self._read(self._gpm_sample_now)) is None:
             return {}
         before, self._gpm_sample = self._gpm_sample, now
         wanted = self._nvml.c_nvmlGpmMetricsGet_t()
@@ -169,8 +167,8 @@ class Gpu:
         wanted.numMetrics = len(ACTIVITIES)
         for place, (constant, _) in enumerate(ACTIVITIES.values()):
             wanted.metrics[place].metricId = getattr(self._nvml, constant)
-        answered = self._ask(lambda gpu: self._nvml.nvmlGpmMetricsGet(wanted))
-        self._ask(lambda gpu: self._nvml.nvmlGpmSampleFree(before))
+        answered = self._read(lambda gpu: self._nvml.nvmlGpmMetricsGet(wanted))
+        self._read(lambda gpu: self._nvml.nvmlGpmSampleFree(before))
         if answered is None:
             return {}
         found = zip(ACTIVITIES, answered.metrics, strict=False)
@@ -178,7 +176,7 @@ class Gpu:
 
 
 class GpuCollector(Collector):
-    """Every GPU of this machine. `start` and `stop` the thread that reads them; without a GPU it never runs."""
+    """All GPUs of this machine. `start` and `stop` the thread that reads them; without a GPU there is no thread."""
 
     def __init__(self, period: float = 1.0, nvml: Nvml | None = None) -> None:
         self._period = period
@@ -197,7 +195,7 @@ class GpuCollector(Collector):
         nvml = self._nvml
         try:
             nvml.nvmlInit()
-        except nvml.NVMLError as error:  # no driver: nothing to measure, and no fault
+        except nvml.NVMLError as error:  # no driver
             log.info("no GPU metrics: %s", error)
             return
         try:
@@ -224,7 +222,7 @@ class GpuCollector(Collector):
             self.sample()
 
     def collect(self) -> Iterator[Metric]:
-        readings = self._readings  # replaced whole by the thread, never changed
+        readings = self._readings  # replaced by the thread, never modified
         if not readings:
             return
         info = InfoMetricFamily(PREFIX.rstrip("_"), "The GPUs of this machine.")
@@ -242,7 +240,9 @@ class GpuCollector(Collector):
 
     @staticmethod
     def _throttled(readings: Mapping[str, Reading]) -> Iterator[Metric]:
-        family = GaugeMetricFamily(PREFIX + "throttled", "1 while clocks are held down.", labels=["gpu", "reason"])
+        family = GaugeMetricFamily(
+            PREFIX + "throttled", "1 while clock rates are reduced for this reason.", labels=["gpu", "reason"]
+        )
         for index, reading in readings.items():
             for reason, held in (reading.throttles or {}).items():
                 family.add_metric([index, reason], float(held))

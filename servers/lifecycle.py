@@ -1,51 +1,31 @@
-"""From an engine that has yet to load to one that is told to go: when requests are accepted, and when no more."""
+"""Loading, restarting, draining and stopping the engine, and whether requests are accepted meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
-from engines.contract.base import EngineError, EngineInfo, EngineStats, GenerateRequest
-from engines.process.child import State as EngineState
-from engines.process.stream import Stream
+from engines.contract.base import EngineError, EngineInfo, GenerateRequest
+from engines.process.child import ChildEngine
 from servers.admission import Admission
 from servers.http.errors import ApiError
-from servers.openai.prompt import Tokenizer
-from servers.settings import Settings
+from servers.openai.prompts import Tokenizer
+from servers.settings import ServerSettings
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
-DRAIN_CHECK = 0.02  # seconds between two looks at whether everybody has gone
+READY_CHECK = 0.02  # seconds between two checks whether a restarted engine is ready
+DRAIN_CHECK = 0.02  # seconds between two checks whether all requests have finished
 
 log = logging.getLogger("enginebench.server")
 
 
-class ServedEngine(Protocol):
-    """What the server needs of `engines.process.child.ChildEngine`."""
-
-    on_restart: Callable[[EngineInfo], None] | None
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> EngineState: ...
-    @property
-    def info(self) -> EngineInfo | None: ...
-    @property
-    def restarts(self) -> int: ...
-    async def start(self) -> EngineInfo: ...
-    def generate(self, request: GenerateRequest) -> Stream: ...
-    async def stats(self) -> EngineStats: ...
-    async def stop(self) -> None: ...
-
-
 class Lifecycle:
-    """The engine's life as clients see it. `open` starts loading in the background, `close` ends everything."""
+    """The engine's state as clients see it. `open` starts to load it in the background, `close` stops it."""
 
-    def __init__(self, engine: ServedEngine, tokenizer: Tokenizer, settings: Settings) -> None:
+    def __init__(self, engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self.engine = engine
         self.admission = Admission(1, settings.queue_size)
         self.failure: str | None = None  # why the engine could not be loaded
@@ -63,22 +43,36 @@ class Lifecycle:
             return "failed"
         if self._loading is None or not self._loading.done():
             return "loading"
+        return self._engine_state
+
+    @property
+    def _engine_state(self) -> State:
         if self._warming is not None and not self._warming.done():
             return "restarting"
         return self.engine.state
 
     def info(self) -> EngineInfo:
-        """What is being served. Raises `ApiError` 503, with the reason, while requests are not accepted."""
+        """The loaded engine. Raises `ApiError` 503 with the reason while requests are not accepted."""
         state = self.state
         if state == "ready" and self.engine.info is not None:
             return self.engine.info
+        raise self._unavailable(state)
+
+    async def until_ready(self) -> None:
+        """Wait while the engine is restarted, also while the server drains. Raises `ApiError` 503 if it has stopped."""
+        while (state := self._engine_state) != "ready":
+            if state != "restarting":
+                raise self._unavailable("draining" if self._draining else state)
+            await asyncio.sleep(READY_CHECK)
+
+    def _unavailable(self, state: State) -> ApiError:
         message = {
-            "loading": "The engine is still loading; /ready tells when it is not.",
-            "restarting": "The engine's process ended and is being started again.",
+            "loading": "The engine is still loading; /ready answers 200 when it is loaded.",
+            "restarting": "The engine's process ended and is being restarted.",
             "failed": "The engine could not be loaded; the server's log says why.",
             "draining": "The server is shutting down.",
         }.get(state, "The engine is stopped.")
-        raise ApiError(503, message, code=f"engine_{state}", retry_after=1)
+        return ApiError(503, message, code=f"engine_{state}", retry_after=1)
 
     def open(self) -> None:
         self._loading = asyncio.get_running_loop().create_task(self._load(), name="load the engine")
@@ -89,7 +83,7 @@ class Lifecycle:
             await asyncio.shield(self._loading)
 
     async def drain(self) -> None:
-        """Accept nothing more, let everybody inside finish, and stop the engine, at the latest when patience ends."""
+        """Accept no more requests, let the accepted ones finish within `drain_timeout`, then stop the engine."""
         self._draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout):
@@ -125,8 +119,8 @@ class Lifecycle:
         self.admission.resize(info.max_concurrency)
 
     async def _warm_up(self, info: EngineInfo) -> None:
-        """The first request of many engines is slower than all others: make it before anybody is waiting."""
-        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, special=True))[: info.context_length // 2]
+        """Send a request before clients do: with many engines the first one is slower than the rest."""
+        ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, info.context_length))[: info.context_length // 2]
         request = GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)
         try:
             async for _ in self.engine.generate(request):

@@ -1,8 +1,9 @@
-"""Run the app on uvicorn (uvloop, httptools) until a signal asks to stop; then let those inside finish."""
+"""Run the app on uvicorn (uvloop, httptools) until a signal stops it; running requests may finish."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
@@ -13,16 +14,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from servers.http.address import url_of
-from servers.http.connection import limited
+from servers.http.connections import limited
 from servers.lifecycle import Lifecycle
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
-GC_THRESHOLD = 20_000  # new objects between two looks at the youngest
-LAST_WORDS = 5  # seconds for the last bytes to leave once the engine has stopped
+GC_THRESHOLD = 20_000  # new objects between two collections of the youngest generation
+SWITCH_INTERVAL = 0.001  # seconds for which a thread that reads a large body may delay the event loop; Python: 0.005
+FLUSH_TIMEOUT = 5  # seconds to send the last bytes after the engine has stopped
 
 
 class Server(uvicorn.Server):
-    """Says when it is ready; drains at the first signal, goes at once at the second."""
+    """Prints when it is ready. The first signal drains it, the second one stops it at once."""
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, address: str) -> None:
         super().__init__(config)
@@ -48,8 +50,8 @@ class Server(uvicorn.Server):
         if self._lifecycle.failure is not None:
             self.should_exit = True
             return
-        # What has been made so far stays: the collector need not look at it again in the middle of somebody's answer.
-        # Chunks come by the thousand and die young, without cycles: look for cycles less often than by default.
+        # Objects made so far are permanent: exclude them from collections, which would delay running requests.
+        # Chunks are many, short-lived and free of cycles: collect less often than by default.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
@@ -58,12 +60,14 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         waiting = self._lifecycle.admission.running + self._lifecycle.admission.waiting
         _say(f"stopping: {waiting} requests may finish; a second signal stops at once" if waiting else "stopping")
-        await self._lifecycle.drain()
-        self.should_exit = True
+        try:
+            await self._lifecycle.drain()
+        finally:
+            self.should_exit = True
 
 
-def run(app: FastAPI, listener: socket.socket, settings: Settings) -> str | None:
-    """Serve until asked to stop. Returns why the engine could not be loaded, or `None` after a good end."""
+def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str | None:
+    """Serve until a signal arrives. Returns why the engine could not be loaded, or `None`."""
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)
     config = uvicorn.Config(
@@ -77,15 +81,26 @@ def run(app: FastAPI, listener: socket.socket, settings: Settings) -> str | None
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=int(settings.keep_alive),
-        timeout_graceful_shutdown=LAST_WORDS,
+        timeout_graceful_shutdown=FLUSH_TIMEOUT,
     )
-    _say(f"{lifecycle.engine.name} is loading, to be served at {address}")
+    _say(f"loading {lifecycle.engine.name}; it will be served at {address}")
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    _raise_descriptor_limit()
     Server(config, lifecycle, address).run(sockets=[listener])
     return lifecycle.failure
 
 
+def _raise_descriptor_limit() -> None:
+    """Every connection takes a file descriptor; many systems allow 1024 of them until asked for more."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # elsewhere than under Unix, or not allowed
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def configure_logging(level: str) -> None:
-    """Ours and the engine's words at `level`, other people's from warnings on; all on standard error."""
+    """Log messages of this package and of the engine at `level`, of libraries from warnings on, to standard error."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("enginebench").setLevel(level.upper())
 

@@ -1,53 +1,104 @@
-"""What the person who starts a server may decide about it."""
+"""Every setting of a server, declared once: its flag, variable, default and help."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
-API_KEY_VARIABLE = "ENGINEBENCH_API_KEY"
+from settings_flags import Given, read_settings
+from settings_schema import setting
+
 MIB = 1024 * 1024
+ADDRESS, LIMITS, CONNECTIONS, ENGINE = "Address and access", "Limits", "Slow clients", "The engine's process"
+LOG = "Log and metrics"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Durations in seconds, sizes in bytes. The defaults suit a load test on loopback."""
+class ServerSettings:
+    """Durations in seconds, sizes in bytes. The defaults suit a load test on one machine."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000  # 0: any free one
-    served_model: str | None = None  # the name clients use; None: the engine's own name for its model
-    queue_size: int = 1024  # requests that may wait for the engine; one more is refused with 429
-    request_timeout: float = 600.0  # from the request's arrival to the answer's end; a request may ask for less
-    body_timeout: float = 30.0  # for a whole body to arrive
-    header_timeout: float = 10.0  # for a request's headers to arrive, from their first byte
-    keep_alive: float = 120.0  # an idle connection lives so long
-    write_timeout: float = 30.0  # a client that reads nothing of its answer for so long is cut off
-    drain_timeout: float = 30.0  # for running requests to finish once the server was asked to stop
-    max_body_bytes: int = 4 * MIB
-    max_header_bytes: int = 32 * 1024
-    max_output_tokens: int | None = None  # None: whatever the context leaves
-    warmup_tokens: int = 8  # asked of the engine before the server calls itself ready; 0: no warm-up
-    gpu_period: float = 1.0  # between two readings of the GPUs
-    api_keys: tuple[str, ...] = field(default=(), repr=False)  # none: everybody may ask
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 means every IPv4 address.", group=ADDRESS)
+    port: int = setting(
+        8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0, most=65535, group=ADDRESS
+    )
+    served_model: str | None = setting(
+        None, "Model name that clients use, instead of the engine's own.", metavar="NAME", group=ADDRESS
+    )
+    api_key: str | None = setting(None, "Key that clients must send.", secret=True, group=ADDRESS)
+    api_key_file: Path | None = setting(
+        None,
+        "File of keys, one a line; clients must send one of them. Or set ENGINEBENCH_API_KEY.",
+        metavar="FILE",
+        group=ADDRESS,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "warning", "Least severe messages to log; the engine's own output is logged as info.", group=LOG
+    )
+
+    queue_size: int = setting(
+        1024, "Requests that may wait for the engine; further ones are refused.", metavar="N", least=0, group=LIMITS
+    )
+    request_timeout: float = setting(
+        600.0, "Seconds from a request's arrival to the end of its answer.", metavar="S", least=0.001, group=LIMITS
+    )
+    max_output_tokens: int | None = setting(None, "Most tokens in an answer.", metavar="N", least=1, group=LIMITS)
+    max_body_bytes: int = setting(4 * MIB, "Largest request body.", metavar="BYTES", least=1, group=LIMITS)
+    max_header_bytes: int = setting(
+        32 * 1024, "Largest total size of a request's headers.", metavar="BYTES", least=1, group=LIMITS
+    )
+
+    header_timeout: float = setting(
+        10.0, "Seconds for a request's headers to arrive.", metavar="S", least=0.001, group=CONNECTIONS
+    )
+    body_timeout: float = setting(
+        30.0, "Seconds for a request's body to arrive.", metavar="S", least=0.001, group=CONNECTIONS
+    )
+    write_timeout: float = setting(
+        30.0,
+        "Seconds without reading after which a client is disconnected.",
+        metavar="S",
+        least=0.001,
+        group=CONNECTIONS,
+    )
+    keep_alive: float = setting(
+        120.0, "Seconds after which an idle connection is closed.", metavar="S", least=0.001, group=CONNECTIONS
+    )
+    drain_timeout: float = setting(
+        30.0, "Seconds that running requests get to finish after SIGTERM.", metavar="S", least=0, group=LIMITS
+    )
+
+    warmup_tokens: int = setting(
+        8, "Tokens generated before the server is ready; 0 means no warm-up.", metavar="N", least=0, group=ENGINE
+    )
+    gpu_period: float = setting(1.0, "Seconds between two readings of the GPUs.", metavar="S", least=0.05, group=LOG)
+
+    api_keys: tuple[str, ...] = field(default=(), repr=False)  # from `api_key` and `api_key_file`; none: no key needed
 
 
-def read_api_keys(file: Path | None) -> tuple[str, ...]:
-    """Keys from a file (one a line, `#` starts a comment line) and from the environment. Raises `ValueError`.
+def server_settings(given: Given) -> ServerSettings:
+    """From flags, variables and the key file. Raises `ValueError` with a sentence.
 
-    The key is taken out of the environment, so that no process that is started from here inherits it.
+    The key is removed from the environment, so that no child process inherits it.
     """
-    keys = []
-    if file is not None:
-        try:
-            lines = [line.strip() for line in file.read_text().splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot read the API keys in {file}: {error}.") from error
-        keys = [line for line in lines if line and not line.startswith("#")]
-        if not keys:
-            raise ValueError(f"{file} holds no API key; write one a line.")
-    if from_environment := os.environ.pop(API_KEY_VARIABLE, "").strip():
-        keys.append(from_environment)
+    settings: ServerSettings = read_settings(ServerSettings, given)
+    os.environ.pop("ENGINEBENCH_API_KEY", None)
+    keys = _keys_in(settings.api_key_file) if settings.api_key_file is not None else []
+    if settings.api_key is not None:
+        keys.append(settings.api_key.strip())
     if any(not key.isascii() or not key.isprintable() or " " in key for key in keys):
         raise ValueError("an API key is printable ASCII without spaces.")
-    return tuple(keys)
+    return replace(settings, api_key=None, api_keys=tuple(keys))
+
+
+def _keys_in(file: Path) -> list[str]:
+    """The keys in `file`, one a line; `#` starts a comment line."""
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the API keys in {file}: {error}.") from error
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise ValueError(f"{file} holds no API key; write one a line.")
+    return keys

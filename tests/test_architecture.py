@@ -13,8 +13,8 @@ ROOMS = ("records", "engines", "servers", "loadtests", "analysis")
 MAY_IMPORT = {
     "records": {"records"},
     "engines": {"engines", "settings_schema"},
-    "servers": {"servers", "engines", "settings_schema"},
-    "loadtests": {"loadtests", "records", "settings_schema"},
+    "servers": {"servers", "engines", "settings_flags", "settings_schema"},
+    "loadtests": {"loadtests", "records", "settings_flags", "settings_schema"},
     "analysis": {"analysis", "records", "settings_schema"},
 }
 STANDARD_LIBRARY_ONLY = (
@@ -45,7 +45,7 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
     assert files(room)
     for path in files(room):
         for module in imported(path):
-            if module.partition(".")[0] in {*ROOMS, "enginebench", "settings_schema"}:
+            if module.partition(".")[0] in {*ROOMS, "enginebench", "settings_flags", "settings_schema"}:
                 allowed = any(module == name or module.startswith(name + ".") for name in MAY_IMPORT[room])
                 assert allowed, f"{path.relative_to(ROOT)} imports {module}"
 
@@ -64,8 +64,22 @@ def test_what_runs_in_foreign_environments_is_plain_standard_library(name: str) 
         assert top in sys.stdlib_module_names or top in ours, f"{name} imports {module}"
 
 
-def test_the_packages_that_locust_must_not_enter_by_stay_empty() -> None:
-    assert (ROOT / "loadtests/__init__.py").read_text() == ""
+def test_only_users_and_scenarios_import_locust() -> None:
+    """Importing it patches the process: whoever drives, plans or records a run stays free of that."""
+    users = ROOT / "loadtests/harness/users"
+    scenarios = set((ROOT / "loadtests").glob("*.py"))
+    for path in files("loadtests"):
+        if "locust" in {module.partition(".")[0] for module in imported(path)}:
+            assert path.is_relative_to(users) or path in scenarios, path
+
+
+def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
+    """`loadtests` gives standard packages their names back, before anything that needs them is imported."""
+    assert set(imported(ROOT / "loadtests/__init__.py")) == {"loadtests.harness.standard_names"}
+    assert set(imported(ROOT / "loadtests/harness/standard_names.py")) <= set(sys.stdlib_module_names) | {
+        "importlib.machinery",
+        "importlib.util",
+    }
     assert (ROOT / "loadtests/harness/__init__.py").read_text() == ""
 
 
@@ -80,5 +94,12 @@ def test_the_front_door_opens_no_heavy_room() -> None:
 def test_help_of_every_room_is_light(room: str) -> None:
     heavy = ("torch", "transformers", "locust", "gevent", "polars", "altair")
     code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
+    heavy = ("polars", "altair", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
+    code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

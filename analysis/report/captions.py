@@ -1,142 +1,156 @@
-"""The title of a chart is what it shows, in a plain sentence written from its numbers."""
+"""The title of a chart is what it shows, in a plain sentence written from its numbers. It says nothing about loads that
+were not measured.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from analysis.report.charts import Named
-from analysis.report.units import format_seconds, format_share, in_words, significant
+from analysis.report.axis import Axis
+from analysis.report.drawing import Drawn
+from analysis.report.ttft_charts import parts_at
+from analysis.units import format_seconds, format_share, in_words, join_labels, significant
+from analysis.verdict import steady
 from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import Estimate
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
-FLAT = 0.1  # less than this from one step to the next is no growth
-Value = Callable[[StageSummary], float | None]
+FLAT = 0.1  # less than this from one stage to the next is no growth
+Of = Callable[[StageSummary], Estimate]
+Point = tuple[str, float]  # a stage's label, and the value there
 
 
-def ttft_p95(stage: StageSummary) -> float | None:
-    return stage.latencies["ttft"].p95.value
-
-
-def ttft(runs: Sequence[Named]) -> str:
-    """Who holds the tail under a round limit, and up to how many users."""
-    known = [run for run in runs if _values(run, ttft_p95)]
+def ttft(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """Who keeps the tail under a round limit, and up to which load."""
+    asked = [one for one in engines if any(of(stage).n for run in one.contender.runs for stage in run.stages)]
+    known = [one for one in asked if _finite(one, axis, of)]
     if not known:
-        return "No first token was seen"
-    best = min(known, key=lambda run: _values(run, ttft_p95)[-1][1])
-    limit = _limit([value for _, value in _values(best, ttft_p95)])
-    if limit is None:
-        users, value = _values(best, ttft_p95)[-1]
-        return f"95 % of the first tokens of {best.name} come within {format_seconds(value)} at {users} users"
-    said: list[str] = [f"{best.name} holds TTFT under {_round(limit)} to {_held(best, limit)} users"]
-    others = sorted(((_held(run, limit) or 0, run.name) for run in known if run is not best), key=lambda one: -one[0])
-    said += [f"{name} to {held}" if held else f"{name} at no step" for held, name in others]
+        return "No first token was received"
+    best = min(known, key=lambda one: _finite(one, axis, of)[-1][1])
+    values = _finite(best, axis, of)
+    limit = _limit([value for _, value in values])
+    if limit is None or not axis.of_loads:
+        label, value = values[-1]
+        return f"95 % of the first tokens of {best.name} come within {format_seconds(value)} at {label}"
+    held = {one.name: _held(one, axis, of, limit) for one in asked}
+    if held[best.name] is None:
+        return f"None keeps TTFT under {_round(limit)} for 95 % of the requests at {axis.labels[0]}"
+    said = [f"{best.name} keeps TTFT p95 under {_round(limit)} up to {held.pop(best.name)}"]
+    order = sorted(held.items(), key=lambda one: -(axis.place(one[1]).at if one[1] else -1.0))
+    said += [f"{name} up to {label}" if label else f"{name} at no load" for name, label in order]
     return said[0] + (f", {in_words(said[1:])}" if said[1:] else "")
 
 
 def _limit(values: Sequence[float]) -> float | None:
-    """The tightest round limit that all steps hold, or one second if that tells more: some hold it, some do not."""
+    """The tightest round limit that all stages keep, or one second if that tells more: some keep it, some do not."""
     if values[0] <= PATIENCE < max(values):
         return PATIENCE
-    fitting = [limit for limit in LIMITS if limit >= max(values)]
-    return fitting[0] if fitting else None
+    return next((limit for limit in LIMITS if limit >= max(values)), None)
 
 
-def _held(run: Named, limit: float) -> int | None:
-    """The largest step up to which every step stays within the limit."""
+def _held(one: Drawn, axis: Axis, of: Of, limit: float) -> str | None:
+    """The largest load up to which every stage keeps the limit and serves its requests."""
     held = None
-    for users, value in _values(run, ttft_p95):
-        if value > limit:
+    for label in axis.labels:
+        stages = one.contender.at(label)
+        if not stages:
+            continue
+        value = one.contender.estimate(of, label).value
+        if value is None or value > limit or any(stage.overloaded for stage in stages):
             break
-        held = users
+        held = label
     return held
 
 
-def throughput(runs: Sequence[Named]) -> str:
-    """How many tokens each serves at the largest step, and from where on more users bring no more."""
-    best = max(runs, key=lambda run: _last(run, _throughput))
-    steps = _values(best, _throughput)
-    users, most = steps[-1]
-    said = f"{best.name} serves {significant(most)} tokens/s at {users} users"
-    others = {run.name: stage for run in runs if run is not best and (stage := run.summary.at(users)) is not None}
-    ranked = sorted(others.items(), key=lambda one: -(one[1].throughput.value or 0.0))
+def throughput(engines: Sequence[Drawn], axis: Axis) -> str:
+    """How many tokens each serves at the largest load, and from where on more load brought no more."""
+    best = max(engines, key=lambda one: _finite(one, axis, _throughput)[-1][1])
+    values = _finite(best, axis, _throughput)
+    label, most = values[-1]
+    said = f"{best.name} serves {significant(most)} tokens/s at {label}"
+    others = {one.name: one.contender.estimate(_throughput, label).value for one in engines if one is not best}
+    ranked = sorted(((name, value) for name, value in others.items() if value is not None), key=lambda one: -one[1])
     if ranked:
-        return f"{said}, {in_words([f'{name} {significant(s.throughput.value or 0.0)}' for name, s in ranked[:3]])}"
-    full = _saturated_from(steps)
-    if full is None:
-        return f"{said}, and more users would bring more" if len(steps) > 1 else said
-    return f"{said}; from {full} users on, more users bring no more"
+        return f"{said}, {in_words([f'{name} {significant(value)}' for name, value in ranked[:3]])}"
+    full = _saturated_from(values)
+    if full is None or not axis.of_loads:
+        return said
+    return f"{said}; above {full} its throughput grew no further"
 
 
-def _saturated_from(steps: Sequence[tuple[int, float]]) -> int | None:
-    """The step after which throughput grew by less than a tenth for good; `None` while it still grows."""
+def _saturated_from(values: Sequence[Point]) -> str | None:
+    """The stage after which throughput grew by less than a tenth for good; `None` while it still grows."""
     full = None
-    for (users, value), (_, following) in pairwise(steps):
+    for (label, value), (_, following) in pairwise(values):
         if following > value * (1 + FLAT):
             full = None
         elif full is None:
-            full = users
+            full = label
     return full
 
 
-def tpot(runs: Sequence[Named]) -> str:
+def tpot(engines: Sequence[Drawn], axis: Axis) -> str:
     """How long one token takes, and what load does to it."""
-    known = [run for run in runs if _values(run, _tpot)]
+    known = [one for one in engines if _finite(one, axis, _tpot)]
     if not known:
-        return "No time per token was seen"
+        return "No time per token was measured"
     said = []
-    for run in sorted(known, key=lambda run: _last(run, _tpot))[:3]:
-        (few, first), (users, last) = _values(run, _tpot)[0], _values(run, _tpot)[-1]
+    for one in sorted(known, key=lambda one: _finite(one, axis, _tpot)[-1][1])[:3]:
+        (few, first), (label, last) = _finite(one, axis, _tpot)[0], _finite(one, axis, _tpot)[-1]
         other = f" ({format_seconds(first)} at {few})" if abs(last - first) > FLAT * first else ""
-        said.append(f"a token of {run.name} takes {format_seconds(last)} at {users} users{other}")
+        said.append(f"a token of {one.name} takes {format_seconds(last)} at {label}{other}")
     return _capital("; ".join(said))
 
 
-def parts(runs: Sequence[Named]) -> str:
-    """Where most of the longest wait goes."""
-    told = [(run, s, s.ttft_parts) for run in runs for s in run.summary.stages if s.ttft_parts is not None]
-    top = max(stage.users for _, stage, _ in told)
-    run, stage, part = max(
-        (one for one in told if one[1].users == top), key=lambda one: one[2].queue + one[2].prefill + one[2].delivery
+def parts(engines: Sequence[Drawn], axis: Axis) -> str:
+    """Where most of the longest wait at the last stage goes."""
+    told = [(one, label, p) for label in axis.labels for one in engines if (p := parts_at(one, label)) is not None]
+    one, label, part = max(
+        (at for at in told if at[1] == told[-1][1]), key=lambda at: at[2].queue + at[2].prefill + at[2].delivery
     )
-    lengths = {"waiting for a free slot": part.queue, "prefill": part.prefill, "delivery": part.delivery}
+    lengths = {"waiting for admission": part.queue, "prefill": part.prefill, "delivery": part.delivery}
     name, longest = max(lengths.items(), key=lambda item: item[1])
     share = longest / (sum(lengths.values()) or 1.0)
-    return f"At {stage.users} users {format_share(share)} of the TTFT of {run.name} is {name}"
+    return f"At {label} {format_share(share)} of the TTFT of {one.name} is {name}"
 
 
-def curves(runs: Sequence[Named]) -> str:
-    """The median and the tail of the quickest at the largest step."""
-    top = max(stage.users for run in runs for stage in run.summary.stages if stage.ttft_curve)
-    at_top = [(run, stage) for run in runs for stage in run.summary.stages if stage.users == top and stage.ttft_curve]
-    run, stage = min(at_top, key=lambda one: one[1].latencies["ttft"].p50.value or 0.0)
-    distribution = stage.latencies["ttft"]
-    half, all_of_them = format_seconds(distribution.p50.value), format_seconds(distribution.largest)
-    return f"At {top} users half of the first tokens of {run.name} come within {half}, all within {all_of_them}"
+def curves(engines: Sequence[Drawn], axis: Axis) -> str:
+    """The median and the largest of the quickest at the last stage, of the answered requests."""
+    drawn = [(one, s) for label in axis.labels for one in engines for s in one.contender.at(label) if s.ttft_curve]
+    last = drawn[-1][1].label
+    one, stage = min((at for at in drawn if at[1].label == last), key=lambda at: at[1].ttft_curve[49])
+    half, all_of_them = format_seconds(stage.ttft_curve[49]), format_seconds(stage.ttft_curve[-1])
+    return f"At {last} half of the first tokens of {one.name} come within {half}, all within {all_of_them}"
 
 
-def timeline(run: Named) -> str:
-    unsteady = sorted({f.users for f in run.summary.findings if f.kind == "never_steady" and f.users is not None})
+def flow(one: Drawn) -> str:
+    """Whether the windows of the run that is drawn were steady, of those that could be tested."""
+    run = one.contender.runs[0]
+    unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
-        return f"{run.name} was not steady at {in_words([str(users) for users in unsteady])} users"
-    return f"{run.name} was steady at every step"
+        return f"{one.name} was not steady at {join_labels(unsteady)}"
+    tested = [set(steady.tested(stage)) for stage in run.stages]
+    everywhere = [title for title in steady.TITLES if all(title in titles for titles in tested)]
+    if not everywhere:
+        return f"{one.name}: the windows hold too few requests to tell whether they were steady"
+    return f"{one.name}: {in_words(everywhere)} were steady at every stage"
 
 
-def _values(run: Named, of: Value) -> list[tuple[int, float]]:
-    return [(stage.users, value) for stage in run.summary.stages if (value := of(stage)) is not None]
+def _finite(one: Drawn, axis: Axis, of: Of) -> list[Point]:
+    """The stages at which the engine has a number."""
+    found = [(label, one.contender.estimate(of, label).value) for label in axis.labels if one.contender.at(label)]
+    return [(label, value) for label, value in found if value is not None and math.isfinite(value)]
 
 
-def _last(run: Named, of: Value) -> float:
-    return _values(run, of)[-1][1]
+def _throughput(stage: StageSummary) -> Estimate:
+    return stage.throughput
 
 
-def _throughput(stage: StageSummary) -> float | None:
-    return stage.throughput.value
-
-
-def _tpot(stage: StageSummary) -> float | None:
-    return stage.latencies["tpot"].p50.value
+def _tpot(stage: StageSummary) -> Estimate:
+    return stage.latencies["tpot"].p50
 
 
 def _round(seconds: float) -> str:

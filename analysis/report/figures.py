@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from analysis.report import captions, charts
-from analysis.report.charts import Named
-from analysis.report.units import MISSING, format_count, format_seconds, significant
-from analysis.verdict.stages import StageSummary
+from analysis.report import captions, charts, ttft_charts
+from analysis.report.axis import Axis
+from analysis.report.drawing import Drawn
+from analysis.report.rows import Column, percentile_column
+from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.statistics import Estimate
 
-SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few requests for one."
+SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
+REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
+FAILED = "A cross at the top is a percentile that falls among failed requests."
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A value as the summary has it, and as it is printed."""
+    """A value as the summary has it, and as it is printed. An infinite one belongs to failed requests."""
 
     value: float | None
     text: str
@@ -34,132 +38,112 @@ class Figure:
     svg: Markup
     headers: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    legend: tuple[Named, ...] = ()  # where the chart itself does not name its lines
+    legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
 
 
-def figures_of(runs: Sequence[Named]) -> list[Figure]:
-    """Those for which there are numbers."""
+def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
+    """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
+    p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
+    output = Column("throughput", lambda stage: stage.throughput, duration=False)
     drawn = [
-        _by_users(
-            "ttft",
-            runs,
-            captions.ttft,
-            lambda s: s.latencies["ttft"].p95,
-            "95th percentile of the time to first token",
+        _by_stage(
+            "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
         ),
-        _by_users(
-            "throughput",
-            runs,
-            captions.throughput,
-            lambda s: s.throughput,
-            "Output tokens per second, all users together",
-            False,
-        ),
-        _by_users(
-            "tpot",
-            runs,
-            captions.tpot,
-            lambda s: s.latencies["tpot"].p50,
-            "Median time per output token after the first",
-        ),
-        _parts(runs),
-        _curves(runs),
-        *(_timeline(run, index) for index, run in enumerate(runs)),
+        _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
+        _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
+        _parts(engines, axis),
+        _curves(engines, axis),
+        *(_flow(one, index) for index, one in enumerate(engines)),
     ]
     return [figure for figure in drawn if figure is not None]
 
 
+def reading_of(engines: Sequence[Drawn]) -> str:
+    """How all charts of a page are read."""
+    return f"{SPREAD} {REPEATS}" if any(len(one.contender.runs) > 1 for one in engines) else SPREAD
+
+
 def duration(seconds: float | None) -> Number:
-    return Number(seconds, format_seconds(seconds))
+    return Number(_finite(seconds), format_seconds(seconds))
 
 
 def rate(value: float | None) -> Number:
-    return Number(value, MISSING if value is None else significant(value))
+    return Number(_finite(value), MISSING if value is None else significant(value))
 
 
-def _by_users(
-    key: str,
-    runs: Sequence[Named],
-    title: Callable[[Sequence[Named]], str],
-    of: Callable[[StageSummary], Estimate],
-    note: str,
-    seconds: bool = True,
-) -> Figure | None:
-    drawing = charts.by_users(runs, of, seconds)
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column: Column, note: str) -> Figure | None:
+    drawing = charts.by_stage(engines, axis, column.of, column.duration)
     if drawing is None:
         return None
-    note += f", in {drawing.unit.word}" if seconds else ""
-    note += " on a logarithmic scale. " if drawing.logarithmic else ". "
-    number = duration if seconds else rate
-    rows = []
-    for run in runs:
-        for stage in run.summary.stages:
-            estimate = of(stage)
+    number = duration if column.duration else rate
+    rows: list[tuple[str | Number, ...]] = []
+    estimates: list[Estimate] = []
+    for one in engines:
+        for label in axis.labels:
+            if not one.contender.at(label):
+                continue
+            estimate = one.contender.estimate(column.of, label)
+            estimates.append(estimate)
             interval = (number(estimate.low), number(estimate.high))
             if estimate.low is None:
                 interval = (Number(None, f"{MISSING}, {estimate.why}" if estimate.why else MISSING), Number(None, ""))
-            rows.append((run.name, Number(stage.users, str(stage.users)), number(estimate.value), *interval))
-    return _figure(key, title(runs), note + SPREAD, drawing.svg, ("engine", "users", "value", "from", "to"), rows)
+            rows.append((one.name, label, number(estimate.value), *interval))
+    note += f", in {drawing.unit.word}" if column.duration else ""
+    said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
+    said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
+    headers = ("engine", "stage", "value", "from", "to")
+    return Figure(key, title, " ".join(said), Markup(drawing.svg), headers, tuple(rows))
 
 
-def _parts(runs: Sequence[Named]) -> Figure | None:
-    svg = charts.ttft_parts(runs)
+def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    svg = ttft_charts.ttft_parts(engines, axis)
     if svg is None:
         return None
-    rows = [
-        (run.name, Number(s.users, str(s.users)), duration(p.queue), duration(p.prefill), duration(p.delivery))
-        for run in runs
-        for s in run.summary.stages
-        if (p := s.ttft_parts) is not None
-    ]
-    note = (
-        "Mean TTFT, from light to full colour: waiting for admission (queue), until the first token was there "
-        "(prefill), and on its way to the client (delivery); beside each bar the whole."
+    rows = tuple(
+        (one.name, label, duration(part.queue), duration(part.prefill), duration(part.delivery))
+        for one in engines
+        for label in axis.labels
+        if (part := ttft_charts.parts_at(one, label)) is not None
     )
-    return _figure("parts", captions.parts(runs), note, svg, ("engine", "users", "queue", "prefill", "delivery"), rows)
+    note = (
+        "Mean TTFT of the answered requests, from light to full colour: waiting for admission (queue), until the first "
+        "token was produced (prefill), and from the server to the client (delivery). Beside each bar its total."
+    )
+    headers = ("engine", "stage", "queue", "prefill", "delivery")
+    return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)
 
 
-def _curves(runs: Sequence[Named]) -> Figure | None:
-    svg = charts.ttft_curves(runs)
+def _curves(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    svg = ttft_charts.ttft_curves(engines, axis)
     if svg is None:
         return None
-    rows: list[tuple[str | Number, ...]] = [
-        (
-            run.name,
-            Number(stage.users, str(stage.users)),
-            *(duration(one.value) for one in (d.p50, d.p90, d.p95, d.p99)),
-            duration(d.largest),
-        )
-        for run in runs
-        for stage in run.summary.stages
-        if (d := stage.latencies["ttft"]).n
-    ]
-    note = "Share of requests whose first token had come by then. A steep line means that all users wait alike."
-    headers = ("engine", "users", "p50", "p90", "p95", "p99", "largest")
-    return _figure("curves", captions.curves(runs), note, svg, headers, rows, tuple(runs))
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
+        (one.name, label, *(duration(stage.ttft_curve[k]) for k in (49, 89, 94, 98, -1)))
+        for one in engines
+        for label in axis.labels
+        for stage in one.contender.at(label)
+        if stage.ttft_curve
+    )
+    lines = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
+    note = f"Share of requests whose first token had come by then, {lines}. A steep line: all wait about equally."
+    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "largest")
+    return Figure("curves", captions.curves(engines, axis), note, Markup(svg), headers, rows, tuple(engines))
 
 
-def _timeline(run: Named, index: int) -> Figure:
-    line = run.summary.timeline
-    rows = [
+def _flow(one: Drawn, index: int) -> Figure:
+    run = one.contender.runs[0]
+    line = run.flow
+    rows = tuple(
         (Number(line.step * k, f"{line.step * k:g}"), rate(in_flight), rate(tokens))
         for k, (in_flight, tokens) in enumerate(zip(line.in_flight, line.throughput, strict=True))
-    ]
-    total = format_count(run.summary.requests)
+    )
     every = "every second" if line.step == 1 else f"every {line.step:g} s"
-    note = f"The whole run, {total} requests, {every}. Only the shaded steady windows are counted."
+    which = f"The first of {len(one.contender.runs)} runs" if len(one.contender.runs) > 1 else "The whole run"
+    total = format_count(run.requests)
+    note = f"{which}, {total} requests, {every}. Only the shaded steady windows count."
     headers = ("seconds", "requests in flight", "output tokens/s")
-    return _figure(f"timeline-{index}", captions.timeline(run), note, charts.timeline(run), headers, rows)
-
-
-def _figure(
-    key: str,
-    title: str,
-    note: str,
-    svg: str,
-    headers: tuple[str, ...],
-    rows: Sequence[tuple[str | Number, ...]],
-    legend: tuple[Named, ...] = (),
-) -> Figure:
-    labelled = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
-    return Figure(key, title, note, Markup(labelled), headers, tuple(rows), legend)
+    return Figure(f"flow-{index}", captions.flow(one), note, Markup(charts.flow(one)), headers, rows)

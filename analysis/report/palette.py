@@ -1,14 +1,15 @@
 """Colours of the report, for light and dark pages.
 
-Charts are drawn once, in the light colours; on a dark page the style sheet swaps each for its partner, so every colour
-here is used for one thing only. Engines have colours that people with colour-blindness can tell apart too (after Okabe
-& Ito 2008), and a mark of their own besides. All of them are legible as text on their page: contrast above 4.5.
+Charts and style sheet name colours as CSS variables, which the page defines once for light and once for dark screens.
+Engines have colours that people with colour-blindness can tell apart too (after Okabe & Ito 2008), and a mark of their
+own besides. All of them are legible as text on their page: contrast above 4.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ INK = Colour("#1c2127", "#e7e9ec")
 MUTED = Colour("#5c6570", "#9ba5b1")
 GRID = Colour("#e6e8eb", "#2b3038")
 SHADE = Colour("#eff1f3", "#21262d")  # steady windows
-CHART_COLOURS = {"page": PAGE, "ink": INK, "muted": MUTED, "grid": GRID, "shade": SHADE}
+PAGE_COLOURS = {"page": PAGE, "ink": INK, "muted": MUTED, "grid": GRID, "shade": SHADE}
 
 ENGINES = (
     Colour("#0a67b5", "#63adf2"),  # blue
@@ -37,19 +38,25 @@ ENGINES = (
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
+def variables(side: Literal["light", "dark"]) -> dict[str, str]:
+    """Name of each CSS variable → its colour."""
+    named = PAGE_COLOURS | {f"e{slot}": colour for slot, colour in enumerate(ENGINES)}
+    return {name: getattr(colour, side) for name, colour in named.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """How one engine looks, in every chart and table."""
 
-    colour: Colour
     shape: str
     slot: int
+
+    @property
+    def colour(self) -> str:
+        return f"var(--e{self.slot})"
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:
     """A style per engine in the order of first appearance; beyond eight they come round again."""
     distinct = dict.fromkeys(labels)
-    return {
-        label: Style(ENGINES[index % len(ENGINES)], SHAPES[index % len(SHAPES)], index % len(ENGINES))
-        for index, label in enumerate(distinct)
-    }
+    return {label: Style(SHAPES[index % len(SHAPES)], index % len(ENGINES)) for index, label in enumerate(distinct)}

@@ -1,42 +1,42 @@
-"""Findings as people are told them: once each, with the steps they belong to."""
+"""Findings as people read them: once each, with the stages they belong to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.report.units import in_words
+from analysis.units import join_labels
 from analysis.verdict.finding import Finding, Kind, Severity, in_order
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The same finding at several steps, said once, with the evidence of the largest step."""
+    """The same finding at several stages, said once, with the evidence of the last of them."""
 
     kind: Kind
     severity: Severity
     label: str | None
-    steps: tuple[int, ...]
+    stages: tuple[str, ...]
     evidence: str
     remedy: str
 
     @property
     def where(self) -> str:
         """`transformers, 10 and 20 users`; empty for what concerns all runs."""
-        steps = f"{in_words([str(step) for step in self.steps])} users" if self.steps else None
-        return ", ".join(part for part in (self.label, steps) if part)
+        stages = join_labels(self.stages) if self.stages else None
+        return ", ".join(part for part in (self.label, stages) if part)
 
 
 def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
-    """For people: gravest first, one remark for each kind, severity and run."""
+    """Gravest first, one remark for each kind, severity and engine."""
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in in_order(findings):
         groups.setdefault((finding.severity, finding.kind, finding.label), []).append(finding)
     said = []
     for group in groups.values():
-        by_step = sorted(group, key=lambda finding: finding.users or 0)
-        steps = tuple(dict.fromkeys(finding.users for finding in by_step if finding.users is not None))
-        worst = by_step[-1]
-        evidence = f"{worst.evidence} (at {worst.users} users)" if len(steps) > 1 else worst.evidence
-        said.append(Remark(worst.kind, worst.severity, worst.label, steps, evidence, worst.remedy))
+        by_stage = sorted(group, key=lambda finding: finding.stage.index if finding.stage else -1)
+        stages = tuple(dict.fromkeys(finding.stage.label for finding in by_stage if finding.stage is not None))
+        worst = by_stage[-1]
+        where = f" (at {stages[-1]})" if len(stages) > 1 else ""
+        said.append(Remark(worst.kind, worst.severity, worst.label, stages, f"{worst.evidence}{where}", worst.remedy))
     return tuple(said)

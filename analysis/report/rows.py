@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.report.units import MISSING, PLAIN, Unit, align, format_count, format_error, in_words, time_unit
+from analysis.report.axis import Axis, Place, axis_of
+from analysis.units import MISSING, PLAIN, Unit, align, format_count, format_error, format_share, in_words, time_unit
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
+from records.metrics import BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,68 +23,102 @@ class Cell:
     text: str  # decimal points stand in line within the column
     low: str | None
     high: str | None
+    answered: str | None  # where failures count: the same percentile of the answered requests
 
     @property
     def spread(self) -> str:
         """`[1.19, 1.28]`, or `n/a, 42 < 368`."""
+        if self.answered is not None:
+            return f"answered: {self.answered}"
         if self.low is not None:
             return f"[{self.low}, {self.high}]"
         return f"{MISSING}, {self.estimate.why}" if self.estimate.value is not None and self.estimate.why else ""
 
     @property
     def narrow_spread(self) -> str:
-        """The same for a narrow terminal: `1.19–1.28`, or `42 < 368`."""
+        """The same without brackets: `1.19–1.28`, or `42 < 368`."""
+        if self.answered is not None:
+            return f"ok: {self.answered}"
         return f"{self.low}–{self.high}" if self.low is not None else self.estimate.why or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """`answered` is the same number of the answered requests alone, where others failed."""
+
     name: str
     of: Callable[[StageSummary], Estimate]
+    answered: Callable[[StageSummary], float | None] = lambda stage: None
     duration: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One engine at one step. `name` tells repeats of one engine apart."""
+    """One engine at one stage. Counts are of all its runs together."""
 
-    name: str
-    label: str
-    stage: StageSummary
+    contender: Contender
+    place: Place
     cells: tuple[Cell, ...]
 
     @property
-    def requests(self) -> str:
-        return format_count(self.stage.requests)
+    def name(self) -> str:
+        return self.contender.label
 
     @property
-    def failed(self) -> str:
-        return format_count(self.stage.failed)
+    def stages(self) -> tuple[StageSummary, ...]:
+        return self.contender.at(self.place.label)
 
     @property
-    def cut_off(self) -> str:
-        return f"{format_count(self.stage.cut_off)} cut off" if self.stage.cut_off else ""
+    def requests(self) -> int:
+        return sum(stage.requests for stage in self.stages)
+
+    @property
+    def failed(self) -> int:
+        return sum(stage.failed for stage in self.stages)
+
+    @property
+    def remark(self) -> str:
+        """`5 runs, 3 cut off`"""
+        cut_off, runs = sum(stage.cut_off for stage in self.stages), len(self.stages)
+        said = [f"{runs} runs"] if runs > 1 else []
+        said += [f"{format_count(cut_off)} cut off"] if cut_off else []
+        return ", ".join(said)
+
+    @property
+    def failed_share(self) -> str:
+        return format_share(self.failed / self.requests) if self.failed else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`headers` are (name, unit) of the columns with estimates; rows stand in the order of steps, then of runs.
+    """`headers` are (name, unit) of the columns with estimates; rows stand in the order of stages, then of engines.
 
-    `accuracy` says how true TTFT is, where the load generator was calibrated; else it is empty.
+    `accuracy` says how exact TTFT is, where the load generator was calibrated; else it is empty.
     """
 
+    axis: Axis
     headers: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
     accuracy: str
 
 
-COLUMNS = (
-    Column("TTFT p50", lambda stage: stage.latencies["ttft"].p50),
-    Column("TTFT p95", lambda stage: stage.latencies["ttft"].p95),
-    Column("TTFT p99", lambda stage: stage.latencies["ttft"].p99),
-    Column("TPOT p50", lambda stage: stage.latencies["tpot"].p50),
-    Column("output", lambda stage: stage.throughput, duration=False),
-)
+def percentile_column(metric: str, p: str, title: str | None = None) -> Column:
+    def of(stage: StageSummary) -> Estimate:
+        found: Estimate = getattr(stage.latencies[metric], p)
+        return found
+
+    def answered(stage: StageSummary) -> float | None:
+        known = stage.latencies[metric].answered
+        return known[p] if known else None
+
+    return Column(f"{title or BY_NAME[metric].title} {p}", of, answered)
+
+
+def columns_of(summaries: Sequence[RunSummary]) -> list[Column]:
+    ttft = headline_ttft(summaries)
+    latencies = [percentile_column(ttft, p) for p in ("p50", "p95", "p99")]
+    output = Column("output", lambda stage: stage.throughput, duration=False)
+    return [*latencies, percentile_column("tpot", "p50"), output]
 
 
 def names_of(summaries: Sequence[RunSummary]) -> list[str]:
@@ -93,25 +131,20 @@ def names_of(summaries: Sequence[RunSummary]) -> list[str]:
 
 
 def results_of(summaries: Sequence[RunSummary]) -> Results:
-    named = [
-        (name, summary, stage)
-        for name, summary in zip(names_of(summaries), summaries, strict=True)
-        for stage in summary.stages
+    axis = axis_of(summaries)
+    contenders = contenders_of(summaries)
+    placed = [(place, one) for place in axis.places for one in contenders if one.at(place.label)]
+    columns = columns_of(summaries)
+    estimates = [[one.estimate(column.of, place.label) for place, one in placed] for column in columns]
+    ttft = time_unit(estimate.value for column in estimates[:3] for estimate in column)
+    units = (ttft, ttft, ttft, time_unit(estimate.value for estimate in estimates[3]), PLAIN)
+    cells = [
+        _cells(found, [one.mean(column.answered, place.label) for place, one in placed], unit)
+        for column, found, unit in zip(columns, estimates, units, strict=True)
     ]
-    named.sort(key=lambda row: row[2].users)
-    stages = [stage for _, _, stage in named]
-    ttft = time_unit(column.of(stage).value for column in COLUMNS[:3] for stage in stages)
-    tpot = time_unit(COLUMNS[3].of(stage).value for stage in stages)
-    units = (ttft, ttft, ttft, tpot, PLAIN)
-    columns = [
-        _cells([column.of(stage) for stage in stages], unit) for column, unit in zip(COLUMNS, units, strict=True)
-    ]
-    rows = [
-        Row(name, summary.label, stage, cells)
-        for (name, summary, stage), cells in zip(named, zip(*columns, strict=True), strict=True)
-    ]
-    headers = tuple((column.name, unit.name or "tokens/s") for column, unit in zip(COLUMNS, units, strict=True))
-    return Results(headers, tuple(rows), _accuracy(summaries))
+    rows = tuple(Row(one, place, of_row) for (place, one), of_row in zip(placed, zip(*cells, strict=True), strict=True))
+    headers = tuple((column.name, unit.name or "tokens/s") for column, unit in zip(columns, units, strict=True))
+    return Results(axis, headers, rows, _accuracy(summaries))
 
 
 def _accuracy(summaries: Sequence[RunSummary]) -> str:
@@ -125,14 +158,19 @@ def _accuracy(summaries: Sequence[RunSummary]) -> str:
     return f"TTFT {said}: the load generator's own error at p99, as calibrated on its machine."
 
 
-def _cells(estimates: Sequence[Estimate], unit: Unit) -> list[Cell]:
+def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit: Unit) -> list[Cell]:
     texts = align([MISSING if estimate.value is None else unit.write(estimate.value) for estimate in estimates])
+
+    def written(value: float | None) -> str | None:
+        return None if value is None else unit.write(value)
+
     return [
         Cell(
             estimate,
             text,
-            None if estimate.low is None else unit.write(estimate.low),
-            None if estimate.high is None else unit.write(estimate.high),
+            written(estimate.low),
+            written(estimate.high),
+            written(survivors) if estimate.value is None or math.isinf(estimate.value) else None,
         )
-        for estimate, text in zip(estimates, texts, strict=True)
+        for estimate, text, survivors in zip(estimates, texts, answered, strict=True)
     ]

@@ -10,17 +10,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.report.axis import axis_of
 from analysis.report.remarks import remarks
-from analysis.report.rows import Results, names_of, results_of
-from analysis.report.units import format_seconds, format_share, in_words
+from analysis.report.rows import Cell, Results, results_of
+from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
+from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
+from analysis.verdict.slo import Objective, agreed, overall
+from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
 
 PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
-SPREADS = "Second lines: 95 % intervals. n/a, 42 < 368: too few requests for one, 42 of 368."
-NO_SPREADS = "In 80 columns there is room for the 95 % intervals too; the report has them."
+ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
+SPREADS = (
+    f"Second lines: 95 % intervals. 42 < {needed(0.99)}: the interval needs {needed(0.99)} requests, and there are 42. "
+    "≈: effective sample size after correlation."
+)
+NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the HTML report."
+ANSWERED = (
+    "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
+)
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -43,6 +54,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     else:
         console.print(tables[fitting])
     console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))
+    if any(cell.answered for row in results.rows for cell in row.cells):
+        console.print(Text(ANSWERED, style="dim"))
     if results.accuracy:
         console.print(Text(results.accuracy, style="dim"))
     console.print()
@@ -53,34 +66,32 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
 
 def _wide_table(results: Results) -> Table:
     """Everything in columns of its own."""
-    steps = _once([str(row.stage.users) for row in results.rows])
     return _table(
         results,
         [
-            ("users", "", [(step, "") for step in steps], "right"),
+            _stages(results),
             ("engine", "", [(row.name, "") for row in results.rows], "left"),
-            ("requests", "", [(row.requests, row.cut_off) for row in results.rows], "right"),
-            ("failed", "", [(row.failed, "") for row in results.rows], "right"),
+            ("requests", "", [(format_count(row.requests), row.remark) for row in results.rows], "right"),
+            ("failed", "", [(format_count(row.failed), row.failed_share) for row in results.rows], "right"),
         ],
-        [[(cell.text, cell.spread) for cell in row.cells] for row in results.rows],
+        [[(cell.text, _bracketed(cell)) for cell in row.cells] for row in results.rows],
     )
 
 
+def _bracketed(cell: Cell) -> str:
+    return cell.spread if cell.low is not None and cell.answered is None else cell.narrow_spread
+
+
 def _narrow_table(results: Results) -> Table:
-    """For 80 columns: requests under the engine, users beside it, and no brackets."""
-    steps = _once([str(row.stage.users) for row in results.rows])
-    counts = [row.requests + (f", {row.failed} failed" if row.stage.failed else "") for row in results.rows]
+    """For 80 columns: requests under the engine, stages beside it, and no brackets."""
+    counts = [
+        format_count(row.requests) + (f", {format_count(row.failed)} failed" if row.failed else "")
+        for row in results.rows
+    ]
+    engines = [(row.name, count) for row, count in zip(results.rows, counts, strict=True)]
     return _table(
         results,
-        [
-            ("users", "", [(step, "") for step in steps], "right"),
-            (
-                "engine",
-                "requests",
-                [(row.name, count) for row, count in zip(results.rows, counts, strict=True)],
-                "left",
-            ),
-        ],
+        [_stages(results), ("engine", "requests", engines, "left")],
         [[(cell.text, cell.narrow_spread) for cell in row.cells] for row in results.rows],
         gap=0,
     )
@@ -90,17 +101,17 @@ def _bare_table(results: Results) -> Table:
     """For less than that: the numbers alone."""
     return _table(
         results,
-        [
-            ("users", "", [(str(row.stage.users), "") for row in results.rows], "right"),
-            ("engine", "", [(row.name, "") for row in results.rows], "left"),
-        ],
+        [_stages(results), ("engine", "", [(row.name, "") for row in results.rows], "left")],
         [[(cell.text, "") for cell in row.cells] for row in results.rows],
     )
 
 
-def _once(steps: list[str]) -> list[str]:
-    """Each step is named on its first row only."""
-    return [step if index == 0 or steps[index - 1] != step else "" for index, step in enumerate(steps)]
+def _stages(results: Results) -> Fact:
+    """Each stage is named on its first row only."""
+    texts = [row.place.text for row in results.rows]
+    once = [text if index == 0 or texts[index - 1] != text else "" for index, text in enumerate(texts)]
+    side: Side = "right" if results.axis.quantitative else "left"
+    return results.axis.title, "", [(text, "") for text in once], side
 
 
 def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap: int = 1) -> Table:
@@ -111,9 +122,10 @@ def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap:
         columns.append(_column(table, title, under, lines, side))
     for index, (title, unit) in enumerate(results.headers):
         columns.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
-    following = [*(row.stage.users for row in results.rows[1:]), None]
-    for row, cells, users in zip(results.rows, zip(*columns, strict=True), following, strict=True):
-        table.add_row(*cells, end_section=row.stage.users != users)
+    following = [*(row.place for row in results.rows[1:]), None]
+    several = len({row.name for row in results.rows}) > 1
+    for row, cells, place in zip(results.rows, zip(*columns, strict=True), following, strict=True):
+        table.add_row(*cells, end_section=place is None or (several and row.place != place))
     return table
 
 
@@ -146,22 +158,36 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
 
 def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None:
     lines = objective_lines(summaries)
-    for met, text in lines:
-        console.print(Text.assemble(("met    ", "green") if met else ("missed ", "bold red"), text))
+    for answer, text in lines:
+        console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
     if lines:
         console.print()
 
 
-def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[bool, str]]:
-    """For each run and objective: whether every step met it, and a sentence on which did and which did not."""
-    lines = []
-    for name, summary in zip(names_of(summaries), summaries, strict=True):
-        for index, objective in enumerate(summary.objectives):
-            judged = [(s.users, s.attainment.verdicts[index]) for s in summary.stages if s.attainment is not None]
-            met = [str(users) for users, verdict in judged if verdict.met]
-            missed = [f"{users} ({format_share(v.share.value)} within)" for users, v in judged if not v.met]
-            said = [f"met at {in_words(met)} users"] if met else []
-            said += [f"missed at {in_words(missed)} users"] if missed else []
-            limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
-            lines.append((bool(met) and not missed, f"{name}, {limit}: {'; '.join(said) or 'nothing to judge'}"))
-    return lines
+def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
+    """For each engine and objective: its answer over all stages, and a sentence on which stages gave which."""
+    axis = axis_of(summaries)
+    return [
+        _objective(contender, axis.labels, index, objective)
+        for contender in contenders_of(summaries)
+        for index, objective in enumerate(contender.runs[0].objectives)
+    ]
+
+
+def _objective(contender: Contender, labels: Sequence[str], index: int, objective: Objective) -> tuple[Answer, str]:
+    by_answer: dict[Answer, dict[str, float]] = {answer: {} for answer in ANSWERS}
+    for label in labels:
+        judged = [stage.attainment.verdicts[index] for stage in contender.at(label) if stage.attainment is not None]
+        if judged:
+            shares = [verdict.share.value or 0.0 for verdict in judged]
+            by_answer[agreed(verdict.answer for verdict in judged)][label] = sum(shares) / len(shares)
+    said = []
+    for answer, shares_at in by_answer.items():
+        if shares_at:
+            within = f" ({format_share(list(shares_at.values())[-1])} within)" if answer != "met" else ""
+            said.append(f"{answer} at {join_labels(list(shares_at))}{within}")
+    limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
+    runs = f" ({len(contender.runs)} runs)" if len(contender.runs) > 1 else ""
+    text = f"{contender.label}{runs}, {limit}: {'; '.join(said) or 'no requests to judge'}"
+    found = [answer for answer, shares_at in by_answer.items() if shares_at]
+    return overall(found) if found else "not enough evidence", text

@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.run.formulas import expression
+from records.metrics import FIRST_TOKENS, SEEN_TOKENS
+
 SLICE = 50_000  # requests whose chunk stamps are in memory together
 Instants = npt.NDArray[np.int64]  # nanoseconds since the run's start
 Floats = npt.NDArray[np.float64]
@@ -33,25 +36,27 @@ def arrivals_by(table: Path, instants: Instants) -> Arrivals:
     """Output tokens, and the chunks they came in, that had arrived before each of the ascending `instants`.
 
     A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
-    streamed brings all of them at its end. Failed and cut-off requests count: what they brought had been delivered.
+    streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
+    cut-off requests count: what they brought had been delivered.
     """
     tokens, counted, uncounted = (np.zeros(len(instants) + 1) for _ in range(3))
     for part in _slices(pl.scan_parquet(table).filter(pl.col("t_last").is_not_null())):
-        known = part.filter(pl.col("output_tokens").is_not_null())
+        known = part.filter(pl.col("seen_tokens").is_not_null())
         stamps, weights = _streamed(known)
         bins = _bins(instants, stamps)
         tokens += _sums(instants, bins, weights)
         counted += _sums(instants, bins)
         stamps, weights = _whole(known)
         tokens += _sums(instants, _bins(instants, stamps), weights)
-        stamps, _ = _streamed(part.filter(pl.col("output_tokens").is_null()).with_columns(output_tokens=0))
+        unknown = part.filter(pl.col("seen_tokens").is_null())
+        stamps, _ = _streamed(unknown.with_columns(seen_tokens=0, first_tokens=0.0))
         uncounted += _sums(instants, _bins(instants, stamps))
     return Arrivals(*(np.cumsum(each)[:-1] for each in (tokens, counted + uncounted, uncounted)))
 
 
 def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    columns = ("t_first", "t_last", "icl", "chunks", "output_tokens", "first_chunk_tokens")
-    yield from requests.select(columns).collect_batches(chunk_size=SLICE)
+    tokens = {"seen_tokens": expression(SEEN_TOKENS), "first_tokens": expression(FIRST_TOKENS).fill_null(0)}
+    yield from requests.select("t_first", "t_last", "icl", **tokens).collect_batches(chunk_size=SLICE)
 
 
 def _bins(instants: Instants, stamps: Instants) -> Instants:
@@ -67,11 +72,9 @@ def _sums(instants: Instants, bins: Instants, weights: Floats | None = None) -> 
 def _streamed(part: pl.DataFrame) -> tuple[Instants, Floats]:
     """The stamp and the tokens of every chunk of the streamed answers."""
     part = part.filter(pl.col("t_first").is_not_null())
-    start, total = part["t_first"].to_numpy(), part["output_tokens"].to_numpy().astype(np.float64)
+    start, total = part["t_first"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
     gaps, later = _flattened(part["icl"])
-    first = part["first_chunk_tokens"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    first = np.where(np.isnan(first), total / (later + 1), first)  # not observed: as many as the mean chunk
-    first = np.where(later == 0, total, np.minimum(first, total))
+    first = np.where(later == 0, total, np.minimum(part["first_tokens"].to_numpy(), total))
     offsets = np.cumsum(later) - later
     elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps)))
     begins = np.repeat(start - elapsed[offsets], later)
@@ -81,7 +84,7 @@ def _streamed(part: pl.DataFrame) -> tuple[Instants, Floats]:
 
 def _whole(part: pl.DataFrame) -> tuple[Instants, Floats]:
     part = part.filter(pl.col("t_first").is_null())
-    return part["t_last"].to_numpy(), part["output_tokens"].to_numpy().astype(np.float64)
+    return part["t_last"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
 
 
 def _flattened(lists: pl.Series) -> tuple[Instants, Instants]:

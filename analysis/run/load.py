@@ -1,23 +1,29 @@
-"""A run folder, loaded: its settings, one row per request, its telemetry, and when it really ended."""
+"""A run folder, loaded: its settings, one row per request, its telemetry, and how far it is accounted for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from analysis.run.table import derived, write_table
-from analysis.run.telemetry import Telemetry, read_telemetry
+from analysis.run.table import write_table
+from analysis.run.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.run.tokens import TokenCounter
-from records.record import RunMeta, read_meta
+from records.files import read_meta
+from records.metrics import REQUEST_METRICS
+from records.run import RunMeta
 
 # What is held in memory, a quarter of a kilobyte a request; the rest stays on disk.
 COLUMNS = (
-    *("worker", "outcome", "detail", "t_sched", "t_send", "t_end", "chunks", "merged_first", "reconnected"),
-    *("prompt_tokens", "output_tokens", "token_source", "server_queue", "server_prefill"),
-    *derived(),
+    *("worker", "user", "outcome", "detail", "finish_reason", "t_sched", "t_connect", "t_send", "t_first"),
+    *("t_first_out", "t_end", "chunks", "merged_first", "streamed", "prompt_tokens", "cached_tokens", "output_tokens"),
+    *("unseen_tokens", "reasoning_tokens", "planned_output_tokens", "token_source", "server_queue", "server_prefill"),
+    *(metric.name for metric in REQUEST_METRICS),
 )
 
 
@@ -26,20 +32,25 @@ class NotARun(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunData:
     """`requests` has one row per request in the order of `t_sched`, with `COLUMNS`; `table` is the parquet file with
-    everything. `last` is the last instant of which anything is known."""
+    everything.
+
+    Instants are nanoseconds since the run's start. `last` is the latest that is known of. `killed` holds the processes
+    that did not end in order, and the last instant of which each left a trace: what they did later is not recorded.
+    """
 
     folder: Path
     meta: RunMeta
     table: Path
     requests: pl.DataFrame
-    telemetry: Telemetry
-    last: int  # nanoseconds since the run's start
+    telemetry: TelemetrySeries
+    last: int
+    killed: Mapping[str, int]
     spoilt_lines: int
 
 
-def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
+def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     """Read a run and write its `requests.parquet`. `tokenizer` counts the answers of servers that send no usage.
 
     A run that was killed loads like any other. Raises `NotARun`.
@@ -49,7 +60,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
         spoilt = write_table(folder, TokenCounter(meta, tokenizer))
     except FileNotFoundError as error:
         raise NotARun(f"{folder} is no run: it has no {Path(error.filename or 'meta.json').name}.") from None
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except json.JSONDecodeError as error:
         raise NotARun(f"{folder / 'meta.json'} cannot be read ({error}): is it from another version?") from None
     except ValueError as error:
         raise NotARun(str(error)) from None
@@ -60,11 +71,27 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> Run:
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
-        raise NotARun(f"{folder} holds no finished request: let the test run longer, and see its log for errors.")
+        raise NotARun(f"{folder} holds no request: let the test run longer, and see its log for errors.")
     telemetry = read_telemetry(folder)
     ended = requests["t_end"].max()
     assert isinstance(ended, int)
-    return Run(folder, meta, table, requests, telemetry, max(ended, telemetry.last), spoilt)
+    last = max(ended, telemetry.last)
+    return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), spoilt)
+
+
+def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
+    """The planning process takes its workers with it, so the run's last instant is its own."""
+    traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
+    recorded: dict[str, int] = dict(traces.iter_rows())
+    return {
+        name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
+        for name, sample in telemetry.killed.items()
+    }
+
+
+def users_of(requests: pl.DataFrame) -> npt.NDArray[np.int64] | None:
+    """The user of each request, where all are known."""
+    return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 
 
 def find_run(name: str | None, runs: Path) -> Path:

@@ -2,12 +2,14 @@
 `requests.parquet`.
 
 Blocks keep memory bounded: a million records of a gigabyte pass through 16 MB at a time. A line that a crash cut
-short is skipped; a line spoilt in the middle of a file is skipped and counted. The metrics are those of
-docs/metrics.md.
+short is skipped; a line spoilt in the middle of a file is skipped and counted. Unknown fields are ignored, and missing
+optional ones have their defaults. A request that was sent and has no final line was in flight when its process was
+killed: it is cut off.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import re
@@ -19,10 +21,11 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from records.record import SCHEMA_VERSION, RequestRecord
+from analysis.run.formulas import metric_columns
+from records.request import SENT, RequestRecord
 
 BLOCK_BYTES = 16 * 1024 * 1024
-SECOND = 1_000_000_000  # nanoseconds
+KILLED = "its client process ended before the answer"  # detail of a request without a final line
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 
 _POLARS: dict[Any, pl.DataType] = {int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean(), str: pl.String()}
@@ -39,50 +42,29 @@ def _column_type(hint: Any) -> pl.DataType:
 
 
 SCHEMA = pl.Schema({name: _column_type(hint) for name, hint in typing.get_type_hints(RequestRecord).items()})
-
-
-def seconds_between(start: str, end: str) -> pl.Expr:
-    return (pl.col(end) - pl.col(start)) / SECOND
-
-
-def derived() -> dict[str, pl.Expr]:
-    """Metric name → its formula in seconds; null where a stamp is missing."""
-    tokens = pl.col("output_tokens")
-    # Where the server does not count along, the first chunk is taken to hold as many tokens as the mean chunk does.
-    first_tokens = pl.coalesce(
-        pl.col("first_chunk_tokens"), pl.when(pl.col("chunks") > 0).then(tokens / pl.col("chunks"))
-    )
-    ttft, e2e = seconds_between("t_send", "t_first"), seconds_between("t_send", "t_last")
-    return {
-        "ttft": ttft,
-        "ttft_user": seconds_between("t_sched", "t_first"),
-        "ttfo": seconds_between("t_send", "t_first_out"),
-        "send_lag": seconds_between("t_sched", "t_send"),
-        # User-space stamps are the reads themselves: how late those were, nobody saw.
-        "client_lag": pl.when(pl.col("stamps") == "kernel").then(seconds_between("t_first", "read_first")),
-        "tpot": pl.when(tokens > first_tokens).then(seconds_between("t_first", "t_last") / (tokens - first_tokens)),
-        "ntpot": pl.when(tokens > 0).then(e2e / tokens),
-        "e2e": e2e,
-        "e2e_user": seconds_between("t_sched", "t_last"),
-        "delivery": ttft - pl.col("server_queue") - pl.col("server_prefill"),
-    }
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RequestRecord)}
+REQUIRED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING]
+FILLED = [
+    pl.col(name).fill_null(pl.lit(list(default) if isinstance(default, tuple) else default, SCHEMA[name]))
+    for name, default in _DEFAULTS.items()
+    if name not in REQUIRED and default is not None
+]
 
 
 def write_table(folder: Path, count_tokens: CountTokens) -> int:
     """Write `requests.parquet` from every worker's file; how many spoilt lines were skipped.
 
-    The columns are the record's fields without `text`, then the derived metrics in seconds. `count_tokens` counts the
-    answers of servers that send no usage. Raises `ValueError` for records of another schema, `OSError` on a full disk.
+    The columns are the record's fields without `text`, then the metrics of records/metrics.py. `count_tokens` counts
+    the answers of servers that send no usage. Raises `OSError` on a full disk.
     """
     spoilt = 0
 
     def tables() -> Iterator[pl.DataFrame]:
         nonlocal spoilt
         for path in sorted(folder.glob("requests*.jsonl")):
-            for block in _whole_lines(path):
-                table, skipped = _parse(block)
+            for table, skipped in _records(path):
                 spoilt += skipped
-                yield _counted(_checked(table, path), count_tokens)
+                yield _counted(table.with_columns(FILLED), count_tokens)
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
         for table in tables():
@@ -91,7 +73,7 @@ def write_table(folder: Path, count_tokens: CountTokens) -> int:
 
     partial = folder / "requests.parquet.partial"
     try:
-        register_io_source(source, schema=SCHEMA).with_columns(**derived()).drop("text").sink_parquet(partial)
+        register_io_source(source, schema=SCHEMA).with_columns(**metric_columns()).drop("text").sink_parquet(partial)
     except pl.exceptions.ComputeError as error:
         partial.unlink(missing_ok=True)
         if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
@@ -99,6 +81,19 @@ def write_table(folder: Path, count_tokens: CountTokens) -> int:
         raise
     partial.replace(folder / "requests.parquet")
     return spoilt
+
+
+def _records(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
+    """The requests of one worker's file with the number of spoilt lines; at last those that never ended."""
+    sent, last = SCHEMA.to_frame(), 0
+    for block in _whole_lines(path):
+        table, spoilt = _parse(block)
+        ended = table.filter(pl.col("outcome") != SENT)
+        sent = pl.concat([sent, table.filter(pl.col("outcome") == SENT)]).join(ended, on="request_id", how="anti")
+        last = max(last, table.select(pl.max_horizontal(pl.col("t_send", "t_end").max())).item() or 0)
+        yield ended, spoilt
+    cut_off = {"outcome": pl.lit("cut_off"), "detail": pl.lit(KILLED), "t_end": pl.lit(last, pl.Int64)}
+    yield sent.with_columns(**cut_off), 0
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -118,7 +113,9 @@ def _parse(block: bytes) -> tuple[pl.DataFrame, int]:
     """The block's records, and how many of its lines are none."""
     try:
         table = pl.read_ndjson(io.BytesIO(block), schema=SCHEMA)
-        records = table.filter(pl.col("t_sched").is_not_null())
+        ended = pl.all_horizontal(pl.col(REQUIRED).is_not_null())
+        sent = (pl.col("outcome") == SENT) & pl.all_horizontal(pl.col("request_id", "t_sched", "t_send").is_not_null())
+        records = table.filter(ended | sent)
         return records, len(table) - len(records)
     except pl.exceptions.PolarsError:
         lines = block.splitlines(keepends=True)
@@ -127,14 +124,6 @@ def _parse(block: bytes) -> tuple[pl.DataFrame, int]:
     half = len(lines) // 2
     (first, skipped_first), (second, skipped_second) = _parse(b"".join(lines[:half])), _parse(b"".join(lines[half:]))
     return pl.concat([first, second]), skipped_first + skipped_second
-
-
-def _checked(table: pl.DataFrame, path: Path) -> pl.DataFrame:
-    others = table.filter(pl.col("schema") != SCHEMA_VERSION)
-    if len(others):
-        version = others["schema"][0]
-        raise ValueError(f"{path} has records of schema {version}; this version reads {SCHEMA_VERSION}.")
-    return table
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

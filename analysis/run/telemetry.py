@@ -1,4 +1,4 @@
-"""What the server, its GPU and the load generator itself said about themselves, once a second.
+"""What the server, its GPU and the load generator itself reported about once a second.
 
 Names of other servers' metrics stand beside ours, so that a run against vLLM shows its queue too. What was not there is
 `None`: a machine without a GPU has no GPU utilisation of 0.
@@ -6,19 +6,19 @@ Names of other servers' metrics stand beside ours, so that a run against vLLM sh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from records.record import TelemetrySample
+from records import files
+from records.stage import SECOND
+from records.telemetry import TelemetrySample
 
 MEBIBYTE = 1024 * 1024
-SECOND = 1_000_000_000  # nanoseconds
 NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
-PLANNER = ""
+PLANNER = ""  # name of the process that plans the run; of a run with one process, that process
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,42 @@ def _mean(values: list[float]) -> float:
 
 GAUGES: Mapping[str, Source] = {
     "requests_running": Source(
-        {"enginebench_requests_running": 1, "vllm:num_requests_running": 1, "sglang:num_running_reqs": 1}, sum
+        {
+            "enginebench_requests_running": 1,
+            "vllm:num_requests_running": 1,
+            "sglang:num_running_reqs": 1,
+            "tgi_batch_current_size": 1,
+            "llamacpp:requests_processing": 1,
+        },
+        sum,
     ),
     "requests_waiting": Source(
-        {"enginebench_requests_waiting": 1, "vllm:num_requests_waiting": 1, "sglang:num_queue_reqs": 1}, sum
+        {
+            "enginebench_requests_waiting": 1,
+            "vllm:num_requests_waiting": 1,
+            "sglang:num_queue_reqs": 1,
+            "tgi_queue_size": 1,
+            "llamacpp:requests_deferred": 1,
+        },
+        sum,
     ),
     "kv_cache_usage": Source(
-        {"enginebench_kv_cache_usage_ratio": 1, "vllm:kv_cache_usage_perc": 1, "sglang:token_usage": 1}, _mean
+        {
+            "enginebench_kv_cache_usage_ratio": 1,
+            "vllm:kv_cache_usage_perc": 1,
+            "sglang:token_usage": 1,
+            "llamacpp:kv_cache_usage_ratio": 1,
+        },
+        _mean,
     ),
     "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum),
+    "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum),
     "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, _mean),
     "gpu_memory_bytes": Source({"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum),
     "gpu_memory_bandwidth_utilisation": Source(
         {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1}, _mean
     ),
+    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, _mean),
     "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum),
     "gpu_temperature_celsius": Source({"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max),
 }
@@ -58,6 +80,8 @@ COUNTERS: Mapping[str, Source] = {
             "enginebench_generation_tokens_total": 1,
             "vllm:generation_tokens_total": 1,
             "sglang:generation_tokens_total": 1,
+            "tgi_request_generated_tokens_sum": 1,
+            "llamacpp:tokens_predicted_total": 1,
         },
         sum,
     ),
@@ -85,30 +109,31 @@ class Increase:
 
 
 @dataclass(frozen=True, slots=True)
-class Telemetry:
-    """All samples of a run by worker process, each in time order; the planning process has the name ""."""
+class TelemetrySeries:
+    """All samples of a run by process, each in time order; the planning process is called `PLANNER`."""
 
-    workers: Mapping[str, tuple[TelemetrySample, ...]]
+    processes: Mapping[str, tuple[TelemetrySample, ...]]
 
     @property
     def last(self) -> int:
-        """The last instant at which anybody looked, 0 where nobody did."""
-        return max((samples[-1].t for samples in self.workers.values() if samples), default=0)
+        """The last instant of any sample, 0 where there is none."""
+        return max((samples[-1].t for samples in self.processes.values() if samples), default=0)
 
     @property
     def load_workers(self) -> set[str]:
         """The worker processes that Locust's master had."""
-        return set(self.workers) - {PLANNER}
+        return set(self.processes) - {PLANNER}
 
     @property
     def lost(self) -> int:
-        """Records that could not be written, as far as anybody could still say so."""
-        return sum(samples[-1].lost for samples in self.workers.values() if samples)
+        """Records that could not be written, as far as that is known."""
+        return sum(samples[-1].lost for samples in self.processes.values() if samples)
 
-    def silent_since(self, end: int, seconds: float) -> dict[str, TelemetrySample]:
-        """The last sample of each worker that gave none for so long before `end`, and had not said that it was done."""
-        last = {name: samples[-1] for name, samples in self.workers.items() if samples and name != PLANNER}
-        return {name: one for name, one in last.items() if one.users and end - one.t > seconds * 1e9}
+    @property
+    def killed(self) -> dict[str, TelemetrySample]:
+        """The last sample of each process that did not end in order."""
+        last = {name: samples[-1] for name, samples in self.processes.items() if samples}
+        return {name: sample for name, sample in last.items() if not sample.last}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
         """How many of the planned users there were, all processes together: the time-average over a window.
@@ -116,9 +141,9 @@ class Telemetry:
         Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
         """
         instants = np.arange(start, end, SECOND // 4)
-        told = [[(s.t, s.users) for s in samples if s.users is not None] for samples in self.workers.values()]
+        told = [[(s.t, s.users) for s in samples if s.users is not None] for samples in self.processes.values()]
         told = [series for series in told if series]
-        if not told:
+        if not told or len(instants) == 0:
             return None
         there = np.zeros(len(instants))
         for series in told:
@@ -148,22 +173,17 @@ class Telemetry:
         series = self._series(GAUGES["gpu_power_watts"], start, end)
         if len(series) < 2:
             return None
-        instants, watts = np.array([t for t, _ in series]) / 1e9, np.array([value for _, value in series])
+        instants, watts = np.array([t for t, _ in series]) / SECOND, np.array([value for _, value in series])
         return Increase(float(np.trapezoid(watts, instants)), series[0][0], series[-1][0])
 
-    def client_cpu(self, start: int, end: int) -> Level | None:
-        """Cores used by the busiest worker process of the load generator."""
-        levels = [_level(s.client_cpu for s in samples if start <= s.t < end) for samples in self.workers.values()]
+    def of_worst_process(self, of: Callable[[TelemetrySample], float | None], start: int, end: int) -> Level | None:
+        """A figure of the load generator's own processes, of the one with the largest mean."""
+        levels = [_level(of(s) for s in samples if start <= s.t < end) for samples in self.processes.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
 
-    def loop_lag(self, start: int, end: int) -> Level | None:
-        """Seconds by which the load generator's event loop was late, in the worst worker."""
-        levels = [_level(s.loop_lag for s in samples if start <= s.t < end) for samples in self.workers.values()]
-        return max((level for level in levels if level is not None), key=lambda level: level.peak, default=None)
-
     def _series(self, source: Source, start: int, end: int) -> list[tuple[int, float]]:
-        """One value per sample inside the window, from the first worker that saw the server."""
-        for samples in self.workers.values():
+        """One value per sample inside the window, from the first process that sampled the server."""
+        for samples in self.processes.values():
             series = [(s.t, value) for s in samples if start <= s.t < end and (value := _value(source, s)) is not None]
             if series:
                 return series
@@ -183,19 +203,10 @@ def _value(source: Source, sample: TelemetrySample) -> float | None:
     return None
 
 
-def read_telemetry(folder: Path) -> Telemetry:
-    """Every whole line of every worker's file; lines that are none are skipped."""
-    known = {f.name for f in fields(TelemetrySample)}
-    workers = {}
+def read_telemetry(folder: Path) -> TelemetrySeries:
+    """Every whole line of every process's file; lines that are no samples are skipped."""
+    processes = {}
     for path in sorted(folder.glob("telemetry*.jsonl")):
-        samples = []
-        with path.open(errors="replace") as lines:
-            for line in lines:
-                try:
-                    given = json.loads(line)
-                    samples.append(TelemetrySample(**{name: value for name, value in given.items() if name in known}))
-                except (ValueError, TypeError, AttributeError):
-                    continue
         name = path.stem.removeprefix("telemetry").removeprefix("-")
-        workers[name] = tuple(sorted(samples, key=lambda sample: sample.t))
-    return Telemetry(workers)
+        processes[name] = tuple(sorted(files.read_telemetry(path), key=lambda sample: sample.t))
+    return TelemetrySeries(processes)

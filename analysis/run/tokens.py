@@ -1,6 +1,6 @@
 """Count the tokens of answers whose server sent no usage, with the model's own tokenizer, where it is on this machine.
 
-Nothing is downloaded for it: a report must come out the same on a train.
+Nothing is downloaded for it: a report must come out the same without a network.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.record import RunMeta
+from records.run import RunMeta
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

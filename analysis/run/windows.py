@@ -1,6 +1,6 @@
 """The steady windows that a run reached, and what flowed through them.
 
-warm-up | steady window, in BATCHES equal parts | cool-down
+warm-up | steady window | hold, until the window's requests are answered
 """
 
 from __future__ import annotations
@@ -11,69 +11,113 @@ import numpy as np
 import polars as pl
 
 from analysis.run.flow import Floats, InFlight, Instants, arrivals_by
-from analysis.run.load import Run
+from analysis.run.load import RunData
 from analysis.run.telemetry import Increase
-from analysis.verdict.statistics import BATCHES
-from records.record import Stage
+from analysis.verdict.statistics.intervals import BINS
+from records.load import Load
+from records.stage import SECOND, Stage
 
-SECOND = 1_000_000_000  # nanoseconds
-GRACE = (0.05, 1.5)  # share of a window, and seconds: so near its planned end, a stopped run counts as complete
-LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a step was not measured
+PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
+LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
+
+
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """Which stage of a run: its index, and its label, which the same stage of another run has too.
+
+    Where several stages of a run have one label, the later ones are numbered: `40 users #2`.
+    """
+
+    index: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """A stage's steady window as far as the run got, and the instants at which its flows must be known."""
 
-    index: int
-    users: int
+    key: StageKey
+    stage: Stage
     start: int  # nanoseconds since the run's start
     end: int
-    complete: bool  # False: the run was stopped inside it
+    complete: bool  # False: the run was stopped inside it, or lost a process
     generated: Increase | None  # tokens by the server's own count
     energy: Increase | None  # joules
+
+    @property
+    def load(self) -> Load:
+        return self.stage.load
 
     @property
     def seconds(self) -> float:
         return (self.end - self.start) / SECOND
 
-    @property
-    def batches(self) -> Instants:
-        """`BATCHES + 1` edges."""
+    def edges(self, parts: int) -> Instants:
+        """Of so many equal parts of the window."""
         length = self.end - self.start
-        return np.array([self.start + length * k // BATCHES for k in range(BATCHES + 1)], dtype=np.int64)
+        return np.array([self.start + length * k // parts for k in range(parts + 1)], dtype=np.int64)
+
+    @property
+    def bins(self) -> Instants:
+        """Edges of the parts from which the interval of a rate comes."""
+        return self.edges(BINS)
+
+    @property
+    def parts(self) -> Instants:
+        """Edges of the parts that show whether the window was steady."""
+        return self.edges(PARTS)
 
     @property
     def instants(self) -> Instants:
         spans = [(span.start, span.end) for span in (self.generated, self.energy) if span is not None]
-        return np.concatenate((self.batches, np.array(spans, dtype=np.int64).ravel()))
+        edges = (self.bins, self.parts, self.edges(10))
+        return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
         """The requests that the window's latencies belong to."""
         return requests.filter(pl.col("t_sched").is_between(self.start, self.end, closed="left"))
 
 
-def windows_of(run: Run) -> list[Window]:
-    """The windows that the run reached. One that was barely begun is no measurement."""
-    reached = [_reached(run, stage) for stage in run.meta.stages]
+def keys_of(run: RunData) -> dict[int, StageKey]:
+    """The keys of all planned stages, by index."""
+    labels = [plan.label for plan in run.meta.plan]
+    keys = {}
+    for index, label in enumerate(labels):
+        earlier = labels[:index].count(label)
+        keys[index] = StageKey(index, f"{label} #{earlier + 1}" if earlier else label)
+    return keys
+
+
+def windows_of(run: RunData) -> list[Window]:
+    """The windows that the run reached. One that was barely begun is not measured."""
+    keys = keys_of(run)
+    reached = [_reached(run, stage, keys[stage.index]) for stage in run.meta.stages]
     return [window for window in reached if window is not None]
 
 
-def _reached(run: Run, stage: Stage) -> Window | None:
-    start, planned_end = stage.steady_start, stage.steady_end
-    grace, least = (min(share * (planned_end - start), seconds * SECOND) for share, seconds in (GRACE, LEAST))
-    complete = run.last >= planned_end - grace
-    end = planned_end if complete else run.last
-    if end - start < max(least, BATCHES):
+def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
+    """The window ends where it was recorded to, where the run was stopped, or where a process left its last trace."""
+    start, planned = stage.steady_start, stage.plan.window
+    if start is None:
+        return None
+    length = round(planned.amount * SECOND) if planned.unit == "seconds" else None
+    due = stage.steady_end if stage.steady_end is not None or length is None else start + length
+    traces = [trace for trace in run.killed.values() if trace >= start]
+    if stage.steady_end is None:
+        traces.append(run.last)
+    complete = due is not None and all(trace >= due for trace in traces)
+    end = due if complete and due is not None else min(traces)
+    least = LEAST[1] * SECOND if length is None else min(LEAST[0] * length, LEAST[1] * SECOND)
+    if end - start < max(least if not complete else 0, BINS):
         return None
     generated, energy = run.telemetry.increase("generated_tokens", start, end), run.telemetry.energy(start, end)
-    return Window(stage.index, stage.users, start, end, complete, generated, energy)
+    return Window(key, stage, start, end, complete, generated, energy)
 
 
 class Flows:
     """Tokens and requests in flight of a whole run, looked up at the instants for which it was made."""
 
-    def __init__(self, run: Run, instants: Instants) -> None:
+    def __init__(self, run: RunData, instants: Instants) -> None:
         self._instants = np.unique(instants)
         self._arrived = arrivals_by(run.table, self._instants)
         sent = run.requests.filter(pl.col("t_send").is_not_null())
@@ -87,7 +131,11 @@ class Flows:
         """Streamed chunks that arrived between each two successive instants."""
         return np.diff(self._arrived.chunks[np.searchsorted(self._instants, instants)])
 
+    def tokens_of(self, span: Increase) -> float:
+        """Tokens that arrived while a counter of the server was observed."""
+        return float(self.tokens(np.array([span.start, span.end], dtype=np.int64))[0])
+
     def uncounted(self, start: int, end: int) -> int:
-        """Chunks that arrived with a number of tokens that nobody knows."""
+        """Chunks that arrived with an unknown number of tokens."""
         before, after = self._arrived.uncounted[np.searchsorted(self._instants, [start, end])]
         return round(float(after - before))

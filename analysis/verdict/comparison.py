@@ -1,7 +1,7 @@
-"""Engine against engine at one step, and the sentence that says which one won and by how much.
+"""Engine against engine at one stage, and the sentence that says which one won and by how much.
 
-The ratio of two throughputs is between batch means of their steady windows. Where an engine was run three times or
-more, its runs are the samples: what differs from run to run is larger than what differs inside one.
+The runs are the samples: what differs from run to run is larger than what differs inside one, so the spread inside a
+run can name no winner. With one run each the sentence speaks of this run only.
 """
 
 from __future__ import annotations
@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.report.units import format_interval, format_ratio, format_seconds, format_share, in_words, significant
+from analysis.units import (
+    format_interval,
+    format_ratio,
+    format_seconds,
+    format_share,
+    in_words,
+    join_labels,
+    significant,
+)
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, stages_of
 from analysis.verdict.finding import Finding, in_order
+from analysis.verdict.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.stages import StageSummary
-from analysis.verdict.statistics import Estimate, mean_interval, ratio_interval
+from analysis.verdict.statistics import MARGIN, REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 
-REPEATS = 3  # runs of one engine, from which their own spread is used
-# Settings that may differ: what they do to the lengths shows in the lengths themselves.
-SOFT_SETTINGS = {"seed", "ignore_eos", "request_timeout", "prompt_length_measured"}
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
-LENGTH_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One engine at the step of the comparison. `ratio` is the winner's throughput over this one's; 1 for itself."""
+    """One engine at the stage of the comparison. `ratio` is the first one's throughput over this one's."""
 
     label: str
     runs: int
@@ -34,173 +40,161 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Best first. `users` is the largest step that all have; `winner` is `None` for one engine, a tie or a refusal."""
+    """Best first. `stage` is the heaviest that all runs have; `winner` is `None` where none may be named: `why` not."""
 
-    users: int | None
+    stage: str | None
     standings: tuple[Standing, ...]
     winner: str | None
+    why: str | None
     sentence: str
     findings: tuple[Finding, ...]
+    margin: float = MARGIN
 
     @property
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
 
 
-def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False) -> Comparison:
-    """The runs of one report. Runs with the same label are repeats of one engine."""
-    groups: dict[str, list[RunSummary]] = {}
-    for summary in summaries:
-        groups.setdefault(summary.label, []).append(summary)
-    shared = set.intersection(*({stage.users for stage in summary.stages} for summary in summaries))
-    users = max(shared, default=None)
-    findings = [*_different_workloads(summaries, users), *_run_to_run(groups)]
-    if users is None:
-        return Comparison(
-            None, (), None, "These runs have no step in common, so nothing is compared.", in_order(findings)
-        )
-    samples = {label: _samples(runs, users) for label, runs in groups.items()}
-    ranked = sorted(samples, key=lambda label: -sum(samples[label]) / len(samples[label]))
+def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False, margin: float = MARGIN) -> Comparison:
+    """The runs of one report. `margin` is the ratio from which a difference is of practical significance."""
+    contenders = contenders_of(summaries)
+    scenarios = different_scenarios(summaries)
+    if scenarios is not None:
+        sentence = f"Nothing is compared: {scenarios.evidence.partition(', and')[0]}."
+        return Comparison(None, (), None, "the scenarios differ", sentence, (scenarios,), margin)
+    stage = _heaviest_common(summaries)
+    findings = in_order([*unlike(summaries, stage), *_run_to_run(contenders)])
+    if stage is None:
+        sentence = "These runs have no stage in common, so nothing is compared."
+        return Comparison(None, (), None, "no stage in common", sentence, findings, margin)
+    if len(contenders) == 1:
+        standing = Standing(contenders[0].label, len(summaries), _throughput(contenders[0], stage), _ONE)
+        return Comparison(stage, (standing,), None, None, _one(contenders[0], stage, standing), findings, margin)
+    ranking = _rank(contenders, stage, margin)
+    by_label = {contender.label: contender for contender in contenders}
     standings = tuple(
-        Standing(label, len(groups[label]), _throughput(groups[label], users), _ratio(samples, ranked[0], label))
-        for label in ranked
+        Standing(label, len(by_label[label].runs), _throughput(by_label[label], stage), _ratio(ranking, label))
+        for label in ranking.order
     )
-    invalid = [s.label for s in summaries if s.invalid]
-    refused = any(finding.severity == "invalid" for finding in findings)
-    winner = None
-    if len(groups) == 1:
-        sentence = _one(groups[ranked[0]], users, standings[0])
-    elif (invalid or refused) and not allow_invalid:
-        reason = f"the run of {invalid[0]} is invalid" if invalid else "their workloads differ"
-        sentence = f"No winner is named, because {reason}: see the findings."
-    else:
-        tie = standings[1].ratio.low is not None and standings[1].ratio.low <= 1
-        winner = None if tie else ranked[0]
-        sentence = _many(standings, users, tie)
-    return Comparison(users, standings, winner, sentence, in_order(findings))
+    refusal = None if allow_invalid else _refusal(summaries, findings)
+    why = refusal or _overloaded(by_label[ranking.order[0]], stage) or ranking.why
+    sentence = f"No winner is named, because {refusal}." if refusal else _many(standings, by_label, stage, why)
+    return Comparison(stage, standings, None if why else ranking.winner, why, sentence, findings, margin)
 
 
-def _step(summary: RunSummary, users: int) -> StageSummary:
-    stage = summary.at(users)
-    assert stage is not None, "the step is one that all runs have"
-    return stage
+_ONE = Estimate(1.0)
 
 
-def _samples(runs: Sequence[RunSummary], users: int) -> tuple[float, ...]:
-    """Throughputs whose spread is the engine's: of its runs when there are enough, else of their windows' parts."""
-    if len(runs) >= REPEATS:
-        return tuple(_step(run, users).throughput.value or 0.0 for run in runs)
-    return tuple(batch for run in runs for batch in _step(run, users).throughput_batches)
+def _heaviest_common(summaries: Sequence[RunSummary]) -> str | None:
+    shared = set.intersection(*({stage.label for stage in summary.stages} for summary in summaries))
+    return next((stage.label for stage in reversed(stages_of(summaries)) if stage.label in shared), None)
 
 
-def _throughput(runs: Sequence[RunSummary], users: int) -> Estimate:
-    return _step(runs[0], users).throughput if len(runs) == 1 else mean_interval(_samples(runs, users))
+def _served(stage: StageSummary) -> Estimate:
+    return stage.throughput
 
 
-def _ratio(samples: dict[str, tuple[float, ...]], best: str, label: str) -> Estimate:
-    if label == best:
-        return Estimate(1.0, 1.0, 1.0, len(samples[label]))
-    return ratio_interval(samples[best], samples[label])
+def _throughput(contender: Contender, stage: str) -> Estimate:
+    return contender.estimate(_served, stage)
 
 
-def _one(runs: Sequence[RunSummary], users: int, standing: Standing) -> str:
+def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
+    """The i-th runs of all engines are pairs where each repeat has a run of every engine."""
+    samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
+    repeats = {tuple(run.repeat for run in one.runs) for one in contenders}
+    paired = len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
+    return winner(samples, margin, paired)
+
+
+def _ratio(ranking: Ranking, label: str) -> Estimate:
+    return _ONE if label == ranking.order[0] else ranking.pair(ranking.order[0], label).ratio
+
+
+def _refusal(summaries: Sequence[RunSummary], findings: Sequence[Finding]) -> str | None:
+    invalid = [summary.label for summary in summaries if summary.invalid]
+    if invalid:
+        return f"the run of {invalid[0]} is invalid: see the findings"
+    return "their workloads differ: see the findings" if any(f.severity == "invalid" for f in findings) else None
+
+
+def _overloaded(best: Contender, stage: str) -> str | None:
+    if not any(one.overloaded for one in best.at(stage)):
+        return None
+    share = best.mean(lambda one: one.failure_share.value, stage)
+    return f"{format_share(share)} of the requests to {best.label} failed"
+
+
+def _one(contender: Contender, label: str, standing: Standing) -> str:
     """A run by itself has no winner: say what it served, and how long its users waited."""
-    stage = _step(runs[-1], users)
+    stage = contender.at(label)[-1]
     if not stage.ok:
-        return f"{standing.label} answered no request at {users} users."
+        return f"{standing.label} answered no request at {label}."
     rate = standing.throughput
     tokens = " ".join(filter(None, (significant(rate.value or 0.0), format_interval(rate.low, rate.high))))
-    served = f"{standing.label} served {tokens} output tokens/s at {users} users"
-    ttft = stage.latencies["ttft"]
-    if ttft.n == 0:
-        answered = format_seconds(stage.latencies["e2e"].p50.value)
-        return f"{served}; half of the answers were there within {answered}."
-    median, tail = format_seconds(ttft.p50.value), format_seconds(ttft.p95.value)
+    served = f"{standing.label} served {tokens} output tokens/s at {label}"
+    if stage.overloaded:
+        return f"{served}, and {format_share(stage.failure_share.value)} of the requests failed."
+    ttft = headline_ttft(contender.runs)
+    if stage.latencies[ttft].n == 0:
+        return f"{served}; half of the answers were complete within {_limit(contender, label, 'e2e_user', 'p50')}."
+    median, tail = _limit(contender, label, ttft, "p50"), _limit(contender, label, ttft, "p95")
     return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
 
 
-def _many(standings: Sequence[Standing], users: int, tie: bool) -> str:
+def _limit(contender: Contender, label: str, metric: str, percentile: str) -> str:
+    def of(stage: StageSummary) -> Estimate:
+        found: Estimate = getattr(stage.latencies[metric], percentile)
+        return found
+
+    return format_seconds(contender.estimate(of, label).value)
+
+
+def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage: str, why: str | None) -> str:
     best, others = standings[0], standings[1:]
     if not best.throughput.value:
-        return f"None of them served a token at {users} users."
-    if tie:
-        margin = f"{best.label} served {_times(others[0])} the tokens of {others[0].label}"
-        return f"Nobody won at {users} users: {margin}, which is within the error."
-    if len(others) == 1 and others[0].ratio.value is not None:
-        return f"{best.label} served {_times(others[0])} the tokens of {others[0].label} at {users} users."
-    margins = [
-        f"{_times(other)} those of {other.label}" if other.ratio.value is not None else f"{other.label} served none"
-        for other in others
-    ]
-    return f"{best.label} served the most tokens at {users} users: {in_words(margins)}."
+        return f"None of them served a token at {stage}."
+    if len(others) == 1:
+        said = f"{best.label} served {_times(others[0], 'the tokens of ')} at {stage}"
+    else:
+        margins = [_times(other, "those of ") for other in others]
+        said = f"{best.label} served the most tokens at {stage}: {in_words(margins)}"
+    formats = {name for standing in standings if (name := number_format(contenders[standing.label].runs[0]))}
+    said += f" ({' against '.join(sorted(formats))})" if len(formats) > 1 else ""
+    runs = min(standing.runs for standing in standings)
+    if why is None:
+        return f"{said}, over {runs} repeats."
+    if runs < REPEATS:
+        said += " in this run" if runs == 1 else f" in these {runs} runs"
+        why = f"a winner needs {REPEATS} repeats of each" if why.endswith("repeats") else why
+    return f"{said}. No winner is named: {why}."
 
 
-def _times(standing: Standing) -> str:
+def _times(standing: Standing, of: str) -> str:
     ratio = standing.ratio
-    assert ratio.value is not None, "only a standing with tokens has a ratio to write"
-    return format_ratio(ratio.value, ratio.low, ratio.high)
+    if ratio.value is None:
+        return f"all tokens and {standing.label} none" if of.startswith("the") else f"{standing.label} none"
+    return f"{format_ratio(ratio.value, ratio.low, ratio.high)} {of}{standing.label}"
 
 
-def _different_workloads(summaries: Sequence[RunSummary], users: int | None) -> list[Finding]:
+def _run_to_run(contenders: Sequence[Contender]) -> list[Finding]:
     findings = []
-    first = summaries[0]
-    for other in summaries[1:]:
-        names = sorted((first.workload.keys() | other.workload.keys()) - SOFT_SETTINGS)
-        apart = [
-            f"{name} {first.workload.get(name)} and {other.workload.get(name)}"
-            for name in names
-            if first.workload.get(name) != other.workload.get(name)
-        ]
-        if apart:
-            evidence = f"{first.label} and {other.label} were asked different things: {'; '.join(apart)}"
-            findings.append(Finding("workloads_differ", "invalid", evidence, "run both with the same options", users))
-        elif (lengths := _different_lengths(first, other, users)) is not None:
-            findings.append(lengths)
-        for what, ours, theirs in (
-            ("model", first.model, other.model),
-            ("load generator's CPU", first.host.get("cpu"), other.host.get("cpu")),
-        ):
-            if ours != theirs:
-                evidence = f"{first.label} and {other.label} differ in the {what}: {ours} and {theirs}"
-                findings.append(Finding("workloads_differ", "warn", evidence, "compare like with like"))
-    return findings
-
-
-def _different_lengths(first: RunSummary, other: RunSummary, users: int | None) -> Finding | None:
-    """The same options, and yet another amount of work: another tokenizer or template, or answers that end early."""
-    if users is None:
-        return None
-    apart = []
-    ours, theirs = _step(first, users).tokens, _step(other, users).tokens
-    for what, a, b in (("prompts", ours.prompt, theirs.prompt), ("answers", ours.output, theirs.output)):
-        if a and b and abs(a - b) > LENGTH_TOLERANCE * max(a, b):
-            apart.append(f"{what} of {significant(a)} and {significant(b)} tokens on average")
-    if not apart:
-        return None
-    return Finding(
-        "workloads_differ",
-        "warn",
-        f"{first.label} and {other.label} did different work: {'; '.join(apart)}",
-        "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template",
-        users,
-    )
-
-
-def _run_to_run(groups: dict[str, list[RunSummary]]) -> list[Finding]:
-    findings = []
-    for label, runs in groups.items():
-        for users in sorted(set.intersection(*({stage.users for stage in run.stages} for run in runs))):
-            values = [_step(run, users).throughput.value or 0.0 for run in runs]
-            spread = mean_interval(values)
-            if len(values) < 2 or not spread.value:
+    for contender in contenders:
+        apart: list[tuple[float, StageSummary]] = []
+        for stage in stages_of(contender.runs):
+            values = [one.throughput.value or 0.0 for one in contender.at(stage.label)]
+            mean = repeats_interval(values).value
+            if len(values) < 2 or not mean:
                 continue
-            apart = (max(values) - min(values)) / spread.value
-            deviation = (sum((v - spread.value) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / spread.value
+            deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / mean
             if deviation >= RUN_TO_RUN:
-                evidence = (
-                    f"{len(values)} runs of {label} differ by {format_share(apart)} in output tokens/s "
-                    f"(standard deviation {format_share(deviation)})"
-                )
-                remedy = "repeat more often, interleave the engines, and see what else runs on the machine"
-                findings.append(Finding("run_to_run", "warn", evidence, remedy, users, label))
+                apart.append((deviation, stage))
+        if apart:
+            deviation = max(one for one, _ in apart)
+            where = join_labels([stage.label for _, stage in apart])
+            evidence = (
+                f"{len(contender.runs)} runs of {contender.label} differ in output tokens/s at {where}: standard "
+                f"deviation {format_share(deviation)}"
+            )
+            remedy = "repeat more often, interleave the engines, and see what else runs on the machine"
+            findings.append(Finding("run_to_run", "warn", evidence, remedy, None, contender.label))
     return findings

@@ -10,28 +10,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from analysis.run.windows import StageKey
+
 Severity = Literal["note", "warn", "invalid"]
 Kind = Literal[
     "censored",
     "client_cpu_bound",
     "client_error",
     "client_late",
+    "clients_differ",
+    "cut_short",
+    "empty_answers",
     "event_loop_late",
     "failures",
+    "formats_differ",
     "littles_law_off",
+    "lock_step",
     "never_steady",
     "not_calibrated",
+    "not_streamed",
     "past_calibration",
-    "records_lost",
+    "process_lost",
+    "prompts_cached",
     "read_together",
     "reconnected",
+    "records_lost",
     "run_to_run",
+    "scenarios_differ",
     "several_hosts",
     "spoilt_lines",
     "stopped_early",
     "token_count_disagrees",
     "tokens_per_chunk",
     "too_few_samples",
+    "unanswered",
+    "unserved_users",
     "users_missing",
     "workers_missing",
     "workloads_differ",
@@ -42,16 +55,17 @@ FEW_SAMPLES = 100  # requests: with fewer, a p99 is one of them
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`users` is the step it belongs to, `None` for the whole run; `label` the run, as reports call it."""
+    """`stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it."""
 
     kind: Kind
     severity: Severity
     evidence: str
     remedy: str
-    users: int | None = None
+    stage: StageKey | None = None
     label: str | None = None
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first."""
     grave = {"invalid": 0, "warn": 1, "note": 2}
     return tuple(sorted(findings, key=lambda finding: grave[finding.severity]))

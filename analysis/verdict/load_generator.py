@@ -1,101 +1,114 @@
-"""What speaks against the load generator rather than the server: late, blind, or partly gone."""
+"""What speaks against the load generator rather than the server: late, not calibrated, or partly gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from analysis.report.units import format_count, format_error, format_seconds, significant
-from analysis.run.load import Run
+from analysis.run.load import RunData
+from analysis.run.telemetry import PLANNER
+from analysis.units import format_count, format_error, format_seconds, format_share, significant
 from analysis.verdict.finding import FEW_SAMPLES, Finding, Severity
 from analysis.verdict.stages import StageSummary
+from records.stage import SECOND
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
 LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
 ERROR = (0.001, 0.05)  # (seconds, share) likewise, of its calibrated error
 MERGED = 0.01  # share of first tokens that were read late and with others: from here on it moves p99
 CPU_BOUND = 0.9  # cores of a process that has one thread
-SILENT = 3.0  # seconds without a sign of life after which a worker process is taken for lost; it gives one a second
 USERS_THERE = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
 
 
-def of_the_run(run: Run, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
+def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
     """What concerns the load generator for the whole run."""
     yield from _missing_workers(run)
+    yield from _lost_processes(run)
     if run.meta.hosts > 1:
         yield Finding(
             "several_hosts",
             "note",
-            f"{run.meta.hosts} hosts made the load: each counts time from when the plan reached it, so their steps are "
-            "milliseconds apart, and nobody calibrated them together",
-            "nothing to do: no duration mixes their clocks; `enginebench calibrate` tells how true each of them is",
+            f"{run.meta.hosts} hosts made the load: each counts time from when the plan reached it, so their stages "
+            "are milliseconds apart, and they were not calibrated together",
+            "nothing to do: no duration mixes their clocks; `enginebench calibrate` measures the error of each of them",
         )
     elif not run.meta.client_error and any(stage.client_load for stage in stages):
         many = f" --processes {run.meta.workers}" if run.meta.workers > 1 else ""
         yield Finding(
             "not_calibrated",
             "note",
-            "how true this load generator is has not been measured on its machine, so TTFT has no ±",
-            f"run `enginebench calibrate{many}` there once; later runs say it",
+            "the error of this load generator has not been measured on its machine, so TTFT has no ±",
+            f"run `enginebench calibrate{many}` there once; later runs will show it",
         )
     for stage in stages:
         if run.meta.client_error and stage.client_load and stage.client_error is None:
-            yield Finding(
-                "past_calibration",
-                "warn",
-                f"the load generator received up to {format_count(stage.client_load)} chunks/s and is calibrated up to "
-                f"{format_count(max(run.meta.client_error)[0])}: how true its times are there, nobody has measured",
-                "see how it does at such a load (enginebench calibrate --loads), or give it more --processes",
-                stage.users,
-            )
+            yield _past_calibration(stage, run.meta.client_error)
 
 
-def _missing_workers(run: Run) -> Iterator[Finding]:
+def _past_calibration(stage: StageSummary, calibrated: Sequence[tuple[float, float, float]]) -> Finding:
+    """More chunks than ever calibrated, or another program's work on its cores; then TTFT has no ±."""
+    most = max(chunks for chunks, _, _ in calibrated)
+    if (stage.client_load or 0.0) > most:
+        said = f"received up to {format_count(stage.client_load)} chunks/s and is calibrated up to {format_count(most)}"
+        remedy = "calibrate it at such a load (enginebench calibrate --loads), or give it more --processes"
+    else:
+        delay = stage.run_delay.mean if stage.run_delay else 0.0
+        said = f"waited for a core {format_share(delay)} of the time, more than in its calibration at such a load"
+        remedy = "run the engine on other cores or another machine, or calibrate with an engine's load on these cores"
+    return Finding("past_calibration", "warn", f"the load generator {said}: its error is unknown", remedy, stage.key)
+
+
+def _missing_workers(run: RunData) -> Iterator[Finding]:
     recorded = {str(worker) for worker in run.requests["worker"].unique()}
     seen = len(recorded | run.telemetry.load_workers)  # more workers than users: some have nothing to record
     if seen < run.meta.workers:
         yield Finding(
             "workers_missing",
             "warn",
-            f"records of {seen} of the {run.meta.workers} worker processes are here",
+            f"the folder has records of {seen} of the {run.meta.workers} worker processes",
             "copy the files of every worker into the run's folder (enginebench collect)",
         )
-    for worker, last in sorted(run.telemetry.silent_since(run.last, SILENT).items()):
+
+
+def _lost_processes(run: RunData) -> Iterator[Finding]:
+    for name, trace in sorted(run.killed.items()):
+        users = run.telemetry.killed[name].users
+        who = "the load generator" if name == PLANNER else f"worker process {name}"
         yield Finding(
-            "workers_missing",
+            "process_lost",
             "warn",
-            f"worker process {worker} with {last.users} users was last heard of {format_seconds(last.t / 1e9)} after "
-            "the start: it was killed or its machine was lost, and what it had in flight then is not on record",
-            "see what killed it (locust.log, out of memory), and run again",
+            f"{who}{f' with {users} users' if users else ''} left its last trace {format_seconds(trace / SECOND)} "
+            "after the start and did not end in order: it was killed, or its machine was lost. What it had in flight "
+            "counts as cut off, and the window ends there",
+            "find out what ended it (locust.log, out of memory), and run again",
         )
 
 
 def _users_missing(stage: StageSummary) -> Finding | None:
     if stage.users_there is None:
         return None
-    warn, invalid = (share * stage.users for share in USERS_THERE)
+    warn, invalid = (share * stage.load for share in USERS_THERE)
     if stage.users_there >= warn:
         return None
     return Finding(
         "users_missing",
         "invalid" if stage.users_there < invalid else "warn",
-        f"{significant(stage.users_there)} of the {stage.users} planned users were there, on average over the window",
+        f"on average over the window {significant(stage.users_there)} of the {format_count(stage.load)} planned users "
+        "were running",
         "make the warm-up longer than users take to start; if a worker process was lost, run again",
-        stage.users,
     )
 
 
 def _client_error(stage: StageSummary) -> Finding | None:
     """Within its calibration, but too coarse for what it measures."""
-    ttft, error = stage.latencies["ttft"].p50.value, stage.client_error
-    if ttft is None or error is None or error <= max(ERROR[0], ERROR[1] * ttft):
+    ttft, error = _median_ttft(stage), stage.client_error
+    if not ttft or error is None or error <= max(ERROR[0], ERROR[1] * ttft):
         return None
     return Finding(
         "client_error",
         "warn",
-        f"at {format_count(stage.client_load)} chunks/s TTFT is only known to {format_error(error)} at p99, and its "
+        f"at {format_count(stage.client_load)} chunks/s the error of TTFT is {format_error(error)} at p99, and its "
         f"median was {format_seconds(ttft)}",
         "give the load generator more processes (--processes), then `enginebench calibrate` with as many",
-        stage.users,
     )
 
 
@@ -104,26 +117,30 @@ def _client_late(stage: StageSummary) -> Finding | None:
     sent, noticed = (stage.latencies[name] for name in ("send_lag", "client_lag"))
     severity: Severity | None = None
     if sent.p99.value is not None and (severity := _lateness(sent.p99.value, stage)):
-        said = f"requests went out {format_seconds(sent.p99.value)} late at p99"
+        said = f"requests were sent {format_seconds(sent.p99.value)} late at p99"
         if sent.n < FEW_SAMPLES:
             severity = "warn"  # its p99 is one request
     elif noticed.p99.value is not None and _lateness(noticed.p99.value, stage):
         severity = "warn"
-        said = f"answers were noticed {format_seconds(noticed.p99.value)} late at p99 (the kernel's stamps are not)"
+        said = f"answers were read {format_seconds(noticed.p99.value)} late at p99 (the kernel's stamps are not late)"
     if severity is None:
         return None
     return Finding(
         "client_late",
         severity,
-        f"the load generator was late: {said}; median TTFT was {format_seconds(stage.latencies['ttft'].p50.value)}",
+        f"the load generator was late: {said}; median TTFT was {format_seconds(_median_ttft(stage))}",
         "give the load generator more processes (--processes) or a machine of its own",
-        stage.users,
     )
 
 
+def _median_ttft(stage: StageSummary) -> float | None:
+    """Of the answered requests."""
+    ttft = stage.latencies["ttft"]
+    return ttft.answered["p50"] if ttft.answered else ttft.p50.value
+
+
 def _lateness(lag: float, stage: StageSummary) -> Severity | None:
-    ttft = stage.latencies["ttft"].p50.value or 0.0
-    warn, invalid = (max(seconds, share * ttft) for seconds, share in LATE)
+    warn, invalid = (max(seconds, share * (_median_ttft(stage) or 0.0)) for seconds, share in LATE)
     return "invalid" if lag > invalid else "warn" if lag > warn else None
 
 
@@ -133,9 +150,8 @@ def _event_loop_late(stage: StageSummary) -> Finding | None:
     return Finding(
         "event_loop_late",
         "warn" if _lateness(stage.loop_lag.mean, stage) else "note",
-        f"the load generator's event loop ran up to {format_seconds(stage.loop_lag.peak)} late",
-        "stop what else runs on that machine, or give the load generator one of its own",
-        stage.users,
+        f"the load generator's event loop was up to {format_seconds(stage.loop_lag.peak)} late",
+        "stop other programs on that machine, or give the load generator one of its own",
     )
 
 
@@ -149,7 +165,6 @@ def _read_together(stage: StageSummary) -> Finding | None:
         f"in {stage.merged_first} of {stage.ok} answers the first token was read together with later ones while the "
         "load generator was late: the kernel's one stamp for them is that of the last, so their TTFT may be too long",
         "give the load generator more processes (--processes) or a machine of its own",
-        stage.users,
     )
 
 
@@ -161,7 +176,6 @@ def _client_cpu_bound(stage: StageSummary) -> Finding | None:
         "warn",
         f"the load generator's busiest process used {significant(stage.client_cpu.mean)} cores, and can use one",
         "give it more processes: --processes",
-        stage.users,
     )
 
 

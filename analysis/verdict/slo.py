@@ -1,22 +1,33 @@
 """Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
 
 An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
-latencies run from the instant the schedule planned the request, as its user feels them.
+latencies run from the instant the schedule planned the request, as its user feels them. The answer has three values,
+because a share that was measured on few requests may be above or below the wanted one by chance.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from analysis.verdict.statistics import Estimate, share_interval
+from analysis.run.formulas import lower_bound
+from analysis.run.load import users_of
+from analysis.verdict.statistics import (
+    Answer,
+    Estimate,
+    bin_by_user,
+    bin_events,
+    objective_answer,
+    rate_interval,
+    share_interval,
+)
+from records.metrics import OBJECTIVES
+from records.stage import SECOND
 
-# What an objective is called, and the column with the latency that the user feels.
-METRICS = {"ttft": "ttft_user", "tpot": "tpot", "ntpot": "ntpot", "e2e": "e2e_user"}
-GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(METRICS)}"
+GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +42,59 @@ class Objective:
     def name(self) -> str:
         return f"{self.metric}_p{100 * self.q:g}"
 
+    @property
+    def column(self) -> str:
+        """The metric that is judged: the user's latency."""
+        return OBJECTIVES[self.metric].name
+
     def good(self) -> pl.Expr:
-        """Whether a request met the limit. What failed or never began did not; one lone token has no time per token."""
-        within = pl.col(METRICS[self.metric]) <= self.limit
+        """Whether a request met the limit; null where it was cut off before that was known.
+
+        What failed or was never sent did not. An answer of one chunk has no time per token, and so none that is long.
+        """
+        within = pl.col(self.column) <= self.limit
         if self.metric == "tpot":
             within = within | (pl.col("tpot").is_null() & pl.col("output_tokens").is_not_null())
-        return (pl.col("outcome") == "ok") & within.fill_null(False)
+        value, censored = lower_bound(OBJECTIVES[self.metric].formula)
+        stopped = pl.when(value > self.limit).then(False).when(~censored).then(True)
+        ended = (pl.col("outcome") == "ok") & within.fill_null(False)
+        return pl.when(pl.col("outcome") == "cut_off").then(stopped).otherwise(ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one step did by one objective: `share` of the attempted requests were within the limit."""
+    """One stage judged by one objective: `share` of the attempted requests were within the limit."""
 
     objective: Objective
     share: Estimate
-    met: bool
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """How one step did by all objectives together. `goodput` is good requests per second of the steady window."""
+    """One stage judged by all objectives together. `goodput` is good requests per second of the steady window."""
 
     share: Estimate
-    goodput: float
+    goodput: Estimate
     verdicts: tuple[Verdict, ...]
 
     @property
-    def met(self) -> bool:
-        return all(verdict.met for verdict in self.verdicts)
+    def answer(self) -> Answer:
+        return overall(verdict.answer for verdict in self.verdicts)
+
+
+def overall(answers: Iterable[Answer]) -> Answer:
+    """Missed where one is missed, met where all are met."""
+    found = set(answers)
+    if "missed" in found:
+        return "missed"
+    return "met" if found <= {"met"} else "not enough evidence"
+
+
+def agreed(answers: Iterable[Answer]) -> Answer:
+    """Of several judgements of one question: the answer that all of them give."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else "not enough evidence"
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
@@ -67,7 +103,7 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     for text in texts:
         match = re.fullmatch(r"([a-z0-9]+)_p(\d+(?:\.\d+)?)=([0-9.eE+-]+)", text.strip())
         try:
-            if match is None or match[1] not in METRICS:
+            if match is None or match[1] not in OBJECTIVES:
                 raise ValueError
             objective = Objective(match[1], float(match[2]) / 100, float(match[3]))
             if not (0 < objective.q < 1 and 0 < objective.limit < float("inf")):
@@ -78,29 +114,45 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
     return tuple(objectives)
 
 
-def judge(attempted: pl.DataFrame, objectives: tuple[Objective, ...], window: float) -> Attainment | None:
-    """`attempted` are the requests scheduled in the window that were not cut off; `None` where there were none.
+def judge(
+    scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tuple[int, int], withheld: str | None
+) -> Attainment | None:
+    """`scheduled` are the requests scheduled in `window`, in order; `None` where there were none.
 
-    Raises `ValueError` when an objective cannot be judged, because nobody measured its metric.
+    `withheld` says why the share of good requests is not shown. Raises `ValueError` when an objective cannot be judged,
+    because its metric was not measured.
     """
-    if not objectives or attempted.is_empty():
+    if not objectives or scheduled.is_empty():
         return None
-    answered = attempted.filter(pl.col("outcome") == "ok")
     for objective in objectives:
-        column = answered[METRICS[objective.metric]]
-        if (
-            len(answered)
-            and column.null_count() == len(answered)
-            and (answered["output_tokens"].fill_null(2) > 1).any()
-        ):
-            raise ValueError(
-                f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
-                " and their token counts."
-            )
-    n = len(attempted)
+        _check_measured(scheduled.filter(pl.col("outcome") == "ok"), objective)
     verdicts = []
     for objective in objectives:
-        hits = int(attempted.select(objective.good().sum()).item())
-        verdicts.append(Verdict(objective, share_interval(hits, n), hits >= round(objective.q * n, 9)))
-    good = int(attempted.select(pl.all_horizontal(o.good() for o in objectives).sum()).item())
-    return Attainment(share_interval(good, n), good / window, tuple(verdicts))
+        judged = scheduled.select("user", good=objective.good())
+        least, most = (_share(judged.with_columns(pl.col("good").fill_null(value))) for value in (False, True))
+        answer = agreed(objective_answer(share, objective.q) for share in (least, most))
+        verdicts.append(Verdict(objective, _share(judged.drop_nulls("good")), answer))
+    all_good = pl.all_horizontal(objective.good() for objective in objectives)
+    together = scheduled.select("user", "t_sched", good=all_good).drop_nulls("good")
+    share = _share(together) if withheld is None else Estimate(None, n=len(together), why=withheld)
+    return Attainment(share, _goodput(together.filter("good"), window), tuple(verdicts))
+
+
+def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
+    unmeasured = len(answered) and answered[objective.column].null_count() == len(answered)
+    if unmeasured and (answered["output_tokens"].fill_null(2) > 1).any():
+        raise ValueError(
+            f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
+            " and their token counts."
+        )
+
+
+def _share(judged: pl.DataFrame) -> Estimate:
+    return share_interval(judged["good"].to_numpy(), users_of(judged))
+
+
+def _goodput(good: pl.DataFrame, window: tuple[int, int]) -> Estimate:
+    start, end = window
+    times, users = good["t_sched"].to_numpy(), users_of(good)
+    by_user = bin_by_user(times, users, start, end) if users is not None and len(good) else None
+    return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)

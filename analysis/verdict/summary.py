@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from analysis.run.load import NotARun, Run
-from analysis.run.windows import SECOND, Flows, windows_of
+from analysis.run.load import NotARun, RunData
+from analysis.run.windows import Flows, windows_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
 from analysis.verdict.slo import Objective
 from analysis.verdict.stages import StageSummary, summarise_stage
+from records.files import write_atomically
+from records.stage import SECOND
 
-SCHEMA_VERSION = 1
-TIMELINE_POINTS = 240
+SCHEMA_VERSION = 2
+POINTS = 240  # of a whole run
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class FlowSeries:
     """The whole run in equal steps of `step` seconds: requests in flight and output tokens per second."""
 
     step: float
@@ -48,30 +50,31 @@ class RunSummary:
     host: Mapping[str, Any]
     versions: Mapping[str, str]
     command: tuple[str, ...]
+    repeat: int
     commit: str | None
     workers: int
     client_error: float | None  # seconds: the largest of its stages; None where one of them has none
     requests: int  # of the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
     stages: tuple[StageSummary, ...]
-    timeline: Timeline
+    flow: FlowSeries
     findings: tuple[Finding, ...]
 
     @property
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
 
-    def at(self, users: int) -> StageSummary | None:
-        """The step with so many users; the last one, where a run came back to it."""
-        return next((stage for stage in reversed(self.stages) if stage.users == users), None)
+    def at(self, label: str) -> StageSummary | None:
+        """The stage of that label."""
+        return next((stage for stage in self.stages if stage.label == label), None)
 
 
-def summarise(run: Run, objectives: tuple[Objective, ...] = ()) -> RunSummary:
+def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
     """Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged."""
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
-    edges, step = _timeline_edges(run)
+    edges, step = _edges(run)
     flows = Flows(run, np.concatenate([edges, *(window.instants for window in windows)]))
     stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
     meta = run.meta
@@ -88,13 +91,14 @@ def summarise(run: Run, objectives: tuple[Objective, ...] = ()) -> RunSummary:
         host=meta.host,
         versions=meta.versions,
         command=meta.command,
+        repeat=meta.repeat,
         commit=meta.commit,
         workers=meta.workers,
         client_error=_largest([stage.client_error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
-        timeline=Timeline(
+        flow=FlowSeries(
             step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())
         ),
         findings=findings_of(run, stages),
@@ -106,25 +110,36 @@ def _largest(errors: list[float | None]) -> float | None:
     return max(known) if len(known) == len(errors) else None
 
 
-def _timeline_edges(run: Run) -> tuple[Any, float]:
+def _edges(run: RunData) -> tuple[Any, float]:
     """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
     span = run.last / SECOND
-    step = max(span / TIMELINE_POINTS, min(1.0, span / 40))
+    step = max(span / POINTS, min(1.0, span / 40))
     step = float(f"{step:.2g}")
     count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
     return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
 
 
 def as_document(summary: RunSummary) -> dict[str, Any]:
-    """What `summary.json` holds: durations in seconds, rates per second, null for what nobody observed."""
+    """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
+
+    A percentile that falls among failed requests has no value and the `why` "failed".
+    """
     document = dataclasses.asdict(summary)
     del document["folder"]
-    return {"schema": SCHEMA_VERSION} | document
+    finite: dict[str, Any] = without_infinities({"schema": SCHEMA_VERSION} | document)
+    return finite
+
+
+def without_infinities(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: without_infinities(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_summary(summary: RunSummary) -> Path:
     path = summary.folder / "summary.json"
-    partial = path.with_suffix(".json.partial")
-    partial.write_text(json.dumps(as_document(summary), indent=1, allow_nan=False) + "\n")
-    partial.replace(path)
+    write_atomically(path, json.dumps(as_document(summary), indent=1, allow_nan=False) + "\n")
     return path

@@ -16,7 +16,8 @@ from engines.contract.base import Engine, EngineUnavailable, Model
 from settings_schema import from_text
 
 if TYPE_CHECKING:
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
+    from engines.process.watch import Watch
 
 
 ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
@@ -106,8 +107,9 @@ def load_engine(
 
     Raises `ValueError` for an unknown name or option and `EngineUnavailable` where the engine cannot run here.
     """
-    from engines.process.child import ChildEngine, Watch
+    from engines.process.child import ChildEngine
     from engines.process.environments import ask, is_foreign
+    from engines.process.watch import Watch
 
     kind = engine_class(name)
     parsed = from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts

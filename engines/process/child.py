@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from engines.contract import registry
@@ -21,22 +21,11 @@ from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
 from engines.process.tree import Guard
+from engines.process.watch import Watch
 
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """How a child is supervised. Seconds."""
-
-    heartbeat: float = 1.0  # between two heartbeats
-    hung_after: float = 60.0  # without output, with a heartbeat unanswered, after which it is killed
-    load_timeout: float = 1800.0  # for a model to load; many engines cannot answer a heartbeat meanwhile
-    restart_first: float = 0.5  # wait before the first restart; doubles up to `restart_most`
-    restart_most: float = 30.0
-    stop_grace: float = 5.0  # for a child to end by itself once its input has ended
 
 
 class ChildEngine:

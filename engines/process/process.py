@@ -151,7 +151,7 @@ class Process(asyncio.SubprocessProtocol):
     def _deliver(self, answer: ReceivedChunk | _ReceivedDone) -> None:
         if isinstance(answer, ReceivedChunk):
             if (stream := self._streams.get(answer.id)) is not None:
-                stream.feed(answer)
+                stream.feed(answer, self.last_output_at)
         elif (stream := self._streams.pop(answer.id, None)) is not None:
             stream.end(answer.finish_reason, usage=answer.usage)
 

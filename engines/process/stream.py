@@ -33,12 +33,18 @@ class Stream:
     not the stream is still being iterated.
     """
 
-    __slots__ = ("_child", "_ended", "_error", "_id", "_pending", "_waiter", "finish_reason", "on_end", "usage")
+    __slots__ = (
+        *("_child", "_ended", "_error", "_id", "_pending", "_pending_reads", "_read_at", "_waiter"),
+        *("finish_reason", "on_end", "reads", "usage"),
+    )
 
     def __init__(self, child: Process, id: int) -> None:
         self._child = child
         self._id = id
         self._pending: list[ReceivedChunk] = []
+        self._pending_reads: list[tuple[float, int]] = []
+        self._read_at: float | None = None
+        self.reads: list[tuple[float, int]] = []  # of the last list: when the pipe was read, index of its first chunk
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._error: EngineError | None = None
@@ -61,6 +67,7 @@ class Stream:
             finally:
                 self._waiter = None
         ready, self._pending = self._pending, []
+        self.reads, self._pending_reads, self._read_at = self._pending_reads, [], None
         return ready
 
     def cancel(self) -> None:
@@ -74,7 +81,10 @@ class Stream:
             async for _ in self:
                 pass
 
-    def feed(self, chunk: ReceivedChunk) -> None:
+    def feed(self, chunk: ReceivedChunk, read_at: float) -> None:
+        if read_at != self._read_at:
+            self._read_at = read_at
+            self._pending_reads.append((read_at, len(self._pending)))
         self._pending.append(chunk)
         self._wake()
 

@@ -1,4 +1,4 @@
-"""The door: who may ask, how much they may send, and how long they may take to send it."""
+"""API keys, and reading a request's body within limits of size and time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from starlette.types import Receive, Scope
 
 from servers.http.errors import ApiError, ClientGone
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def check_key(headers: Headers, settings: Settings) -> None:
-    """Raises `ApiError` 401. Every key is compared, in constant time, so that the clock gives none of them away."""
+def check_key(headers: Headers, settings: ServerSettings) -> None:
+    """Raises `ApiError` 401. All keys are compared, each in constant time, so that timing reveals nothing."""
     if not settings.api_keys:
         return
     given = _header(headers, b"authorization")
@@ -26,7 +26,7 @@ def check_key(headers: Headers, settings: Settings) -> None:
     if scheme.lower() != b"bearer" or not known:
         raise ApiError(
             401,
-            "This server wants an API key: send `Authorization: Bearer <key>`."
+            "This server requires an API key: send `Authorization: Bearer <key>`."
             if not given
             else "The API key is not valid.",
             code="invalid_api_key",
@@ -34,10 +34,10 @@ def check_key(headers: Headers, settings: Settings) -> None:
         )
 
 
-async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
-    """The whole body, once its sender has shown a key and called it JSON.
+async def read_body(scope: Scope, receive: Receive, settings: ServerSettings) -> bytes:
+    """The whole body, after checking key and content type.
 
-    Raises `ApiError` 401, 408, 413 or 415, and `ClientGone`. What remains of a refused body is dropped as it arrives.
+    Raises `ApiError` 401, 408, 413 or 415, and `ClientGone`. The rest of a refused body is discarded.
     """
     headers = scope["headers"]
     check_key(headers, settings)
@@ -45,7 +45,7 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
     if kind != b"application/json":
         raise ApiError(415, "Send the body as `Content-Type: application/json`.")
     if _header(headers, b"content-encoding") not in (b"", b"identity"):
-        raise ApiError(415, "Send the body as it is, without a content encoding.")
+        raise ApiError(415, "Send the body without a content encoding.")
     announced = _header(headers, b"content-length")
     if announced.isdigit() and int(announced) > settings.max_body_bytes:
         raise _too_large(settings.max_body_bytes)
@@ -75,4 +75,4 @@ def _header(headers: Headers, wanted: bytes) -> bytes:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"The body is larger than {limit} bytes, which is the most this server takes.")
+    return ApiError(413, f"The body is larger than this server's limit of {limit} bytes.")

@@ -1,16 +1,16 @@
-"""Where a server listens, and how people write that."""
+"""The listening socket and its URL."""
 
 from __future__ import annotations
 
 import socket
 
-from servers.settings import Settings
+from servers.settings import ServerSettings
 
-BACKLOG = 2048  # connections that may arrive in one moment
+BACKLOG = 2048  # connections that may wait to be accepted
 
 
-def listen(settings: Settings) -> socket.socket:
-    """Take the address, before a model is fetched or loaded for it. Raises `ValueError` with a sentence."""
+def listen(settings: ServerSettings) -> socket.socket:
+    """Bind the address, before a model is downloaded or loaded. Raises `ValueError` with a sentence."""
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

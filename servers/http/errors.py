@@ -1,19 +1,19 @@
-"""Everything a client may be told instead of an answer, in OpenAI's shape.
+"""Error responses in OpenAI's shape.
 
-ApiError           any status, with a sentence for a person
-ClientGone         nobody is left to be told
+ApiError           a status and a sentence
+ClientGone         the client has disconnected: no response
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from fastapi import FastAPI, Request
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -87,10 +87,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def from_engine(error: EngineError) -> ApiError:
-    """What an engine's failure is on the wire. The engine's sentence is written for people and holds no secrets."""
+    """The response for an engine's failure. Its sentence is meant for clients."""
     match error.kind:
         case "bad_request":
             return bad_request(str(error))
+        case "overloaded":
+            seconds = math.ceil(getattr(error, "retry_after", None) or 1)
+            return ApiError(429, str(error), code="engine_overloaded", retry_after=seconds)
         case "unavailable":
             return ApiError(503, str(error), code="engine_unavailable", retry_after=1)
         case "crashed":
@@ -99,53 +102,35 @@ def from_engine(error: EngineError) -> ApiError:
             return ApiError(500, str(error), code="engine_error")
 
 
-def from_validation(error: ValidationError) -> ApiError:
-    """The first thing wrong with a body, with where it is. What the client sent is not repeated."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    if errors[0]["type"] == "json_invalid":
-        return bad_request(f"The body is not valid JSON: {errors[0]['msg'].removeprefix('Invalid JSON: ')}.")
-    where = _path(errors[0]["loc"])
-    # A field of several types has an error per type: say them all.
-    wrong = dict.fromkeys(one["msg"] for one in errors if _path(one["loc"]) == where)
-    what = ", or: ".join(wrong)
-    return bad_request(f"`{where}`: {what}." if where else f"The body is wrong: {what}.", param=where)
-
-
-def _path(loc: tuple[int | str, ...]) -> str | None:
-    """`messages.0.role`, without the names that pydantic gives to the arms of a union."""
-    steps = [str(step) for step in loc if step not in ("str", "list") and "[" not in str(step)]
-    return ".".join(steps) or None
-
-
 def install(app: FastAPI) -> None:
-    """Give every error of `app` the same shape: never HTML, never a traceback."""
+    """Give every error response of `app` the same shape: no HTML, no traceback."""
 
-    async def told(request: Request, error: Exception) -> Response:
+    async def api_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
         return error.response()
 
-    async def of_framework(request: Request, error: Exception) -> Response:
+    async def framework_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = {
-            404: f"There is no {request.url.path} here; /openapi.json lists what there is.",
-            405: f"{request.url.path} does not take {request.method}.",
+            404: f"This server has no path {request.url.path}; /openapi.json lists its paths.",
+            405: f"{request.url.path} does not support {request.method}.",
         }.get(error.status_code, str(error.detail))
         return ApiError(error.status_code, message, headers=error.headers or {}).response()
 
-    async def unforeseen(request: Request, error: Exception) -> Response:
+    async def unexpected_error(request: Request, error: Exception) -> Response:
         return unexpected(error).response()
 
-    async def gone(request: Request, error: Exception) -> Response:
+    async def client_gone(request: Request, error: Exception) -> Response:
         return Response(status_code=499)
 
-    app.add_exception_handler(ApiError, told)
-    app.add_exception_handler(HTTPException, of_framework)
-    app.add_exception_handler(ClientGone, gone)
-    app.add_exception_handler(Exception, unforeseen)
+    app.add_exception_handler(ApiError, api_error)
+    app.add_exception_handler(HTTPException, framework_error)
+    app.add_exception_handler(ClientGone, client_gone)
+    app.add_exception_handler(Exception, unexpected_error)
 
 
 def unexpected(error: BaseException) -> ApiError:
-    """A mistake of ours: the log gets the traceback, the client a sentence."""
+    """A defect of this server: the traceback goes to the log, a sentence to the client."""
     if not isinstance(error, asyncio.CancelledError):
         log.error("unexpected error while answering a request", exc_info=error)
-    return ApiError(500, "The server made a mistake; its log says more.", code="internal_error")
+    return ApiError(500, "Internal server error; the server's log has the details.", code="internal_error")

@@ -1,9 +1,9 @@
-"""One request, from its body to its last byte: the answer to `/v1/chat/completions` and `/v1/completions`.
+"""The responses of `/v1/chat/completions` and `/v1/completions`, from reading the body to the last byte.
 
     body → checked and tokenised → admitted, or refused → engine → chunks → written as they come
 
-The answer is a raw ASGI response: no framework stands between an engine's chunk and its write. Every request ends in
-exactly one outcome, and is counted once.
+The response speaks ASGI directly, so that no framework code runs between an engine's chunk and its write. Every request
+ends in exactly one outcome, and is counted once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter as clock
+from time import monotonic as clock  # as in the chunks' stamps
 from typing import Any
 
 from starlette.responses import Response
@@ -25,11 +25,10 @@ from servers.http.access import read_body
 from servers.http.errors import ApiError, ClientGone, Outcome, from_engine, unexpected
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics
-from servers.openai.intake import Call, Intake
-from servers.openai.schemas import ChatRequest, CompletionRequest
+from servers.openai.intake import AcceptedRequest, Intake
 from servers.openai.wire import Ending, Endpoint, Wire
-from servers.settings import Settings
-from servers.timeline import Timeline
+from servers.request_times import RequestTimes
+from servers.settings import ServerSettings
 
 EVENT_STREAM = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -39,34 +38,34 @@ EVENT_STREAM = [
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What all requests of one server share."""
+class Context:
+    """What all requests to one server share."""
 
-    settings: Settings
+    settings: ServerSettings
     lifecycle: Lifecycle
     intake: Intake
     metrics: Metrics
 
 
-class Answer(Response):
-    """The answer to one request. Reads the body itself, and tells the client whatever goes wrong."""
+class CompletionResponse(Response):
+    """Reads the body itself, so that every error of a request is handled and counted in one place."""
 
     background = None
 
-    def __init__(self, room: Room, endpoint: Endpoint) -> None:
-        self._room = room
+    def __init__(self, context: Context, endpoint: Endpoint) -> None:
+        self._context = context
         self._endpoint: Endpoint = endpoint
         self._head_sent = False
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome: Outcome = "cancelled"  # also where the server's own end cuts this task short
+        outcome: Outcome = "cancelled"  # also where this task is cancelled because the server stops
         self._send = send
         try:
             await self._answer(scope, receive)
             outcome = "ok"
         except ClientGone:
-            pass  # nobody is there to be told
+            pass
         except ApiError as error:
             outcome = error.outcome
             await self._refuse(error, scope, receive)
@@ -74,54 +73,52 @@ class Answer(Response):
             outcome = "engine_error"
             await self._refuse(unexpected(error), scope, receive)
         finally:
-            self._room.metrics.requests[self._endpoint, outcome] += 1
+            self._context.metrics.requests[self._endpoint, outcome] += 1
 
     async def _answer(self, scope: Scope, receive: Receive) -> None:
-        room = self._room
-        info = room.lifecycle.info()
-        content = await read_body(scope, receive, room.settings)
+        context = self._context
+        info = context.lifecycle.info()
+        content = await read_body(scope, receive, context.settings)
         received = clock()
-        if self._endpoint == "chat":
-            call = await room.intake.chat(room.intake.parse(content, ChatRequest, info), info)
-        else:
-            call = await room.intake.completion(room.intake.parse(content, CompletionRequest, info), info)
-        timeline = Timeline(room.metrics, received, len(call.request.prompt_token_ids))
+        accepted = await context.intake.accept(content, self._endpoint, info)
+        times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
         try:
-            async with asyncio.timeout(call.timeout - (clock() - received)) as patience:
-                watcher = asyncio.get_running_loop().create_task(self._watch(receive, patience))
+            async with asyncio.timeout(accepted.timeout - (clock() - received)) as deadline:
+                watcher = asyncio.get_running_loop().create_task(self._watch(receive, deadline))
                 try:
-                    async with self._admitted(call, timeline) as stream:
-                        await (self._in_events if call.streamed else self._in_one_piece)(call, stream, timeline)
+                    async with self._admitted(accepted, times) as stream:
+                        await (self._in_events if accepted.streamed else self._in_one_piece)(accepted, stream, times)
                 finally:
                     watcher.cancel()
         except TimeoutError:
             if self._gone:
                 raise ClientGone from None
-            raise ApiError(504, f"The answer was not complete within {call.timeout:g} s.", code="timeout") from None
+            raise ApiError(504, f"The answer was not complete within {accepted.timeout:g} s.", code="timeout") from None
         except EngineError as error:
-            if room.lifecycle.state == "draining":
+            if context.lifecycle.state == "draining":
                 raise ApiError(503, "The server is shutting down.", code="engine_draining") from None
             raise from_engine(error) from None
 
-    async def _watch(self, receive: Receive, patience: asyncio.Timeout) -> None:
-        """When the client leaves, let patience end at once: waiting and working stop the same way as at a deadline."""
+    async def _watch(self, receive: Receive, deadline: asyncio.Timeout) -> None:
+        """When the client disconnects, expire the deadline: both cases then stop the request in the same way."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._gone = True
-        if not patience.expired():
-            patience.reschedule(asyncio.get_running_loop().time())
+        if not deadline.expired():
+            deadline.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
-    async def _admitted(self, call: Call, timeline: Timeline) -> AsyncIterator[Stream]:
-        """Wait for a place and start the engine. The place is free again when the engine has really stopped."""
-        lifecycle = self._room.lifecycle
+    async def _admitted(self, accepted: AcceptedRequest, times: RequestTimes) -> AsyncIterator[Stream]:
+        """Wait for a slot and start the request. The slot is released when the engine has really stopped."""
+        lifecycle = self._context.lifecycle
         try:
             slot = await lifecycle.admission.enter()
         except QueueFull as full:
             raise ApiError(429, str(full), code="queue_full", retry_after=full.retry_after) from None
         try:
-            timeline.admit(clock())
-            stream = lifecycle.engine.generate(call.request)
+            await lifecycle.until_ready()  # a request that waited when the engine crashed keeps its turn
+            times.admit(clock())
+            stream = lifecycle.engine.generate(accepted.request)
         except BaseException:
             slot.release()
             raise
@@ -129,59 +126,59 @@ class Answer(Response):
         try:
             yield stream
         finally:
-            stream.cancel()  # nothing to do where the answer is complete
+            stream.cancel()  # does nothing where the answer is complete
 
-    async def _in_events(self, call: Call, stream: Stream, timeline: Timeline) -> None:
-        wire, send = call.wire, self._send
+    async def _in_events(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
+        wire, send = accepted.wire, self._send
         async for chunks in stream:
-            timeline.hear(chunks, clock())
+            times.receive(chunks, stream.reads)
             data = wire.chunks(chunks)
             if not self._head_sent:
-                await self._send_head(wire, timeline)
+                await self._send_head(wire, times)
                 data = wire.opening() + data
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-                self._still_there()
-        await asyncio.sleep(0)  # a disconnect that came with the last chunks is told now
-        self._still_there()
-        closing = wire.closing(_ending(stream, timeline))
+                self._raise_if_gone()
+        await asyncio.sleep(0)  # lets a disconnect that arrived with the last chunks be noticed
+        self._raise_if_gone()
+        closing = wire.closing(_ending(stream, times))
         if not self._head_sent:
-            await self._send_head(wire, timeline)
+            await self._send_head(wire, times)
             closing = wire.opening() + closing
         await send({"type": "http.response.body", "body": closing, "more_body": False})
 
-    def _still_there(self) -> None:
-        """Raises `ClientGone`. Bytes for a lost connection vanish without a word, and the rest may be ready at once."""
+    def _raise_if_gone(self) -> None:
+        """Raises `ClientGone`: writing to a lost connection raises nothing, and all chunks may be ready at once."""
         if self._gone:
             raise ClientGone
 
-    async def _send_head(self, wire: Wire, timeline: Timeline) -> None:
-        """The status line leaves with the first token, so that a request that fails before it gets a proper status."""
+    async def _send_head(self, wire: Wire, times: RequestTimes) -> None:
+        """Sent with the first token, so that a request that fails before it gets a proper status."""
         self._head_sent = True
-        first = clock() if timeline.first is None else timeline.first
-        timing = _server_timing(queue=timeline.admitted - timeline.received, prefill=first - timeline.admitted)
+        first = clock() if times.first is None else times.first
+        timing = _server_timing(queue=times.admitted - times.received, prefill=first - times.admitted)
         headers = [*EVENT_STREAM, (b"server-timing", timing), (b"x-request-id", wire.id.encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    async def _in_one_piece(self, call: Call, stream: Stream, timeline: Timeline) -> None:
+    async def _in_one_piece(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         kept: list[ReceivedChunk] = []
         async for chunks in stream:
-            timeline.hear(chunks, clock())
+            times.receive(chunks, stream.reads)
             kept += chunks
-        ending = _ending(stream, timeline)
-        body = call.wire.whole(kept, ending)
+        ending = _ending(stream, times)
+        body = accepted.wire.whole(kept, ending)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"server-timing", _server_timing(**ending.timing())),
-            (b"x-request-id", call.wire.id.encode()),
+            (b"x-request-id", accepted.wire.id.encode()),
         ]
         self._head_sent = True
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
-        """A status and a JSON document; inside a stream, an event without the final `[DONE]`."""
+        """A status and a JSON document; in a stream that has begun, an event, and no `[DONE]`."""
         if not self._head_sent:
             await error.response()(scope, receive, self._send)
             return
@@ -189,12 +186,12 @@ class Answer(Response):
         await self._send(event)
 
 
-def _ending(stream: Stream, timeline: Timeline) -> Ending:
+def _ending(stream: Stream, times: RequestTimes) -> Ending:
     if stream.finish_reason in (None, "cancelled"):
-        raise EngineError("the engine gave up this request.")
-    return timeline.complete(stream.finish_reason, clock())
+        raise EngineError("the engine cancelled this request.")
+    return times.complete(stream.finish_reason, clock())
 
 
 def _server_timing(**seconds: float) -> bytes:
-    """The Server-Timing header's own unit is the millisecond (W3C)."""
+    """In milliseconds, the unit of the Server-Timing header (W3C)."""
     return ", ".join(f"{name};dur={1e3 * value:.3f}" for name, value in seconds.items()).encode()

@@ -1,42 +1,50 @@
-"""From a body to a request for the engine: whatever can be wrong with it is found here, before it waits in line."""
+"""From a request's body to a request for the engine. All validation happens here, before the queue."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TypedDict, TypeVar, cast
+from typing import TypedDict, TypeVar
 
-from pydantic import ValidationError
+from msgspec import UNSET
 
 from engines.contract.base import EngineInfo, Feature, GenerateRequest
-from servers.http.errors import ApiError, bad_request, from_validation
-from servers.openai.prompt import Tokenizer
-from servers.openai.schemas import (
-    IRRELEVANT,
-    UNUSED,
+from servers.http.errors import ApiError, bad_request
+from servers.openai.arrays import read_ids
+from servers.openai.prompts import Tokenizer
+from servers.openai.requests import (
     Body,
     ChatRequest,
     CompletionRequest,
-    Message,
+    DetokenizeRequest,
     Sampling,
-    TokenIds,
     TokenizeRequest,
+    read,
+    read_messages,
+    read_prompt,
+    read_stop,
 )
-from servers.openai.wire import ChatWire, TextWire, Wire
-from servers.settings import Settings
+from servers.openai.wire import ChatWire, Endpoint, TextWire, Wire
+from servers.settings import ServerSettings
 
-DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions; a chat may go on to the end of the context
-LONG_TEXT = 16_384  # characters; longer text is tokenised in a thread, so that no other stream has to wait for it
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
+LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
+NEARLY_GREEDY = 1e-3  # a lower temperature is greedy: dividing by it overflows in half precision
+LONGEST_NAME = 100  # characters of a client's text in an error
 
 B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One valid request: what to generate and how to answer. `timeout` in seconds."""
+class AcceptedRequest:
+    """A valid request: what to generate, and in which format to answer. `timeout` in seconds."""
 
     request: GenerateRequest
     wire: Wire
@@ -45,110 +53,124 @@ class Call:
 
 
 class UsageOptions(TypedDict, total=False):
-    """How `stream_options` reach the wire."""
+    """Keyword arguments of `Wire` that come from `stream_options`."""
 
     include_usage: bool
     continuous_usage: bool
 
 
 class Intake:
-    """Understands bodies for one loaded engine."""
+    """Reads bodies for one engine."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: Settings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
         self._fingerprint: tuple[EngineInfo, str] | None = None
+        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="large-body")
+        # Tokenising releases the interpreter lock, reading JSON and rendering templates do not: one thread at a time.
+        self._reading = threading.Lock()
 
-    def parse(self, content: bytes, shape: type[B], info: EngineInfo) -> B:
-        """The body as a `shape`, meant for the model that is served here. Raises `ApiError`."""
-        try:
-            body = shape.model_validate_json(content)
-        except ValidationError as error:
-            raise from_validation(error) from None
+    async def accept(self, content: bytes, endpoint: Endpoint, info: EngineInfo) -> AcceptedRequest:
+        """Raises `ApiError`."""
+        return await self._run(self._chat if endpoint == "chat" else self._completion, content, info)
+
+    async def tokens(self, content: bytes, info: EngineInfo) -> list[int]:
+        """Token ids of a `TokenizeRequest`. Raises `ApiError`."""
+        return await self._run(self._tokens, content, info)
+
+    async def text(self, content: bytes, info: EngineInfo) -> str:
+        """Text of a `DetokenizeRequest`. Raises `ApiError`."""
+        return await self._run(self._text, content, info)
+
+    def model_name(self, info: EngineInfo) -> str:
+        return self._settings.served_model or info.model
+
+    async def _run(self, work: Callable[[bytes, EngineInfo], T], content: bytes, info: EngineInfo) -> T:
+        if len(content) <= LARGE:
+            return work(content, info)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, content, info)
+
+    def _read(self, content: bytes, shape: type[B], info: EngineInfo) -> B:
+        body = read(content, shape, info.context_length)
         if body.model is not None and body.model != (served := self.model_name(info)):
-            raise ApiError(
-                404, f"There is no model `{body.model}` here; this server has `{served}`.", code="model_not_found"
-            )
-        for name, value in (body.model_extra or {}).items():
-            _refuse_unless_harmless(name, value)
+            wanted = body.model[:LONGEST_NAME]
+            message = f"This server has no model `{wanted}`; it serves `{served}`."
+            raise ApiError(404, message, code="model_not_found")
         return body
 
-    async def chat(self, body: ChatRequest, info: EngineInfo) -> Call:
-        if body.max_tokens is not None and body.max_completion_tokens is not None:
-            raise bad_request("Give `max_completion_tokens` or `max_tokens`, not both.", "max_tokens")
-        if body.top_logprobs is not None and not body.logprobs:
-            raise bad_request("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-        prompt, ids = await self._render(body.messages, special=False)
+    def _chat(self, content: bytes, info: EngineInfo) -> AcceptedRequest:
+        with self._reading:
+            body = self._read(content, ChatRequest, info)
+            if body.max_tokens is not None and body.max_completion_tokens is not None:
+                raise bad_request("Give `max_completion_tokens` or `max_tokens`, not both.", "max_tokens")
+            if body.top_logprobs is not None and not body.logprobs:
+                raise bad_request("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
+            prompt = self._tokenizer.render(read_messages(body.messages, info.context_length))
+        # Templates write the special tokens themselves.
+        ids = self._tokenizer.encode(prompt, special=False, limit=info.context_length)
         max_tokens = self._max_tokens(body.max_completion_tokens or body.max_tokens, None, len(ids), info)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         request = self._request(body, prompt, ids, max_tokens, logprobs, info)
-        wire = ChatWire(self.model_name(info), self.fingerprint(info), len(ids), **_usage_options(body))
-        return Call(request, wire, bool(body.stream), self._timeout(body))
+        wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **_usage_options(body))
+        return AcceptedRequest(request, wire, bool(body.stream), self._timeout(body))
 
-    async def completion(self, body: CompletionRequest, info: EngineInfo) -> Call:
-        if body.echo and body.logprobs is not None:
-            raise bad_request("`echo` with `logprobs` is not offered: prompts get no log probabilities.", "echo")
-        prompt, ids = await self._single_prompt(body.prompt)
+    def _completion(self, content: bytes, info: EngineInfo) -> AcceptedRequest:
+        with self._reading:
+            body = self._read(content, CompletionRequest, info)
+            if body.echo and body.logprobs is not None:
+                raise bad_request("`echo` with `logprobs` is not supported: prompts get no log probabilities.", "echo")
+            given = read_prompt(body.prompt, info.context_length)
+        if isinstance(given, str):
+            prompt, ids = given, self._tokenizer.encode(given, special=True, limit=info.context_length)
+        else:
+            prompt, ids = self._decode(given), given
         max_tokens = self._max_tokens(body.max_tokens, DEFAULT_COMPLETION_TOKENS, len(ids), info)
         request = self._request(body, prompt, ids, max_tokens, body.logprobs, info)
         echo = prompt if body.echo else ""
-        wire = TextWire(self.model_name(info), self.fingerprint(info), len(ids), echo=echo, **_usage_options(body))
-        return Call(request, wire, bool(body.stream), self._timeout(body))
+        wire = TextWire(self.model_name(info), self._fingerprint_of(info), len(ids), echo=echo, **_usage_options(body))
+        return AcceptedRequest(request, wire, bool(body.stream), self._timeout(body))
 
-    async def tokens(self, body: TokenizeRequest) -> list[int]:
-        if (body.prompt is None) == (body.messages is None):
-            raise bad_request("Give `prompt` or `messages`, one of them.", "prompt")
-        if body.messages is not None:
-            special = bool(body.add_special_tokens)
-            return (await self._render(body.messages, special, body.add_generation_prompt))[1]
-        return await self._encode(cast(str, body.prompt), special=body.add_special_tokens is not False)
+    def _tokens(self, content: bytes, info: EngineInfo) -> list[int]:
+        with self._reading:
+            body = self._read(content, TokenizeRequest, info)
+            limit = info.context_length
+            if (body.prompt is None) == (body.messages is UNSET):
+                raise bad_request("Give either `prompt` or `messages`.", "prompt")
+            if body.prompt is not None:
+                text, special = body.prompt, body.add_special_tokens is not False
+            else:
+                messages = read_messages(body.messages, limit)
+                text, special = (
+                    self._tokenizer.render(messages, body.add_generation_prompt),
+                    bool(body.add_special_tokens),
+                )
+        return self._tokenizer.encode(text, special, limit)
 
-    def text(self, ids: Sequence[int]) -> str:
-        """What token ids say. Raises `ApiError` for an id outside the vocabulary."""
+    def _text(self, content: bytes, info: EngineInfo) -> str:
+        with self._reading:
+            ids = read_ids(bytes(self._read(content, DetokenizeRequest, info).tokens), info.context_length, "tokens")
+        return self._decode(ids)
+
+    def _decode(self, ids: list[int]) -> str:
+        """The text of token ids. Raises `ApiError` for an id outside the vocabulary."""
         size = self._tokenizer.vocab_size
         if ids and max(ids) >= size:
             raise bad_request(f"Token id {max(ids)} is outside the vocabulary of {size} tokens.", "prompt")
         return self._tokenizer.decode(ids)
 
-    def model_name(self, info: EngineInfo) -> str:
-        return self._settings.served_model or info.model
-
-    def fingerprint(self, info: EngineInfo) -> str:
-        """Changes with anything that may change an answer: engine, versions, model, precision, options."""
+    def _fingerprint_of(self, info: EngineInfo) -> str:
+        """Changes with anything that may change an answer: engine, versions, model, number format, options."""
         if self._fingerprint is None or self._fingerprint[0] is not info:
             facts = json.dumps(asdict(info), sort_keys=True, default=str)
             self._fingerprint = info, "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:12]
         return self._fingerprint[1]
-
-    async def _render(
-        self, messages: Sequence[Message], special: bool, add_generation_prompt: bool = True
-    ) -> tuple[str, list[int]]:
-        prompt = self._tokenizer.render([message.plain() for message in messages], add_generation_prompt)
-        return prompt, await self._encode(prompt, special)  # by default the template writes the special tokens itself
-
-    async def _single_prompt(self, given: str | TokenIds | list[str] | list[TokenIds]) -> tuple[str, list[int]]:
-        prompt: str | list[int]
-        if isinstance(given, list) and given and not isinstance(given[0], int):
-            if len(given) > 1:
-                raise bad_request("`prompt` holds several prompts; send one a request.", "prompt")
-            prompt = given[0]
-        else:
-            prompt = cast("str | list[int]", given)
-        if isinstance(prompt, str):
-            return prompt, await self._encode(prompt, special=True)
-        return self.text(prompt), prompt
-
-    async def _encode(self, text: str, special: bool) -> list[int]:
-        if len(text) < LONG_TEXT:
-            return self._tokenizer.encode(text, special)
-        return await asyncio.to_thread(self._tokenizer.encode, text, special)
 
     def _max_tokens(self, asked: int | None, default: int | None, prompt_tokens: int, info: EngineInfo) -> int:
         if not prompt_tokens:
             raise bad_request("The prompt is empty: it has no tokens.", "prompt")
         limit = self._settings.max_output_tokens
         if asked is not None and limit is not None and asked > limit:
-            raise bad_request(f"This server gives at most {limit} tokens an answer; {asked} were asked for.")
+            raise bad_request(f"This server limits answers to {limit} tokens; the request asks for {asked}.")
         left = info.context_length - prompt_tokens
         wanted = asked if asked is not None else min(default or left, limit or left)
         if left < 1 or wanted > left:
@@ -170,14 +192,15 @@ class Intake:
         info: EngineInfo,
     ) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
-        stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-        if "" in stop:
-            raise bad_request("A stop string has at least one character.", "stop")
+        greedy = temperature < NEARLY_GREEDY or body.top_p == 0
+        stop = read_stop(body.stop)
         min_tokens = body.min_tokens or 0
         if min_tokens > max_tokens:
-            raise bad_request(f"`min_tokens` is {min_tokens}, more than the {max_tokens} tokens allowed.", "min_tokens")
+            raise bad_request(
+                f"`min_tokens` is {min_tokens}, more than the limit of {max_tokens} tokens.", "min_tokens"
+            )
         asked: dict[Feature, object] = {
-            "seed": body.seed is not None and temperature > 0,  # a greedy answer has nothing to do with chance
+            "seed": body.seed is not None and not greedy,  # greedy decoding uses no random numbers
             "stop": stop,
             "ignore_eos": body.ignore_eos,
             "min_tokens": min_tokens,
@@ -185,14 +208,14 @@ class Intake:
         }
         for feature, wanted in asked.items():
             if wanted and feature not in info.features:
-                raise bad_request(f"The engine {info.name} does not offer `{feature}`; leave it out.", feature)
+                raise bad_request(f"The engine {info.name} does not support `{feature}`; leave it out.", feature)
         return GenerateRequest(
             prompt=prompt,
             prompt_token_ids=tuple(ids),
             max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
-            seed=body.seed,
+            temperature=0.0 if greedy else temperature,
+            top_p=body.top_p or 1.0,
+            seed=None if greedy else body.seed,
             stop=stop,
             ignore_eos=bool(body.ignore_eos),
             min_tokens=min_tokens,
@@ -207,22 +230,11 @@ def _usage_options(body: Sampling) -> UsageOptions:
     options = body.stream_options
     if options is None:
         return {}
+    if options.include_obfuscation:
+        raise bad_request("`stream_options.include_obfuscation` is not supported.", "stream_options")
     if not body.stream:
         raise bad_request("`stream_options` needs `stream` to be true.", "stream_options")
     return {
         "include_usage": bool(options.include_usage),
         "continuous_usage": bool(options.continuous_usage_stats),
     }
-
-
-def _refuse_unless_harmless(name: str, value: object) -> None:
-    if value is None or name in IRRELEVANT:
-        return
-    if name not in UNUSED:
-        raise bad_request(f"There is no field `{name}`.", name)
-    if not any(type(value) is type(unused) or _numbers(value, unused) for unused in UNUSED[name] if value == unused):
-        raise bad_request(f"`{name}` is not offered here; leave it out.", name)
-
-
-def _numbers(*values: object) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

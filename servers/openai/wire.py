@@ -1,7 +1,7 @@
-"""How answers look on the wire: OpenAI's JSON and server-sent events.
+"""The wire format of answers: OpenAI's JSON and server-sent events.
 
-A streamed token costs one escape and one join: everything else in its event is formatted once per request. Chunks that
-became ready together are still one event each, but they travel in one write.
+The parts of an event that stay the same are formatted once per request, so that a streamed token costs one escape and
+one join. Chunks that arrive together remain separate events, and are sent in one write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _json = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is known when an answer is complete. Times in seconds."""
+    """Usage and timing of a complete answer. Times in seconds."""
 
     finish_reason: FinishReason
     prompt_tokens: int
@@ -44,7 +44,7 @@ class Ending:
 
 
 class Wire:
-    """One answer's way onto the wire. Subclasses know what chat and text completions call their parts."""
+    """Formats one answer. Subclasses know the names that chat and text completions use."""
 
     endpoint: ClassVar[Endpoint]
     id_prefix: ClassVar[str]
@@ -68,9 +68,9 @@ class Wire:
         self._continuous = continuous_usage
         self._produced = 0
         self._echo = echo
-        # `"usage":null` on every chunk but the last, where the client asked for a last one: so OpenAI does it.
+        # With `include_usage`, OpenAI sends `"usage":null` in every chunk but the last.
         usage = {"usage": None} if include_usage else {}
-        # The text is the one part that changes: format an event around a mark, and cut it there.
+        # Only the text changes between events: format one around a mark, and split it there.
         mark = "\x00"
         event = self._event([self._piece(mark, None, None)], **usage).decode()
         self._before, self._after = event.split(quote(mark))
@@ -79,7 +79,7 @@ class Wire:
     # Streams.
 
     def opening(self) -> bytes:
-        """What precedes the first token."""
+        """The event before the first token, if any."""
         raise NotImplementedError
 
     def chunks(self, chunks: Sequence[ReceivedChunk]) -> bytes:
@@ -92,14 +92,14 @@ class Wire:
         return f"{self._before}{self._between.join(texts)}{self._after}".encode()
 
     def closing(self, ending: Ending) -> bytes:
-        """The finish reason, usage and timing, and the mark that nothing follows."""
+        """The finish reason, usage and timing, and `[DONE]`."""
         finish = self._piece("", ending.finish_reason, None, last=True)
-        told = {"usage": ending.usage(), "timing": ending.timing()}
+        numbers = {"usage": ending.usage(), "timing": ending.timing()}
         if self._include_usage:
-            return self._event([finish], usage=None) + self._event([], **told) + DONE
-        return self._event([finish], **told) + DONE
+            return self._event([finish], usage=None) + self._event([], **numbers) + DONE
+        return self._event([finish], **numbers) + DONE
 
-    # Answers in one piece.
+    # Without streaming.
 
     def whole(self, chunks: Sequence[ReceivedChunk], ending: Ending) -> bytes:
         text = self._echo + "".join(chunk.text for chunk in chunks)
@@ -135,7 +135,7 @@ class Wire:
         raise NotImplementedError
 
     def _choice(self, text: str, finish: str, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any]:
-        """The choice of an answer in one piece."""
+        """The choice of an answer that is not streamed."""
         raise NotImplementedError
 
     def _logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> Any:
@@ -183,7 +183,7 @@ class TextWire(Wire):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._offset = len(self._echo)  # where in the text the next token begins
+        self._offset = len(self._echo)  # of the next token in the text
 
     def opening(self) -> bytes:
         if not self._echo:
@@ -207,7 +207,7 @@ class TextWire(Wire):
         return {
             "tokens": [one.token for one in logprobs],
             "token_logprobs": [one.logprob for one in logprobs],
-            "top_logprobs": [{token: logprob for token, logprob, _ in one.top} for one in logprobs],
+            "top_logprobs": [{token: logprob for token, logprob, *_ in one.top} for one in logprobs],
             "text_offset": offsets,
         }
 
@@ -216,5 +216,6 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _token(token: str, logprob: float, data: tuple[int, ...] | None) -> dict[str, Any]:
+def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> dict[str, Any]:
+    """`data` are the token's bytes where they are not those of the text, as in a part of a character."""
     return {"token": token, "logprob": logprob, "bytes": list(token.encode() if data is None else data)}

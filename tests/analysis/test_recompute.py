@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0, "first_chunk_tokens": None},
         {"first_chunk_tokens": None, "output_tokens": 7},
         {"stamps": "user"},
+        {"output_tokens": 40, "unseen_tokens": 37, "reasoning_tokens": 37},
         {"chunks": 1, "icl": (), "output_tokens": 1},
         {"output_tokens": None, "token_source": None, "text": "nobody counts these"},
     ]
@@ -68,7 +70,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     with ScriptedServer(Script(ttft=0.02, tpot=0.004, tokens=9)) as server:
         command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--headless", "--host", server.url]
-        command += ["--steps", "2,6", "--stage-seconds", "4", "--runs", str(runs)]
+        command += ["--stages", "2,6", "--stage-seconds", "4", "--runs", str(runs)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env=environment)
     (folder,) = (path.parent for path in runs.glob("*/meta.json"))
     return folder
@@ -124,28 +126,35 @@ def test_counts(checked: Checked) -> None:
         assert stage["outcomes"] == {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
         share = stage["failure_share"]
         assert share["value"] == pytest.approx(failed / (len(due) - len(cut)))
-        assert (share["low"], share["high"]) == pytest.approx(recompute.wilson(failed, len(due) - len(cut)))
-        assert stage["reconnected"] == sum(line["reconnected"] for line in due)
+        assert share["low"] is None or share["low"] <= share["value"] <= share["high"]
+        assert stage["reconnected"] == sum(line["t_connect"] is not None for line in due)
 
 
 @pytest.mark.parametrize("metric", list(recompute.METRICS))
 def test_latencies(checked: Checked, metric: str) -> None:
     of = recompute.METRICS[metric]
     for stage, _, _, due in windows(checked):
-        population = due if metric.endswith("lag") else well(due)
-        values = [value for value in map(of, population) if value is not None]
         reported = stage["latencies"][metric]
+        if metric.endswith("lag"):
+            values = [(value, False) for value in map(of, due) if value is not None]
+        else:
+            values = recompute.attempted(due, metric)
+        known = [value for value in map(of, due if metric.endswith("lag") else well(due)) if value is not None]
         assert reported["n"] == len(values)
-        if not values:
-            assert reported["p50"]["value"] is None
-            continue
-        assert reported["mean"] == pytest.approx(mean(values))
-        assert reported["largest"] == pytest.approx(max(values))
+        assert reported["mean"] == pytest.approx(mean(known))
+        assert reported["deviation"] == pytest.approx(statistics.stdev(known))
+        assert (reported["least"], reported["largest"]) == pytest.approx((min(known), max(known)))
         for percent in (50, 90, 95, 99):
-            estimate = reported[f"p{percent}"]
-            assert estimate["value"] == pytest.approx(recompute.nearest_rank(values, percent))
-            low, high = recompute.interval(values, percent)
-            assert (estimate["low"], estimate["high"]) == (pytest.approx(low), pytest.approx(high))
+            estimate, expected = reported[f"p{percent}"], recompute.percentile_of(values, percent)
+            if expected is None or math.isinf(expected):
+                assert estimate["value"] is None
+                assert estimate["why"] == ("depends on cut-off requests" if expected is None else "failed")
+                continue
+            assert estimate["value"] == pytest.approx(expected)
+            if estimate["low"] is not None:
+                assert estimate["low"] <= estimate["value"] <= (estimate["high"] or math.inf)
+        if reported["answered"]:
+            assert reported["answered"]["p95"] == pytest.approx(recompute.nearest_rank(known, 95))
 
 
 def test_chunk_gaps(checked: Checked) -> None:
@@ -161,16 +170,16 @@ def test_throughput(checked: Checked) -> None:
     _, lines, plan, _ = checked
     for (stage, start, end, due), planned in zip(windows(checked), plan, strict=True):
         length = (end - start) / NS
-        edges = [start + (end - start) * k // 10 for k in range(11)]
-        batches = [recompute.tokens_between(lines, a, b) / ((b - a) / NS) for a, b in pairwise(edges)]
-        assert stage["throughput_batches"] == pytest.approx(batches)
+        edges = [start + (end - start) * k // 80 for k in range(81)]
+        parts = [recompute.tokens_between(lines, a, b) / ((b - a) / NS) for a, b in pairwise(edges)]
+        assert stage["series"]["throughput"] == pytest.approx(parts)
         assert stage["throughput"]["value"] == pytest.approx(recompute.tokens_between(lines, start, end) / length)
-        interval = (stage["throughput"]["low"], stage["throughput"]["high"])
-        assert interval == pytest.approx(recompute.t_interval(batches), rel=1e-6)
+        assert stage["throughput"]["low"] <= stage["throughput"]["value"] <= stage["throughput"]["high"]
         assert stage["offered_rate"] == pytest.approx(len(due) / length)
         assert stage["achieved_rate"] == pytest.approx(len(well(inside(lines, "t_end", planned))) / length)
-        tpots = [value for value in map(recompute.tpot, well(due)) if value is not None]
-        assert stage["user_throughput"] == pytest.approx(1 / recompute.nearest_rank(tpots, 50))
+        median = recompute.percentile_of(recompute.attempted(due, "tpot"), 50)
+        assert median is not None
+        assert stage["user_throughput"] == pytest.approx(1 / median)
 
 
 def test_concurrency(checked: Checked) -> None:
@@ -183,17 +192,18 @@ def test_concurrency(checked: Checked) -> None:
         assert stage["concurrency"]["little"] == pytest.approx(len(arrived) / ((end - start) / NS) * stay)
 
 
-def test_tokens(checked: Checked) -> None:
+def test_answers(checked: Checked) -> None:
     for stage, _, _, due in windows(checked):
         counts = [line["output_tokens"] for line in well(due)]
         known = [count for count in counts if count is not None]
         streamed = [line for line in well(due) if line["chunks"] and line["output_tokens"] is not None]
-        tokens = stage["tokens"]
-        assert tokens["output"] == pytest.approx(mean(known))
-        assert tokens["prompt"] == pytest.approx(mean([line["prompt_tokens"] for line in well(due)]))
+        answers = stage["answers"]
+        assert answers["output_tokens"] == pytest.approx(mean(known))
+        assert answers["prompt_tokens"] == pytest.approx(mean([line["prompt_tokens"] for line in well(due)]))
         chunks = sum(line["chunks"] for line in streamed)
-        assert tokens["per_chunk"] == pytest.approx(sum(line["output_tokens"] for line in streamed) / chunks)
-        assert tokens["uncounted"] == len(counts) - len(known)
+        seen = sum(line["output_tokens"] - line["unseen_tokens"] for line in streamed)
+        assert answers["per_chunk"] == pytest.approx(seen / chunks)
+        assert answers["uncounted"] == len(counts) - len(known)
 
 
 def test_ttft_parts(checked: Checked) -> None:
@@ -209,28 +219,37 @@ def test_ttft_parts(checked: Checked) -> None:
 
 
 def test_attainment(checked: Checked) -> None:
-    def good(line: Line, metric: str, limit: float) -> bool:
+    """A request that was cut off is good or bad where that is known, and else left out."""
+
+    def good(line: Line, metric: str, limit: float) -> bool | None:
+        if line["outcome"] == "cut_off":
+            least, stopped = recompute.bound(line, metric)
+            return False if least > limit else None if stopped else True
         value = recompute.METRICS[metric](line)
         return line["outcome"] == "ok" and value is not None and value <= limit
 
     for stage, start, end, due in windows(checked):
-        attempted = [line for line in due if line["outcome"] != "cut_off"]
-        quick = [good(line, "ttft_user", 0.05) for line in attempted]
-        short = [good(line, "e2e_user", 0.08) for line in attempted]
+        quick = [good(line, "ttft_user", 0.05) for line in due]
+        short = [good(line, "e2e_user", 0.08) for line in due]
         attainment = stage["attainment"]
-        assert [v["share"]["value"] for v in attainment["verdicts"]] == pytest.approx([mean(quick), mean(short)])
-        assert [v["met"] for v in attainment["verdicts"]] == [mean(quick) >= 0.9, mean(short) >= 0.5]
-        both = sum(a and b for a, b in zip(quick, short, strict=True))
-        assert attainment["goodput"] == pytest.approx(both / ((end - start) / NS))
+        shares = [mean([float(one) for one in each if one is not None]) for each in (quick, short)]
+        assert [v["share"]["value"] for v in attainment["verdicts"]] == pytest.approx(shares)
+        for verdict, q in zip(attainment["verdicts"], (0.9, 0.5), strict=True):
+            share = verdict["share"]
+            low, high = (0.0, 1.0) if share["low"] is None else (share["low"], share["high"])
+            expected = "met" if low >= q else "missed" if high < q else "not enough evidence"
+            assert verdict["answer"] in {expected, "not enough evidence"}
+        both = sum(bool(a and b) for a, b in zip(quick, short, strict=True))
+        assert attainment["goodput"]["value"] == pytest.approx(both / ((end - start) / NS))
 
 
-def test_timeline(checked: Checked) -> None:
+def test_flow(checked: Checked) -> None:
     summary, lines, _, _ = checked
-    step = summary["timeline"]["step"]
-    for k in range(0, len(summary["timeline"]["in_flight"]), 7):
+    step = summary["flow"]["step"]
+    for k in range(0, len(summary["flow"]["in_flight"]), 7):
         a, b = round(k * step * NS), round((k + 1) * step * NS)
-        assert summary["timeline"]["in_flight"][k] == pytest.approx(recompute.in_flight(lines, a, b))
-        assert summary["timeline"]["throughput"][k] == pytest.approx(recompute.tokens_between(lines, a, b) / step)
+        assert summary["flow"]["in_flight"][k] == pytest.approx(recompute.in_flight(lines, a, b))
+        assert summary["flow"]["throughput"][k] == pytest.approx(recompute.tokens_between(lines, a, b) / step)
 
 
 class Results(HTMLParser):
@@ -259,19 +278,21 @@ class Results(HTMLParser):
 
 def test_the_page_shows_the_numbers_of_the_summary(checked: Checked) -> None:
     summary, _, _, folder = checked
-    page = Results()
-    page.feed((folder / "report.html").read_text())
+    page, text = Results(), (folder / "report.html").read_text()
+    page.feed(text)
+    headline = "ttft_user" if "TTFT (user) p50 <span" in text else "ttft"
     rows = [row for row in page.rows if row]
     assert len(rows) == 2
     for stage, row in zip(summary["stages"], rows, strict=True):
-        ttft, tpot = stage["latencies"]["ttft"], stage["latencies"]["tpot"]
-        durations = [ttft["p50"]["value"], ttft["p95"]["value"], ttft["p99"]["value"], tpot["p50"]["value"]]
+        ttft, tpot = stage["latencies"][headline], stage["latencies"]["tpot"]
+        values = [ttft["p50"]["value"], ttft["p95"]["value"], ttft["p99"]["value"], tpot["p50"]["value"]]
+        durations = [value for value in values if value is not None]
         assert [value for value, _ in row] == [
             stage["requests"],
             stage["failed"],
             *durations,
             stage["throughput"]["value"],
         ]
-        for value, text in row[2:6]:  # both steps take milliseconds here
+        for value, text in row[2:-1]:  # both stages take milliseconds here
             assert float(text) == pytest.approx(1000 * value, rel=0.005)
-        assert float(row[6][1].replace(",", "")) == pytest.approx(row[6][0], rel=0.005)
+        assert float(row[-1][1].replace(",", "")) == pytest.approx(row[-1][0], rel=0.005)

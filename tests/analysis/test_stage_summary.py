@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +13,21 @@ import pytest
 from analysis.run.load import NotARun, load_run
 from analysis.verdict.slo import parse_objectives
 from analysis.verdict.stages import StageSummary
-from analysis.verdict.summary import RunSummary, summarise
-from records.record import RequestRecord, Stage, TelemetrySample
+from analysis.verdict.statistics import DEPENDS_ON_CUT_OFF
+from analysis.verdict.summary import RunSummary, as_document, summarise
+from records.load import Rate, Users
+from records.request import RequestRecord
+from records.stage import SECOND, Extent, Stage, StagePlan
+from records.telemetry import TelemetrySample
 from tests.support.synthetic import (
     FAILED,
     NOTHING_CAME,
-    SECOND,
     Engine,
+    in_order,
     meta_of,
+    plan_of,
     record,
+    sent_line,
     simulate,
     stages_of,
     write_run,
@@ -32,8 +41,7 @@ def summary_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> 
     objectives = parse_objectives(changes.pop("slo", ()))
     samples = changes.pop("samples", None)
     stages = changes.pop("stages", STAGES)
-    filler = record(99, stages[-1].end - SECOND, outcome="cut_off", **NOTHING_CAME | {"t_end": stages[-1].end})
-    folder = write_run(tmp_path / "run", meta_of(stages, **changes), [*records, filler], samples)
+    folder = write_run(tmp_path / "run", meta_of(stages, **changes), records, samples)
     return summarise(load_run(folder), objectives)
 
 
@@ -74,7 +82,6 @@ def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> Non
     )
     stage = stage_of(tmp_path, [early, late])
     assert stage.throughput.value == pytest.approx(2 / 7)
-    assert sum(stage.throughput_batches) / 10 == pytest.approx(2 / 7)
     assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
 
 
@@ -106,7 +113,7 @@ def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: floa
     summary = summary_of(tmp_path, [record(0, SECOND, **values | changes)])
     stage = summary.stages[0]
     assert (stage.throughput.value or 0) * 7 == pytest.approx(inside)
-    assert stage.tokens.uncounted_chunks == (2 if "output_tokens" in changes else 0)
+    assert stage.answers.uncounted_chunks == (2 if "output_tokens" in changes else 0)
 
 
 def test_outcomes_are_told_apart(tmp_path: Path) -> None:
@@ -120,7 +127,9 @@ def test_outcomes_are_told_apart(tmp_path: Path) -> None:
     assert stage.outcomes == {"cut_off": 1, "ok": 6, "rejected": 2, "timeout": 1}
     assert stage.failure_share.value == pytest.approx(3 / 9)
     assert list(stage.failure_details.items()) == [("rejected: queue full", 2), ("timeout", 1)]
-    assert stage.latencies["ttft"].n == 6
+    assert stage.latencies["ttft"].n == 10
+    assert stage.latencies["ttft"].failed == 3
+    assert stage.latencies["delivery"].n == 0
     assert stage.latencies["send_lag"].n == 10
 
 
@@ -168,23 +177,93 @@ def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
 
 
 def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
-    """TTFT (user) of 100 ms eight times, of 300 ms once, one failure: eight of ten are good."""
-    records = [record(k, 3 * SECOND + k) for k in range(8)]
-    records += [record(8, 4 * SECOND, t_send=4 * SECOND + 200 * MS, t_first=4 * SECOND + 300 * MS, t_last=5 * SECOND)]
-    records += [record(9, 5 * SECOND, **FAILED)]
-    attainment = stage_of(tmp_path, records, slo=["ttft_p80=0.2", "tpot_p99=1"]).attainment
+    """TTFT (user) of 100 ms 80 times, of 300 ms 18 times, two failures: 80 of a hundred are good."""
+    records = []
+    for k, place in enumerate(random.Random(1).sample(range(100), 100)):
+        t = 3 * SECOND + place * 10 * MS
+        slow = {"t_send": t + 200 * MS, "t_first": t + 300 * MS, "t_last": t + SECOND}
+        records.append(record(k, t, **(slow if k < 18 else FAILED if k < 20 else {})))
+    slo = ["ttft_p50=0.2", "ttft_p80=0.2", "tpot_p99=1", "ttft_p95=0.2"]
+    attainment = stage_of(tmp_path, records, slo=slo).attainment
     assert attainment is not None
     assert attainment.share.value == pytest.approx(0.8)
-    assert attainment.goodput == pytest.approx(8 / 7)
-    assert [(verdict.objective.name, verdict.met) for verdict in attainment.verdicts] == [
-        ("ttft_p80", True),
-        ("tpot_p99", False),
+    assert attainment.goodput.value == pytest.approx(80 / 7)
+    answers = [(verdict.objective.name, verdict.answer) for verdict in attainment.verdicts]
+    assert answers == [
+        ("ttft_p50", "met"),
+        ("ttft_p80", "not enough evidence"),
+        ("tpot_p99", "not enough evidence"),
+        ("ttft_p95", "missed"),
     ]
-    assert [verdict.share.value for verdict in attainment.verdicts] == pytest.approx([0.8, 0.9])
-    assert not attainment.met
+    assert [verdict.share.value for verdict in attainment.verdicts] == pytest.approx([0.8, 0.8, 0.98, 0.8])
+    assert attainment.answer == "missed"
 
 
-def test_an_objective_that_nobody_measured_is_refused(tmp_path: Path) -> None:
+def test_twenty_requests_cannot_meet_a_p99(tmp_path: Path) -> None:
+    attainment = stage_of(tmp_path, [record(k, 3 * SECOND + k * MS) for k in range(20)], slo=["ttft_p99=10"]).attainment
+    assert attainment is not None
+    assert attainment.answer == "not enough evidence"
+
+
+@pytest.mark.parametrize(
+    ("cut", "answer"),
+    [
+        pytest.param({"t_end": 8 * SECOND}, "missed", id="half of them had waited for longer than the limit"),
+        pytest.param({"t_end": 3 * SECOND + 100 * MS}, "not enough evidence", id="half of them were cut off before it"),
+        pytest.param({"t_first": 3 * SECOND + 50 * MS, "t_end": 8 * SECOND}, "met", id="their first token had come"),
+    ],
+)
+def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
+    tmp_path: Path, cut: dict[str, Any], answer: str
+) -> None:
+    records = []
+    for k, place in enumerate(random.Random(1).sample(range(200), 200)):
+        changes = {"outcome": "cut_off"} | NOTHING_CAME | cut if k < 100 else {}
+        records.append(record(k, 3 * SECOND + place, **changes))
+    attainment = stage_of(tmp_path, records, slo=["ttft_p90=0.2"]).attainment
+    assert attainment is not None
+    assert attainment.answer == answer
+
+
+def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
+    """Six of ten requests refused: the median of all is failed, that of the answered ones stands beside it."""
+    records = [record(k, 3 * SECOND + k, **(FAILED if k % 10 < 6 else {})) for k in range(1000)]
+    stage = stage_of(tmp_path, records)
+    ttft = stage.latencies["ttft"]
+    assert (ttft.p50.value, ttft.p50.why) == (math.inf, "failed")
+    assert ttft.answered == {"p50": 0.1, "p90": 0.1, "p95": 0.1, "p99": 0.1}
+    assert (ttft.n, ttft.failed) == (1000, 600)
+    assert ttft.mean == pytest.approx(0.1)
+    assert stage.overloaded
+    assert stage.failure_rate == pytest.approx(600 / 7)
+    document = as_document(summary_of(tmp_path, records))
+    assert document["stages"][0]["latencies"]["ttft"]["p50"]["value"] is None
+    assert document["stages"][0]["latencies"]["ttft"]["p50"]["why"] == "failed"
+
+
+def test_attainment_is_withheld_where_many_requests_failed(tmp_path: Path) -> None:
+    records = [record(k, 3 * SECOND + k, **(FAILED if k % 5 == 0 else {})) for k in range(100)]
+    attainment = stage_of(tmp_path, records, slo=["ttft_p50=1"]).attainment
+    assert attainment is not None
+    assert (attainment.share.value, attainment.share.why) == (None, "20 of 100 failed")
+
+
+def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
+    """Ten of a hundred were cut off 50 ms after they were sent: p50 is known, p95 is not; their TTFO came at 20 ms."""
+    records = [record(k, 3 * SECOND + k * MS) for k in range(90)]
+    for k in range(10):
+        t = 4 * SECOND + k * MS
+        cut = NOTHING_CAME | {"t_end": t + 50 * MS, "t_first_out": t + 20 * MS}
+        records.append(record(90 + k, t, outcome="cut_off", **cut))
+    latencies = stage_of(tmp_path, records).latencies
+    assert latencies["ttft"].p50.value == pytest.approx(0.1)
+    assert (latencies["ttft"].p95.value, latencies["ttft"].p95.why) == (None, DEPENDS_ON_CUT_OFF)
+    assert latencies["ttfo"].p90.value == pytest.approx(0.1)
+    assert latencies["ttfo"].least == pytest.approx(0.02)
+    assert latencies["e2e"].p95.value is None
+
+
+def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
     whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
     with pytest.raises(ValueError, match="no request has a ttft"):
         stage_of(tmp_path, [whole], slo=["ttft_p99=1"])
@@ -199,15 +278,17 @@ def test_an_objective_that_is_none_gets_a_sentence(text: str) -> None:
 def samples(**server: list[float]) -> list[TelemetrySample]:
     """One a second from 1 s on."""
     length = len(next(iter(server.values())))
-    return [
-        TelemetrySample(
-            t=(k + 1) * SECOND,
-            client_cpu=0.1 * k,
-            loop_lag=0.001 * k,
-            server={name: values[k] for name, values in server.items()},
-        )
-        for k in range(length)
-    ]
+    return in_order(
+        [
+            TelemetrySample(
+                t=(k + 1) * SECOND,
+                client_cpu=0.1 * k,
+                loop_lag=0.001 * k,
+                server={name: values[k] for name, values in server.items()},
+            )
+            for k in range(length)
+        ]
+    )
 
 
 def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
@@ -235,7 +316,7 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     assert (stage.telemetry["requests_running"].mean, stage.telemetry["requests_running"].peak) == (5.0, 8.0)
     assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
     assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
-    assert (stage.tokens.server_count, stage.tokens.client_count) == (60.0, 100.0)
+    assert (stage.answers.server_count, stage.answers.client_count) == (60.0, 100.0)
     assert stage.client_cpu is not None
     assert stage.client_cpu.peak == pytest.approx(0.7)
     assert stage.loop_lag is not None
@@ -243,37 +324,93 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
 
 
-def test_vllms_names_are_known(tmp_path: Path) -> None:
-    stage = stage_of(
-        tmp_path, [record(0, 3 * SECOND)], samples=samples(**{'vllm:num_requests_waiting{m="x"}': [3.0] * 10})
-    )
-    assert stage.telemetry["requests_waiting"].mean == 3.0
+@pytest.mark.parametrize(
+    ("name", "quantity", "given", "expected"),
+    [
+        pytest.param('vllm:num_requests_waiting{m="x"}', "requests_waiting", 3.0, 3.0, id="vLLM"),
+        pytest.param("tgi_queue_size", "requests_waiting", 3.0, 3.0, id="TGI"),
+        pytest.param("tgi_batch_current_size", "requests_running", 3.0, 3.0, id="TGI's batch"),
+        pytest.param("llamacpp:requests_deferred", "requests_waiting", 3.0, 3.0, id="llama.cpp"),
+        pytest.param("llamacpp:kv_cache_usage_ratio", "kv_cache_usage", 0.5, 0.5, id="llama.cpp's cache"),
+        pytest.param('DCGM_FI_DEV_GPU_UTIL{gpu="0"}', "gpu_utilisation", 50.0, 0.5, id="DCGM in per cent"),
+        pytest.param('DCGM_FI_DEV_FB_USED{gpu="0"}', "gpu_memory_bytes", 2.0, 2.0 * 2**20, id="DCGM in MiB"),
+        pytest.param(
+            'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0"}', "gpu_tensor_activity", 0.3, 0.3, id="DCGM's profiling"
+        ),
+    ],
+)
+def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str, given: float, expected: float) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: [given] * 10}))
+    assert stage.telemetry[quantity].mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["tgi_request_generated_tokens_sum", "llamacpp:tokens_predicted_total"])
+def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
+    values = [10.0 * k for k in range(10)]
+    assert stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: values})).answers.server_count == 60.0
 
 
 def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
-    """Three steps of 10 s; the last record ends at 15 s, in the middle of the second window."""
+    """Three stages of 10 s; the last record ends at 15 s, in the middle of the second window."""
     records = [record(k, k * SECOND // 4) for k in range(60)]
-    folder = write_run(tmp_path / "run", meta_of(stages_of((1, 2, 4), 10.0)), records)
-    summary = summarise(load_run(folder))
-    assert [(stage.users, stage.complete) for stage in summary.stages] == [(1, True), (2, False)]
+    first, second, third = stages_of((1, 2, 4), 10.0)
+    second = dataclasses.replace(second, steady_end=None, end=None)
+    meta = dataclasses.replace(meta_of((first, second)), plan=(first.plan, second.plan, third.plan))
+    summary = summarise(load_run(write_run(tmp_path / "run", meta, records)))
+    assert [(stage.label, stage.complete) for stage in summary.stages] == [("1 user", True), ("2 users", False)]
     assert summary.stages[1].end == pytest.approx(14.89)
     assert summary.stages[1].throughput.value == pytest.approx(12, rel=0.05)
     (finding,) = (f for f in summary.findings if f.kind == "stopped_early")
-    assert "nothing was measured at 4 users and the step with 2 users was cut short" in finding.evidence
+    assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
 
 
-def test_a_run_without_an_end_is_measured_to_its_last_instant(tmp_path: Path) -> None:
+def test_the_window_is_the_recorded_one(tmp_path: Path) -> None:
+    """A warm-up that was prolonged to 5 s, a window of ten requests that took 3 s."""
+    plan = StagePlan(Users(1), Extent(2.0), Extent(10, "requests"))
+    stage = stage_of(
+        tmp_path,
+        [record(k, k * SECOND // 2) for k in range(20)],
+        stages=(Stage(0, plan, 0, 5 * SECOND, 8 * SECOND, 9 * SECOND),),
+    )
+    assert (stage.start, stage.end, stage.requests, stage.complete) == (5.0, 8.0, 6, True)
+
+
+def test_a_window_without_a_known_length_is_measured_to_the_last_instant(tmp_path: Path) -> None:
     """Locust without a shape plans a day; a killed run leaves that plan behind."""
-    day = 24 * 3600 * SECOND
     records = [record(k, k * SECOND // 10) for k in range(100)]
-    folder = write_run(tmp_path / "run", meta_of((Stage(0, 1, 0, 0, day, day),)), records)
-    stage = summarise(load_run(folder)).stages[0]
+    day = Stage(0, plan_of(1, 0.0, 24 * 3600.0), 0, 0)
+    stage = summarise(load_run(write_run(tmp_path / "run", meta_of((day,)), records))).stages[0]
     assert stage.end == pytest.approx(10.04)
     assert stage.throughput.value == pytest.approx(30, rel=0.02)
 
 
+def test_a_killed_process_ends_the_window_where_it_left_its_last_trace(tmp_path: Path) -> None:
+    """The window is 2 s to 9 s. The process sent its last request at 6 s; its sample at 7 s is the last trace."""
+    done = [record(k, k * SECOND) for k in range(6)]
+    folder = write_run(tmp_path / "run", meta_of(STAGES), done, [TelemetrySample(t=7 * SECOND)])
+    with (folder / "requests-0.jsonl").open("a") as file:
+        file.write(sent_line(record(9, 6 * SECOND)))
+    summary = summarise(load_run(folder))
+    stage = summary.stages[0]
+    assert (stage.end, stage.complete, stage.cut_off, stage.requests) == (7.0, False, 1, 5)
+    lost = [finding for finding in summary.findings if finding.kind == "process_lost"]
+    assert lost[0].evidence.startswith("the load generator left its last trace 7.00 s after the start")
+
+
+def test_two_stages_with_one_label_do_not_fall_together(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine(), (2, 4, 2), 10.0)))
+    assert [stage.label for stage in summary.stages] == ["2 users", "4 users", "2 users #2"]
+    assert [stage.index for stage in summary.stages] == [0, 1, 2]
+
+
+def test_a_rate_is_a_load_of_its_own(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], stages=stages_of((Rate(8.0),), 10.0))
+    assert (stage.label, stage.load, stage.load_unit, stage.users_there) == ("8 req/s", 8.0, "req/s", None)
+
+
 def test_a_run_that_was_stopped_in_its_warm_up_gets_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", meta_of(stages_of((1,), 100.0)), [record(0, SECOND)])
+    begun = dataclasses.replace(stages_of((1,), 100.0)[0], steady_start=None, steady_end=None, end=None)
+    folder = write_run(tmp_path / "run", meta_of((begun,)), [record(0, SECOND)])
     with pytest.raises(NotARun, match="stopped before its first steady window"):
         summarise(load_run(folder))
 

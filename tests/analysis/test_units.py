@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.report.units import (
+from analysis.units import (
     FIGURE_SPACE,
     POINT_SPACE,
     align,

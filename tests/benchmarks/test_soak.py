@@ -1,4 +1,4 @@
-"""A minute of what `make soak` does for half an hour, and whether its verdict can tell good from bad."""
+"""A minute of `make soak`, and its checks against good and bad results."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak import Holdings, Soak, soak
+from benchmarks.soak import Resources, Soak, soak
 from benchmarks.soak_server import CONCURRENCY
 
-IDLE = Holdings(descriptors=17, tasks=4, threads=2, children=1)
+IDLE = Resources(descriptors=17, tasks=4, threads=2, children=1)
 GOOD = Soak(
     seconds=60.0,
     rate=20.0,
     requests=12,
     kills=2,
     restarts=2,
-    told={"chat ok": 7, "chat cancelled": 3},
+    seen={"chat ok": 7, "chat cancelled": 3},
     counted={"chat ok": 7, "chat cancelled": 4, "chat engine_error": 1},
     uncertain=2,
     peak_running=CONCURRENCY,
     peak_waiting=6,
-    all_places=CONCURRENCY,
+    all_slots=CONCURRENCY,
     left_running=0,
     left_waiting=0,
     before=IDLE,
@@ -40,7 +40,7 @@ def test_a_minute_of_all_kinds_of_clients() -> None:
     assert seen.kills == 4
     assert seen.uncertain < 0.1 * seen.requests
     assert seen.peak_running == CONCURRENCY
-    assert 1 <= seen.peak_waiting <= 6, "full at times, as the rejected know; the peaks are what was seen now and then"
+    assert 1 <= seen.peak_waiting <= 6, "the peaks are sampled"
 
 
 def test_a_good_run_has_no_fault() -> None:
@@ -51,24 +51,24 @@ def test_a_good_run_has_no_fault() -> None:
     ("change", "sentence"),
     [
         pytest.param({"memory_after": 106e6}, "memory grew by 6.0%", id="memory grows"),
-        pytest.param({"left_running": 1}, "1 requests still run", id="a place is held by nobody"),
-        pytest.param({"left_waiting": 2}, "2 wait", id="a request waits for nobody"),
-        pytest.param({"all_places": CONCURRENCY - 1}, "places can be taken", id="a place is lost"),
+        pytest.param({"left_running": 1}, "1 requests still run", id="a slot is held without a client"),
+        pytest.param({"left_waiting": 2}, "2 wait", id="a request waits without a client"),
+        pytest.param({"all_slots": CONCURRENCY - 1}, "slots can be taken", id="a slot is lost"),
         pytest.param({"after": dataclasses.replace(IDLE, descriptors=18)}, "descriptors=18", id="a descriptor leaks"),
         pytest.param({"after": dataclasses.replace(IDLE, tasks=5)}, "tasks=5", id="a task leaks"),
         pytest.param({"after": dataclasses.replace(IDLE, children=2)}, "children=2", id="an engine is left over"),
-        pytest.param({"restarts": 1}, "started again 1 times", id="an engine stays away"),
+        pytest.param({"restarts": 1}, "restarted 1 times", id="an engine is not restarted"),
         pytest.param({"requests": 13}, "13 requests were made and 12 counted", id="a request is not counted"),
         pytest.param({"requests": 11}, "11 requests were made and 12 counted", id="a request is counted twice"),
         pytest.param(
             {"counted": {"chat ok": 6, "chat cancelled": 5, "chat engine_error": 1}},
             "`chat ok`: clients saw 7, the server counted 6",
-            id="an answer that a client has is not counted as such",
+            id="a complete answer is not counted",
         ),
         pytest.param(
             {"counted": {"chat ok": 10, "chat cancelled": 2}},
             "`chat ok`: clients saw 7, the server counted 10",
-            id="more answers are counted than anybody can have",
+            id="more answers are counted than were sent",
         ),
     ],
 )

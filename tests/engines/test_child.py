@@ -19,7 +19,8 @@ import uvloop
 from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest, Launch, TokenLogprob
 from engines.contract.protocol import AskStats, Load, Stats, decode_to_parent, encode
 from engines.contract.registry import load_engine
-from engines.process.child import ChildEngine, Watch
+from engines.process.child import ChildEngine
+from engines.process.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,6 +91,33 @@ def test_a_hung_engine_is_found_out_and_restarted() -> None:
         await until_ready(engine)
         assert engine.restarts == 1
         await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_stopping_while_a_hung_child_is_reaped_ends() -> None:
+    """A kill may take effect late, for example while the kernel frees much memory."""
+
+    async def main() -> None:
+        engine = fake(hang_after="1")
+        await engine.start()
+        process, killed = engine._process, asyncio.Event()
+        assert process is not None
+        kill = process.kill
+
+        def kill_late(because: str) -> None:
+            killed.set()
+            asyncio.get_running_loop().call_later(0.3, kill, because)
+
+        process.kill = kill_late  # type: ignore[method-assign]
+        stream = engine.generate(request())
+        async with asyncio.timeout(10):
+            await killed.wait()
+            await engine.stop()
+            with pytest.raises(EngineCrashed):
+                await anext(stream)
+        assert process.exited.done()
+        assert not process.exited.cancelled()
 
     asyncio.run(main())
 

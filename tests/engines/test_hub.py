@@ -109,7 +109,9 @@ def test_code_comes_only_when_it_is_trusted(hub: Hub, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        pytest.param("lab/missing", "no model lab/missing that you have access to; name a model", id="no such model"),
+        pytest.param(
+            "lab/missing", "has no model lab/missing that you have access to; name a model", id="no such model"
+        ),
         pytest.param(
             "lab/gated", "lab/gated asks you to accept its licence: do that at http", id="a licence to accept"
         ),

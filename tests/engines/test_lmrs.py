@@ -334,13 +334,13 @@ def test_a_chat_with_random_llama_is_read_as_the_servers_tokens() -> None:
     from tokenizers import Tokenizer
 
     from engines.models.fetch import fetch_model
-    from servers.openai.prompt import load_tokenizer
+    from servers.openai.prompts import load_tokenizer
 
     model = fetch_model("random:llama-3.2-1b")
     messages = [{"role": "user", "content": "Why 2026?"}, {"role": "assistant", "content": "So."}]
     messages.append({"role": "user", "content": "And then, on 22 Nov 2026?"})
     served = load_tokenizer(model)
-    ids = served.encode(served.render(messages), special=False)
+    ids = served.encode(served.render(messages), special=False, limit=1000)
     alphabet = Alphabet.of(
         Tokenizer.from_file(str(model.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
     )

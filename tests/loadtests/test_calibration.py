@@ -30,17 +30,11 @@ def test_a_small_calibration_finds_the_client_true(cell: Cell) -> None:
     assert 0 <= cell.truth_p99 < 0.05
 
 
-def test_a_synchronised_start_does_not_poison_the_numbers() -> None:
-    together = measure(users=100, rate=20, seconds=0.5, processes=1, spread=0.0)
-    assert together.failures == 0
-    assert abs(together.ttft.p50) < 0.002
-
-
 def of(*loads: tuple[float, float]) -> Calibration:
     """A calibration with these tokens per second and TTFT p99 errors."""
     none = Error(0.0, 0.0, 0.0)
     cells = tuple(
-        Cell(1, 1.0, 1, rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 0.0, 2e-5, None, 0.0, "kernel")
+        Cell(1, 1.0, 1, "quiet", rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 2e-5, None, 0.0, "kernel")
         for rate, p99 in loads
     )
     return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
@@ -70,6 +64,13 @@ def test_the_highest_load_is_where_the_error_first_exceeds_the_limit(
     made = of(*loads)
     assert made.highest_load(0.001) == highest
     assert says in sentence(made)
+
+
+def test_what_was_measured_beside_a_busy_load_is_told_apart() -> None:
+    (quiet,) = of((5, 0.0001)).cells
+    both = replace(of(), cells=(quiet, replace(quiet, condition="busy", ttft=Error(0.0, 0.0, 0.012))))
+    assert both.highest_load(0.001) == 5
+    assert sentence(both).endswith("Beside a load that keeps all cores busy it is up to 12 ms.")
 
 
 @pytest.mark.parametrize("rate", [2.5, 10, 50, 400])

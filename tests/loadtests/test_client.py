@@ -17,9 +17,11 @@ import gevent
 import pytest
 import trustme
 
-from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.client import Call, Client
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.exchange import Exchange
+from records.metrics import BY_NAME
+from records.request import Observation
 from tests.support.wire_script import (
     DONE,
     END,
@@ -88,8 +90,33 @@ STREAMS: list[Any] = [
     pytest.param([HEAD, frame(delta(reasoning="hm")), GOOD_END], "ok", 1, 2, None, id="reasoning"),
     pytest.param(
         [HEAD, frame(delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])), frame(token()), GOOD_END],
+        *("ok", 2, 2, None),
+        id="a tool call's arguments are content",
+    ),
+    pytest.param(
+        [
+            HEAD,
+            frame(delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}])),
+            GOOD_END,
+        ],
         *("ok", 1, 2, None),
-        id="tool calls pass by",
+        id="an answer of a tool call alone",
+    ),
+    pytest.param(
+        [HEAD, frame(delta(function_call={"name": "f", "arguments": "{"})), GOOD_END],
+        *("ok", 1, 2, None),
+        id="a function call, as older servers have it",
+    ),
+    pytest.param([HEAD, frame(delta(refusal="I cannot")), GOOD_END], "ok", 1, 2, None, id="a refusal is content"),
+    pytest.param(
+        [HEAD, frame(token()), frame(finish("content_filter", usage=usage(2))) + frame(DONE) + END],
+        *("bad_stream", 1, 2, "finish reason content_filter"),
+        id="a filtered answer is a failure",
+    ),
+    pytest.param(
+        [HEAD, frame(token()), frame(finish("abort")) + frame(DONE) + END],
+        *("bad_stream", 1, None, "finish reason abort"),
+        id="an aborted answer is a failure",
     ),
     pytest.param(
         [HEAD, frame(event({"choices": [{"index": 0, "text": " word", "finish_reason": None}]})), GOOD_END],
@@ -391,13 +418,51 @@ def test_one_connection_serves_many_requests() -> None:
 def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: list[Step]) -> None:
     with WireServer(first, [HEAD, frame(token()), GOOD_END]) as server:
         client = Client(server.url)
+        client.connect()
         before = client.request(CHAT, 0, lambda _: None)
         gevent.sleep(0.1)
         after = client.request(CHAT, 0, lambda _: None)
         client.close()
-    assert (before.outcome, before.reconnected) == ("ok", False)
-    assert (after.outcome, after.reconnected) == ("ok", True)
+    assert (before.outcome, before.t_connect) == ("ok", None)
+    assert after.outcome == "ok"
+    assert after.t_connect is not None
+    assert after.t_send is not None
+    assert after.t_connect < after.t_send, "opening a connection lies before the timed region"
     assert server.connections == 2
+
+
+def test_a_user_is_free_when_the_message_ends_not_at_done() -> None:
+    """A body that goes on for 0.4 s after [DONE] is the server's doing, and no lateness of the load generator."""
+    slow_end: list[Step] = [HEAD, frame(token()), frame(token()), frame(finish(usage=usage(2))), frame(DONE), 0.4, END]
+    with WireServer(slow_end) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert seen.outcome == "ok"
+    assert client.free_at - seen.t_end == pytest.approx(0.4e9, abs=0.1e9)
+
+
+def test_hidden_reasoning_takes_no_part_in_the_time_per_token() -> None:
+    """50 tokens of which 44 were thought in secret, and 6 shown 20 ms apart: TPOT is 20 ms, not 2."""
+    shown = [step for _ in range(6) for step in (frame(token()), 0.02)]
+    hidden = usage(50) | {"completion_tokens_details": {"reasoning_tokens": 44}}
+    hidden |= {"prompt_tokens_details": {"cached_tokens": 5}}
+    with WireServer([HEAD, *shown, frame(finish(usage=hidden)) + frame(DONE) + END]) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert (seen.output_tokens, seen.reasoning_tokens, seen.unseen_tokens, seen.cached_tokens) == (50, 44, 44, 5)
+    assert BY_NAME["tpot"].of(seen) == pytest.approx(0.02, rel=0.2)
+
+
+def test_reasoning_that_is_shown_counts() -> None:
+    thought = usage(4) | {"completion_tokens_details": {"reasoning_tokens": 2}}
+    parts = [frame(delta(reasoning_content="hm")), frame(delta(reasoning_content="so")), frame(token()), frame(token())]
+    with WireServer([HEAD, *parts, frame(finish(usage=thought)) + frame(DONE) + END]) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert (seen.chunks, seen.reasoning_tokens, seen.unseen_tokens, seen.finish_reason) == (4, 2, 0, "stop")
 
 
 def test_a_request_that_got_no_answer_is_never_sent_twice() -> None:
@@ -496,6 +561,18 @@ def test_tls_is_verified_unless_told_otherwise(
         assert seen.stamps == "kernel"
     assert seen.t_first is not None
     assert write.before - 0.0001e9 < seen.t_first < write.after + 0.04e9
+
+
+def test_session_tickets_after_the_handshake_close_no_connection(tls_server: ssl.SSLContext) -> None:
+    """A TLS 1.3 server sends them unasked: bytes that belong to no request, on a connection that is fine."""
+    assert tls_server.num_tickets == 2
+    with WireServer([HEAD, frame(token()), GOOD_END], tls=tls_server) as server:
+        client = Client(server.url, insecure=True)
+        client.connect()
+        gevent.sleep(0.1)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+        assert (seen.outcome, seen.t_connect, server.connections) == ("ok", None, 1)
 
 
 @pytest.mark.parametrize(

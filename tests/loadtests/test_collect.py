@@ -6,20 +6,14 @@ from pathlib import Path
 import pytest
 
 from loadtests.harness.run.collect import NotThisRun, collect
-from records.record import RunMeta, Stage, read_requests, write_meta
-from tests.loadtests.test_recorder import record
-
-META = RunMeta(
-    run_id="a-run", started_at="2026-11-21T10:00:00+00:00", scenario="concurrent", url="http://x", model="m",
-    stages=(Stage(0, 2, 0, 0, 10, 10),), workload={}, engine=None, host={}, versions={}, label="x", command=(),
-    workers=2,
-)  # fmt: skip
+from records.files import read_requests, write_meta
+from tests.support.records import META, record
 
 
 def part(folder: Path, worker: int, run_id: str = "a-run") -> Path:
     folder.mkdir()
     write_meta(folder, dataclasses.replace(META, run_id=run_id))
-    line = dataclasses.replace(record(worker), worker=str(worker), request_id=f"{worker}-1").to_line()
+    line = dataclasses.replace(record(), worker=str(worker), request_id=f"{worker}-1").to_line()
     (folder / f"requests-{worker}.jsonl").write_text(line)
     (folder / f"telemetry-{worker}.jsonl").write_text("{}\n")
     return folder

@@ -11,9 +11,10 @@ from functools import partial
 import gevent
 import pytest
 
-from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.client import Call, Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathering, gathering
+from records.request import Observation
 from tests.support.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives")

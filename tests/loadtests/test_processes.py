@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,17 @@ from analysis.cli import app
 from analysis.run.load import load_run
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
+from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
-from loadtests.harness.workload.workload import WordTokens, Workload
-from records.record import RequestRecord, read_meta, read_requests
-from tests.support.locust_process import LOCUST, MS, ROOT, free_port, start
+from loadtests.harness.workload.words import WordTokens
+from loadtests.harness.workload.workload import Workload
+from records.files import read_meta, read_requests
+from records.request import RequestRecord
+from tests.support.locust_process import LOCUST, MS, ROOT, start
 from tests.support.scripted import Script, ScriptedServer
 
 USERS = 8
-LOAD: tuple[str, ...] = ("--steps", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7")
+LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7", "--prompt-set", "a-set")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
 Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
 
@@ -36,9 +38,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[RunSummary
     found = {}
     for processes in (1, 2, 4):
         folder = tmp_path_factory.mktemp(f"processes-{processes}")
-        many = ("--processes", str(processes)) if processes > 1 else ()
         with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
-            locust = start(server, folder, *LOAD, *many)
+            locust = start(server, folder, *LOAD, processes=processes)
             output = locust.wait()
             assert locust.process.returncode == 0, output
             asked = [(body["messages"][0]["content"], body["max_tokens"]) for body in server.bodies]
@@ -51,9 +52,20 @@ def planned(user: int) -> Asked:
     """What the seed has this user ask, one after the other."""
     lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
     workload = Workload(
-        "scripted-model", "chat", True, lengths[0], 0, lengths[1], 0.0, True, 7, WordTokens(15.0, 1.0, True)
+        "scripted-model",
+        "chat",
+        True,
+        lengths[0],
+        0,
+        lengths[1],
+        0.0,
+        True,
+        7,
+        "a-set",
+        WordTokens(7.0, 8.0, 1.0, True),
     )
-    bodies = [json.loads(call.body) for call in islice(workload.calls(user), 100)]
+    asks = workload.asks_of(user)
+    bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]
     return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]
 
 
@@ -80,10 +92,14 @@ def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], proce
     assert run.workers == processes
     kinds = {finding.kind for finding in run.findings}
     assert not kinds & {"workers_missing", "users_missing", "several_hosts", "records_lost", "littles_law_off"}
-    assert [(s.users, s.users_there, s.failed, s.complete) for s in run.stages] == [(4, 4, 0, True), (8, 8, 0, True)]
+    told = [(stage.label, stage.users_there, stage.failed, stage.complete) for stage in run.stages]
+    assert told == [("4 users", 4, 0, True), ("8 users", 8, 0, True)]
+    assert [(stage.unserved_users, stage.unanswered) for stage in run.stages] == [(0, 0), (0, 0)]
     for stage, other in zip(run.stages, alone.stages, strict=True):
         assert stage.outcomes == {"ok": stage.requests}
-        assert (stage.tokens.output, stage.tokens.prompt) == (other.tokens.output, other.tokens.prompt)
+        assert (stage.answers.output_tokens, stage.answers.prompt_tokens) == (
+            other.answers.output_tokens, other.answers.prompt_tokens,
+        )  # fmt: skip
         assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
         assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
         assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.15)
@@ -105,9 +121,9 @@ time.monotonic_ns = lambda: real() + ahead
 socket.gethostname = lambda: f"host-{ahead}"
 from loadtests.harness.run import host
 host.clock_id = lambda: f"clock-{ahead}"
-from loadtests.harness.run.plan import Plan
-Plan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
-from loadtests.concurrent import Climb, ConcurrentUser
+from loadtests.harness.run.plan import RunPlan
+RunPlan.folder_here = lambda plan, runs: pathlib.Path(os.environ["DISK"], plan.meta.run_id)
+from loadtests.concurrent import Stages, User
 """
 
 
@@ -180,7 +196,8 @@ def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> 
     starts = [min(one.t_sched for one in records if one.worker == worker) for worker in ("0", "1")]
     assert abs(starts[0] - starts[1]) < 2000 * MS, "an hour and a year apart on the clocks, but not on the time line"
     summary = summarise(load_run(run))
-    assert [(stage.users, stage.users_there, stage.failed) for stage in summary.stages] == [(4, 4, 0), (8, 8, 0)]
+    told = [(stage.label, stage.users_there, stage.failed) for stage in summary.stages]
+    assert told == [("4 users", 4, 0), ("8 users", 8, 0)]
     kinds = {finding.kind for finding in summary.findings}
     assert "several_hosts" in kinds
     assert not kinds & {"workers_missing", "users_missing", "not_calibrated", "littles_law_off"}

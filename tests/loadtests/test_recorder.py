@@ -1,5 +1,6 @@
 """Lines reach the disk as they are written, and a full disk costs only what did not fit."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,17 +9,10 @@ import pytest
 
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.telemetry import parse_metrics
-from records.record import RequestRecord, TelemetrySample, read_requests
-
-
-def record(number: int) -> RequestRecord:
-    return RequestRecord(
-        request_id=f"0-{number}", worker="0", scenario="test", stage=0, users=1, outcome="ok", detail=None, status=200,
-        t_sched=number, t_send=number + 1, t_headers=number + 2, t_first=number + 3, t_first_out=number + 3,
-        t_last=number + 9, t_end=number + 10, read_first=number + 4, stamps="kernel", merged_first=False, icl=(1, 2, 3),
-        chunks=4, first_chunk_tokens=1, prompt_tokens=10, output_tokens=4, token_source="usage", text=None,
-        reconnected=False, streamed=True, server_queue=0.1, server_prefill=0.2, server_decode=0.3,
-    )  # fmt: skip
+from records.files import read_requests
+from records.request import SentRecord
+from records.telemetry import TelemetrySample
+from tests.support.records import record
 
 
 def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
@@ -29,6 +23,14 @@ def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
     recorder.close()
     assert list(read_requests(tmp_path)) == [record(number) for number in range(3)]
     assert (tmp_path / "requests-0.jsonl").read_text() == "".join(record(number).to_line() for number in range(3))
+
+
+def test_a_request_is_on_disk_as_it_is_sent(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "requests-0.jsonl")
+    recorder.write(SentRecord(request_id="0-1", worker="0", stage=2, t_sched=5, t_send=7))
+    (line,) = recorder.path.read_text().splitlines()
+    assert line == '{"request_id":"0-1","worker":"0","stage":2,"t_sched":5,"t_send":7,"outcome":"sent"}'
+    assert list(read_requests(tmp_path)) == [], "it has not ended"
 
 
 def test_a_request_that_outlives_the_run_is_counted_as_lost(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ FULL_DISK = """
 import logging, resource, sys
 from pathlib import Path
 from loadtests.harness.run.recorder import Recorder
-from tests.loadtests.test_recorder import record
+from tests.support.records import record
 logging.basicConfig(format="%(message)s")
 folder = Path(sys.argv[1])
 recorder = Recorder(folder / "requests-0.jsonl")
@@ -98,4 +100,7 @@ python_info{version="3"} 1.0
     recorder = Recorder(tmp_path / "telemetry.jsonl")
     recorder.write(TelemetrySample(t=5, client_cpu=0.5, server={"a": 1.0}, loop_lag=None))
     (line,) = (tmp_path / "telemetry.jsonl").read_text().splitlines()
-    assert line == '{"t":5,"client_cpu":0.5,"server":{"a":1.0},"loop_lag":null,"users":null,"lost":0}'
+    assert json.loads(line) == {
+        "t": 5, "client_cpu": 0.5, "server": {"a": 1.0}, "loop_lag": None, "run_delay": None, "users": None,
+        "last": False, "lost": 0,
+    }  # fmt: skip

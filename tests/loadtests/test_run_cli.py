@@ -1,6 +1,5 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -11,19 +10,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
 
-from loadtests.cli import _warn_beyond_calibration
-from loadtests.harness.run.drive import Measured, Mistake, engine_options, find_scenario
-from loadtests.harness.run.progress import Tally, where_it_stands
-from loadtests.harness.schedule.stages import SECOND, plan_stages
-from records.record import read_meta, read_requests, write_meta
-from tests.loadtests.test_collect import META
-from tests.loadtests.test_recorder import record
+from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, rounds
+from loadtests.harness.run.options import processes_options
+from records.files import read_meta, read_requests
+from records.metrics import BY_NAME
+from tests.support.documented_engine import NAME, installed
+from tests.support.locust_process import CONCURRENT, start
 from tests.support.scripted import Script, ScriptedServer
 
 RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
-SHORT = ["--steps", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]
+SHORT = ["--stages", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
 
 
@@ -38,14 +35,15 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     assert " requests, 0 failed" in done.stderr, done.stderr
     (folder,) = tmp_path.iterdir()
     meta = read_meta(folder)
-    assert (meta.label, meta.scenario, [stage.users for stage in meta.stages]) == ("fake", "concurrent", [2, 3])
+    assert (meta.label, meta.scenario) == ("fake", "concurrent")
+    assert [stage.label for stage in meta.stages] == ["2 users", "3 users"]
     assert meta.engine is not None
     assert meta.engine["name"] == "fake"
     records = list(read_requests(folder))
     assert {one.outcome for one in records} == {"ok"}
     assert {one.output_tokens for one in records} == {8}
-    ttfts = sorted(one.t_first - one.t_send for one in records if one.t_first and one.t_send)
-    assert 0.049 < ttfts[len(ttfts) // 2] / SECOND < 0.1
+    ttfts = sorted(BY_NAME["ttft"].of(one) or 0.0 for one in records)
+    assert 0.049 < ttfts[len(ttfts) // 2] < 0.1
     assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
     assert f"fake: {len(records)} requests, 0 failed" in done.stderr
     port = meta.url.rpartition(":")[2]
@@ -75,8 +73,8 @@ def test_a_server_that_is_there_is_tested_where_it_is(tmp_path: Path) -> None:
     [
         pytest.param([], "--engine NAME", id="nothing to test"),
         pytest.param(["--engine", "fake", "--url", "http://x"], "--engine NAME", id="two things to test"),
-        pytest.param(["--engine", "fake", "--steps", "some"], "such as 10,20,40", id="steps that are no numbers"),
-        pytest.param(["--engine", "fake", "--warm-up", "99%"], "no steady part", id="nothing left to measure"),
+        pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
+        pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--engine", "vlm"], "fake", id="no such engine: the server lists the choices"),
@@ -103,7 +101,19 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path, options: list[str], code: int) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
         done = subprocess.run(
-            [*RUN, "--url", server.url, "--json", *options, "--steps", "1", "--stage-seconds", "2", "--runs", tmp_path],
+            [
+                *RUN,
+                "--url",
+                server.url,
+                "--json",
+                *options,
+                "--stages",
+                "1",
+                "--stage-seconds",
+                "2",
+                "--runs",
+                tmp_path,
+            ],
             capture_output=True,
             text=True,
             env=ENVIRONMENT,
@@ -117,7 +127,7 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path, opti
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path, stop: signal.Signals) -> None:
     process = subprocess.Popen(
-        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--steps", "3", "--stage-seconds", "300", "--runs", tmp_path],
+        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", "3", "--stage-seconds", "300", "--runs", tmp_path],
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
@@ -155,51 +165,110 @@ def test_settings_of_engines(given: list[str], expected: dict[str, list[str]]) -
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(Mistake, match=r"choose from .*concurrent"):
+    with pytest.raises(UsageError, match=r"choose from .*concurrent"):
         find_scenario("concurent")
-    with pytest.raises(Mistake, match="no file"):
+    with pytest.raises(UsageError, match="no file"):
         find_scenario(str(tmp_path / "mine.py"))
     (tmp_path / "mine.py").touch()
     assert find_scenario(str(tmp_path / "mine.py")) == tmp_path / "mine.py"
     assert find_scenario("concurrent").name == "concurrent.py"
 
 
-def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
-    tally = Tally(tmp_path)
-    tally.update()
-    assert tally.sentence(SECOND) == "0 requests, 0 failed, 0 tokens/s"
-    lines = [record(number * SECOND).to_line() for number in range(1, 5)]
-    path = tmp_path / "requests-0.jsonl"
-    path.write_text(lines[0] + lines[1][:50])
-    tally.update()
-    assert tally.requests == 1, "half a line is not yet a record"
-    path.write_text("".join(lines))
-    (tmp_path / "requests-1.jsonl").write_text(dataclasses.replace(record(1), outcome="cut_off").to_line())
-    tally.update()
-    tally.update()
-    # Four answers of four tokens within four seconds.
-    assert tally.sentence(4 * SECOND) == "4 requests, 0 failed, 1 cut off by its end, 4 tokens/s, TTFT p50 0 ms"
-    assert tally.peak == 4.0, "and of four chunks"
+def test_the_scenarios_are_the_choices() -> None:
+    with pytest.raises(UsageError, match="choose from concurrent, single, sustained, or give a file of your own"):
+        find_scenario("cli")
 
 
-def test_a_run_beyond_what_was_calibrated_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    write_meta(tmp_path, dataclasses.replace(META, client_error=((500.0, 0.0001), (5000.0, 0.001))))
-    runs = [Measured(tmp_path, "slow", 4000.0), Measured(tmp_path, "fast", 6000.0)]
-    _warn_beyond_calibration(runs, Console(stderr=True))
-    said = capsys.readouterr().err
-    assert "fast: 6,000 chunks/s are more than" in said
-    assert "(5,000/s)" in said
-    assert "slow" not in said
-    write_meta(tmp_path, META)
-    _warn_beyond_calibration(runs, Console(stderr=True))
-    assert capsys.readouterr().err == "", "of a host that was never calibrated the report tells"
+def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
+    given = {"load": "2", "no_stream": "yes", "api_key": "a-secret", "runs": str(tmp_path), "insecure": "yes"}
+    job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
+    assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
+    assert (job.settings.api_key, job.settings.runs, job.processes, job.locust) == (
+        "a-secret", tmp_path, 2, ("--loglevel", "DEBUG"),
+    )  # fmt: skip
 
 
-def test_progress_says_where_the_run_stands(tmp_path: Path) -> None:
-    stages = plan_stages((10, 20), 30, 6, 3)
-    share, text = where_it_stands(stages, 45 * SECOND, Tally(tmp_path))
-    assert share == 0.75
-    assert text.startswith("stage 2/2, 20 users, 0:15 left, 0 requests")
-    share, text = where_it_stands(stages, 61 * SECOND, Tally(tmp_path))
-    assert share == 1.0
-    assert text.startswith("last answers, 0 requests")
+def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:
+    assert processes_options(1) == []
+    flags, values = processes_options(3)[::2], processes_options(3)[1::2]
+    assert flags == ["--processes", "--master-bind-host", "--master-bind-port", "--master-port"]
+    assert values[:2] == ["3", "127.0.0.1"]
+    assert values[2] == values[3]
+    assert values[2] not in processes_options(3)
+
+
+def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
+    order = [(repeat.index, engines) for repeat, engines in rounds(["a", "b"], 3)]
+    assert order == [(0, ["a", "b"]), (1, ["b", "a"]), (2, ["a", "b"])]
+    sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds(["a"], 3)]
+    assert len(set(sets)) == 6, "every round of every series asks its own prompts"
+
+
+TWIN = "cockatoo"  # the same engine under another name
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], subprocess.CompletedProcess[str]]:
+    """Two engines with one model, twice each: the folders in the order in which they were run."""
+    folder = tmp_path_factory.mktemp("repeated")
+    command = [*RUN, "--engine", NAME, "--engine", TWIN, "-o", "tpot=0.002", "--repeat", "2", "--stages", "2"]
+    command += ["--stage-seconds", "1.5", "--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:4-8"]
+    with installed(package := tmp_path_factory.mktemp("parrot")):
+        twin = package / "twin-1.dist-info"
+        twin.mkdir()
+        (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
+        (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
+        path = os.environ["PYTHONPATH"]
+        environment = ENVIRONMENT | {"PYTHONPATH": path}
+        done = subprocess.run([*command, "--runs", folder], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr
+    return sorted((path.parent for path in folder.glob("*/meta.json")), key=lambda run: read_meta(run).started_at), done
+
+
+def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
+    """By user: what was asked, one after the other."""
+    found: dict[int, list[tuple[str | None, int | None, int | None]]] = {}
+    for one in sorted(read_requests(run), key=lambda one: one.t_sched):
+        assert one.user is not None
+        found.setdefault(one.user, []).append((one.prompt_id, one.planned_prompt_tokens, one.planned_output_tokens))
+    return found
+
+
+Repeated = tuple[list[Path], subprocess.CompletedProcess[str]]
+
+
+def test_repeats_are_interleaved_and_numbered(repeated: Repeated) -> None:
+    runs, done = repeated
+    metas = [read_meta(run) for run in runs]
+    assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
+    assert done.returncode in {0, 2}, "two seconds of two users are too few samples to be valid"
+    assert "round 2 of 2" in done.stderr
+    assert NAME in done.stdout
+    assert TWIN in done.stdout
+
+
+def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(repeated: Repeated) -> None:
+    """The same prompts within a round, others in the next one, and the same planned lengths in both."""
+    parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
+    sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]
+    assert sets[0] == sets[1] != sets[2] == sets[3]
+    for one, other, same in ((parrot_0, twin_0, True), (parrot_1, twin_1, True), (parrot_0, parrot_1, False)):
+        assert one.keys() == other.keys() == {0, 1}
+        for user in one:
+            pairs = list(zip(one[user], other[user], strict=False))
+            assert len(pairs) >= 10
+            assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
+            assert {a[0] == b[0] for a, b in pairs} == {same}
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["--same-prompts", "by default"])
+def test_two_runs_ask_the_same_only_where_told_so(tmp_path: Path, same: bool) -> None:
+    flags = ["--same-prompts"] if same else []
+    with ScriptedServer() as server:
+        both = [start(server, tmp_path, "--stages", "2", "--stage-seconds", "1.5", *flags) for _ in range(2)]
+        for locust in both:
+            locust.wait()
+    one, other = (asked(run)[0] for run in (tmp_path / "runs").iterdir())
+    pairs = list(zip(one, other, strict=False))
+    assert len(pairs) >= 10
+    assert {a[0] == b[0] for a, b in pairs} == {same}

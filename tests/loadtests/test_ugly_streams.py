@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.client.client import Call, Client, Observation
+from loadtests.harness.client.client import Call, Client
+from records.request import Observation
 from tests.support.wire_script import DONE, Step, WireServer, delta, event, finish, json_answer, token, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
@@ -109,7 +110,7 @@ GOOD: list[Any] = [
     ),
     pytest.param(
         says(delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]), token(), END),
-        *(1, 2),
+        *(2, 2),
         id="tool calls",
     ),
     pytest.param(

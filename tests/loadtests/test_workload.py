@@ -1,17 +1,15 @@
-"""What users ask: of the wanted length, never twice the same, and the same again for the same seed."""
+"""What users ask: prompts of the wanted length, no two alike, and the same again for the same seed and prompt set."""
 
 import dataclasses
-import itertools
 import json
 from random import Random
 from typing import Any
 
 import pytest
 
-from loadtests.harness.run.target import Target, Unfit
-from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.workload import INSTRUCTION, WordTokens, Workload
-from tests.support.scripted import Script, ScriptedServer
+from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several, write_several
+from loadtests.harness.workload.words import INSTRUCTION, WordTokens
+from loadtests.harness.workload.workload import Ask, Workload
 
 PLAIN = Workload(
     model="some-model",
@@ -23,12 +21,18 @@ PLAIN = Workload(
     temperature=0.0,
     ignore_eos=False,
     seed=0,
-    word_tokens=WordTokens(overhead=20, per_word=1, measured=True),
+    prompt_set="a set",
+    word_tokens=WordTokens(template=12, instruction=8, per_word=1, measured=True),
 )
 
 
+def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[Ask]:
+    one_user = workload.asks_of(user)
+    return [one_user.next(of_the_stage) for _ in range(count)]
+
+
 def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
-    return [json.loads(call.body) for call in itertools.islice(workload.calls(user), count)]
+    return [json.loads(ask.call.body) for ask in asks(workload, user, count)]
 
 
 def words(body: dict[str, Any]) -> list[str]:
@@ -61,23 +65,77 @@ def test_wrong_lengths_get_a_sentence_with_the_grammar(text: str) -> None:
         parse_lengths(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "several"),
+    [
+        pytest.param("10,50-150:50", ("10", "50", "100", "150"), id="numbers and ranges: one stage each"),
+        pytest.param("64", ("64",), id="one number"),
+        pytest.param("uniform:16-128", ("uniform:16-128",), id="one distribution"),
+        pytest.param("lognormal:64,0.5", ("lognormal:64,0.5",), id="a distribution with a comma"),
+    ],
+)
+def test_several_lengths(text: str, several: tuple[str, ...]) -> None:
+    lengths = parse_several(text)
+    assert tuple(map(str, lengths)) == several
+    assert parse_several(write_several(lengths)) == lengths
+
+
 def test_no_two_requests_are_alike() -> None:
     asked = [tuple(words(body)[:4]) for user in range(50) for body in bodies(PLAIN, user, 20)]
     assert len(set(asked)) == 1000
 
 
-def test_the_same_seed_asks_the_same_and_another_seed_does_not() -> None:
+def test_the_same_seed_and_set_ask_the_same_and_another_of_either_does_not() -> None:
     assert bodies(PLAIN, user=3) == bodies(PLAIN, user=3)
-    other = dataclasses.replace(PLAIN, seed=1)
-    assert not {tuple(words(b)) for b in bodies(PLAIN)} & {tuple(words(b)) for b in bodies(other)}
+    for changes in ({"seed": 1}, {"prompt_set": "another"}):
+        other = dataclasses.replace(PLAIN, **changes)  # type: ignore[arg-type]
+        assert not {tuple(words(b)) for b in bodies(PLAIN)} & {tuple(words(b)) for b in bodies(other)}
+
+
+def test_runs_of_different_sets_plan_the_same_lengths() -> None:
+    varied = dataclasses.replace(
+        PLAIN, prompt_tokens=Lengths("uniform", 30, 90), output_tokens=Lengths("uniform", 1, 9)
+    )
+    other = dataclasses.replace(varied, prompt_set="another")
+    lengths = [[(a.planned_prompt_tokens, a.planned_output_tokens) for a in asks(one)] for one in (varied, other)]
+    assert lengths[0] == lengths[1]
+    assert len(set(lengths[0])) > 50
+
+
+def test_a_prompts_id_is_that_of_its_text() -> None:
+    asked, again = asks(PLAIN, user=1), asks(PLAIN, user=1)
+    assert [one.prompt_id for one in asked] == [one.prompt_id for one in again]
+    assert len({one.prompt_id for one in asked}) == 100
+    elsewhere = asks(dataclasses.replace(PLAIN, model="another-model", endpoint="completions"), user=1)
+    assert [one.prompt_id for one in asked] == [one.prompt_id for one in elsewhere], "for every engine the same"
+
+
+def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
+    for text, tokens in (("60", 60), ("200", 200)):
+        asked = asks(PLAIN, count=5, prompt_tokens=text, output_tokens="3")
+        assert {one.planned_prompt_tokens for one in asked} == {tokens}
+        assert {one.planned_output_tokens for one in asked} == {3}
+        assert {json.loads(one.call.body)["max_tokens"] for one in asked} == {3}
+        assert {len(words(json.loads(one.call.body))) for one in asked} == {tokens - 20}
 
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
-    assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens less 20 of overhead
-    longer = dataclasses.replace(PLAIN, word_tokens=WordTokens(overhead=10, per_word=1.25, measured=True))
+    assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
+    longer = dataclasses.replace(PLAIN, word_tokens=WordTokens(4, 6, per_word=1.25, measured=True))
     assert {len(words(body)) for body in bodies(longer)} == {24}
-    tiny = dataclasses.replace(PLAIN, prompt_tokens=Lengths("fixed", 1))
-    assert {len(words(body)) for body in bodies(tiny)} == {4}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "with_instruction"),
+    [
+        pytest.param(40, 20, True, id="both"),
+        pytest.param(24, 4, True, id="just enough for both"),
+        pytest.param(23, 11, False, id="too short for the instruction: words in its place"),
+        pytest.param(10, 4, False, id="never fewer than four words, which keep prompts apart"),
+    ],
+)
+def test_short_prompts_do_without_the_instruction(tokens: int, words: int, with_instruction: bool) -> None:
+    assert PLAIN.word_tokens.words_for(tokens) == (words, with_instruction)
 
 
 def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
@@ -103,7 +161,8 @@ def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
 )  # fmt: skip
 def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: set[str]) -> None:
     workload = dataclasses.replace(PLAIN, **changes)
-    call = next(workload.calls(0))
+    (ask,) = asks(workload, count=1)
+    call = ask.call
     body = json.loads(call.body)
     assert call.path == path
     assert call.streamed == body.get("stream", False)
@@ -116,35 +175,3 @@ def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: 
 def test_sampled_answers_carry_a_seed_of_their_own() -> None:
     seeds = [body["seed"] for body in bodies(dataclasses.replace(PLAIN, temperature=0.7))]
     assert len(set(seeds)) == 100
-
-
-def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
-    with ScriptedServer() as server, Target(server.url, {}, insecure=False) as target:
-        measured = target.word_tokens("scripted-model", "chat")
-        # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
-        assert measured == WordTokens(overhead=15.0, per_word=1.0, measured=True)
-        assert target.model(None) == "scripted-model"
-        assert target.model("another") == "another"
-        assert target.engine() == {"name": "scripted", "features": ["ignore_eos"]}
-
-
-def test_a_server_without_the_extra_pages_will_do() -> None:
-    script = Script(tokenizes=False, engine=None)
-    with ScriptedServer(script) as server, Target(server.url, {}, insecure=False) as target:
-        assert not target.word_tokens("scripted-model", "chat").measured
-        assert target.engine() is None
-
-
-def test_a_server_that_is_not_there_gets_a_sentence() -> None:
-    with Target("http://127.0.0.1:9", {}, insecure=False) as target, pytest.raises(Unfit, match="cannot reach"):
-        target.model(None)
-
-
-def test_a_server_that_lists_no_model_asks_for_one() -> None:
-    script = Script(models=())
-    with (
-        ScriptedServer(script) as server,
-        Target(server.url, {}, insecure=False) as target,
-        pytest.raises(Unfit, match="--model"),
-    ):
-        target.model(None)

@@ -27,8 +27,10 @@ def impatient() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Served]:
-    with served_with(api_keys=KEYS) as running:
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text("\n".join(KEYS))
+    with served_with(api_key_file=file) as running:
         yield running
 
 
@@ -85,6 +87,37 @@ def test_idle_connections_are_closed_whether_or_not_they_ever_asked(impatient: S
         asked.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in everything(asked)
         assert everything(silent) == b""
+
+
+def test_bytes_that_begin_no_request_do_not_keep_a_connection(impatient: Served) -> None:
+    """Empty lines before a request are allowed, and are no request."""
+    began = time.monotonic()
+    with impatient.connect() as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while time.monotonic() - began < 10:
+            connection.sendall(b"\r\n")
+            time.sleep(0.2)
+    assert time.monotonic() - began < 5, "the limit is 1 s"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(b"GET /health HTTP/1.1\r\nX: ", id="headers that never end"),
+        pytest.param(b"GET /health HTTP/1.1\r\nX: " + 5_000 * b"x", id="headers that are too large"),
+        pytest.param(b"\x16\x03\x01\x02\x00", id="no HTTP"),
+    ],
+)
+def test_a_later_request_that_is_refused_does_not_break_into_a_running_stream(more: bytes) -> None:
+    content = json.dumps(body(100, stream=True)).encode()
+    limits = ("--header-timeout", "0.3", "--max-header-bytes", "4000")
+    with served("tpot=0.01", arguments=limits) as server, server.connect() as connection:
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        answer = connection.recv(65536)
+        connection.sendall(more)
+        answer += everything(connection)
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.count(b'"content":" ') == 100
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 def test_a_body_that_is_larger_than_announced_or_unannounced(impatient: Served) -> None:

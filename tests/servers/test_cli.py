@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from servers.settings import Settings, read_api_keys
+from engines.process.watch import Watch
+from servers.settings import ServerSettings, server_settings
+from settings_schema import table
 from tests.support.served import COMMAND, ROOT, body, served, until
 
 
@@ -32,6 +34,8 @@ def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:
         pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an option that is none"),
         pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
         pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
+        pytest.param(("--engine", "fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
+        pytest.param(("--engine", "fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
         pytest.param(("--engine", "fake", "--api-key-file", "/nowhere"), "cannot read the API keys", id="no key file"),
         pytest.param(
             ("--engine", "transformers", "--model", "./nowhere"),
@@ -63,7 +67,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded() -> None:
     [
         pytest.param("engine", signal.SIGKILL, 2, "fake could not be loaded: ", id="an engine that dies while loading"),
         pytest.param("server", signal.SIGINT, 0, "stopping", id="a server that is told to go before it is ready"),
-        pytest.param("server", signal.SIGKILL, -9, "is loading", id="a server that cannot tell its engine to go"),
+        pytest.param("server", signal.SIGKILL, -9, "loading fake", id="a server that cannot tell its engine to go"),
     ],
 )
 def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sentence: str) -> None:
@@ -90,7 +94,7 @@ def test_it_says_where_it_is_ready_and_keeps_standard_output_clean() -> None:
 
 
 def test_it_listens_on_loopback_unless_told() -> None:
-    assert Settings().host == "127.0.0.1"
+    assert ServerSettings().host == "127.0.0.1"
 
 
 def test_ipv6() -> None:
@@ -102,13 +106,30 @@ def test_ipv6() -> None:
 
 
 def test_keys_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENGINEBENCH_API_KEY", " from-environment ")
     file = tmp_path / "keys"
+    given = {"api_key_file": str(file)}
+    monkeypatch.setenv("ENGINEBENCH_API_KEY", " from-environment ")
     file.write_text("# for the team\n key-1 \n\nkey-2\n")
-    assert read_api_keys(file) == ("key-1", "key-2", "from-environment")
-    assert "key-1" not in repr(Settings(api_keys=read_api_keys(file)))
-    assert read_api_keys(None) == ()
+    settings = server_settings(given)
+    assert settings.api_keys == ("key-1", "key-2", "from-environment")
+    assert "ENGINEBENCH_API_KEY" not in os.environ
+    assert "key-1" not in repr(settings)
+    assert server_settings({}).api_keys == ()
     for content, sentence in (("# nothing\n", "holds no API key"), ("two words\n", "without spaces")):
         file.write_text(content)
         with pytest.raises(ValueError, match=sentence):
-            read_api_keys(file)
+            server_settings(given)
+
+
+def test_flags_count_before_variables_and_those_before_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEBENCH_PORT", "1")
+    monkeypatch.setenv("ENGINEBENCH_QUEUE_SIZE", "2")
+    settings = server_settings({"port": "3", "host": None})
+    assert (settings.port, settings.queue_size, settings.host) == (3, 2, "127.0.0.1")
+
+
+def test_the_documentation_lists_every_setting() -> None:
+    documented = (ROOT / "docs/server.md").read_text()
+    for declared in (ServerSettings, Watch):
+        for row in table(declared).splitlines():
+            assert row in documented

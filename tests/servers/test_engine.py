@@ -78,7 +78,7 @@ def test_what_this_engine_cannot_do_is_refused(server: Served) -> None:
     for field in ({"stop": ["x"]}, {"seed": 1, "temperature": 1}, {"min_tokens": 1}):
         refused = server.ask(2, **field)
         assert refused.status_code == 400
-        assert "does not offer" in refused.json()["error"]["message"]
+        assert "does not support" in refused.json()["error"]["message"]
 
 
 def test_no_path_of_the_host_reaches_a_client(server: Served) -> None:

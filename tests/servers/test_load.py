@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import statistics
@@ -216,12 +217,43 @@ def test_a_killed_engine_comes_back_and_those_who_asked_are_told() -> None:
         assert server.metric("requests_running") == 0
 
 
+def test_requests_that_wait_when_the_engine_crashes_wait_for_the_restarted_one() -> None:
+    with served("tpot=0.01", "concurrency=2", "load_time=1") as server, ThreadPoolExecutor(4) as pool:
+        with occupied(server, 2, tokens=5_000) as streams:
+            waiting = [pool.submit(server.ask, 3) for _ in range(3)]
+            impatient = pool.submit(server.ask, 3, timeout=0.6)
+            until(lambda: server.metric("requests_waiting") == 4, "four requests wait")
+            server.engine_process().send_signal(signal.SIGKILL)
+            for stream in streams:
+                assert '"code":"engine_crashed"' in b"".join(stream).decode()
+        assert impatient.result().status_code == 504
+        answers = [one.result() for one in waiting]
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        assert all(answer.json()["timing"]["queue"] > 1 for answer in answers), "the time of the restart is waiting"
+        assert server.metric("engine_restarts_total") == 1
+
+
+def test_a_slow_reader_changes_no_duration() -> None:
+    """The engine is done after a moment; its client reads the answer three seconds later."""
+    content = json.dumps(body(30_000, stream=True)).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with served() as server, server.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        time.sleep(3)
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        assert answer.count('"content":" ') == 30_000
+        decode = float(re.findall(r'"decode":([0-9.e-]+)', answer)[-1])
+        assert decode < 2
+        assert server.metric("e2e_request_latency_seconds_sum") < 2.5
+
+
 def test_a_hung_engine_is_found_out_and_started_again() -> None:
     with served("hang_after=2", arguments=("--hung-after", "1")) as server:  # its first request was the warm-up
         answer = server.ask(1)
         assert answer.status_code == 500
         assert answer.json()["error"]["code"] == "engine_crashed"
-        assert "silent for 1 s" in answer.json()["error"]["message"]
+        assert "sent nothing for 1 s" in answer.json()["error"]["message"]
         until(lambda: server.client.get("/ready").status_code == 200, "the engine is back")
         assert server.metric("engine_restarts_total") == 1
         assert idle(server)

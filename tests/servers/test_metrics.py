@@ -1,4 +1,4 @@
-"""Histograms, and what one request's course adds to them, by number."""
+"""Histograms, and what one request adds to them."""
 
 import pytest
 from prometheus_client import generate_latest
@@ -6,10 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engines.contract.base import EngineInfo, EngineStats
 from engines.process.stream import ReceivedChunk
-from servers.metrics import Histogram, Metrics, Moment, registry_of
-from servers.timeline import Timeline
+from servers.metrics import Histogram, Metrics, Snapshot, registry_of
+from servers.request_times import RequestTimes
 
-NOTHING_YET = Moment(0, 0, False, 0, None, EngineStats())
+NOTHING_YET = Snapshot(0, 0, False, 0, None)
 INFO = EngineInfo("x", "1.2", "python", "a-model", "bfloat16", "cpu", "continuous", 8, 2048)
 
 
@@ -26,8 +26,8 @@ def scraped(metrics: Metrics) -> dict[tuple[str, str], float]:
     }
 
 
-def metrics(moment: Moment = NOTHING_YET) -> Metrics:
-    return Metrics("x", lambda: moment)
+def metrics(state: Snapshot = NOTHING_YET) -> Metrics:
+    return Metrics("x", lambda: state)
 
 
 def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
@@ -43,14 +43,14 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
 
 def test_the_course_of_one_request() -> None:
     recorded = metrics()
-    timeline = Timeline(recorded, received=100.0, prompt_tokens=11)
-    timeline.admit(100.5)
-    timeline.hear(
-        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], 102.0
+    times = RequestTimes(recorded, received=100.0, prompt_tokens=11)
+    times.admit(100.5)
+    times.receive(
+        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], [(102.0, 0)]
     )  # three tokens together, 1.5 s after admission
-    timeline.hear([ReceivedChunk(1, " c", 1)], 102.2)
-    timeline.hear([ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)], 103.0)
-    ending = timeline.complete("stop", 103.5)
+    later = [ReceivedChunk(1, " c", 1), ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)]
+    times.receive(later, [(102.2, 0), (103.0, 1)])  # read at two times, handed over together
+    ending = times.complete("stop", 103.5)
     assert (ending.queue, ending.prefill, ending.decode) == (0.5, 1.5, 1.0)
     assert (ending.prompt_tokens, ending.completion_tokens) == (11, 6)
     seen = scraped(recorded)
@@ -71,17 +71,17 @@ def test_the_course_of_one_request() -> None:
 
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
-    timeline = Timeline(recorded, 0.0, 1)
-    timeline.hear([ReceivedChunk(1, "a", 1)], 1.0)
-    timeline.complete("stop", 2.0)
+    times = RequestTimes(recorded, 0.0, 1)
+    times.receive([ReceivedChunk(1, "a", 1)], [(1.0, 0)])
+    times.complete("stop", 2.0)
     assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
 
 
 def test_an_answer_without_a_token_has_no_first_one() -> None:
     recorded = metrics()
-    timeline = Timeline(recorded, 0.0, 1)
-    timeline.admit(1.0)
-    ending = timeline.complete("stop", 3.0)
+    times = RequestTimes(recorded, 0.0, 1)
+    times.admit(1.0)
+    ending = times.complete("stop", 3.0)
     assert (ending.prefill, ending.decode, ending.completion_tokens) == (2.0, 0.0, 0)
     seen = scraped(recorded)
     assert seen["time_to_first_token_seconds_count", ""] == 0
@@ -91,9 +91,14 @@ def test_an_answer_without_a_token_has_no_first_one() -> None:
 def test_what_is_unknown_is_absent_and_not_zero() -> None:
     before = {name for name, _ in scraped(metrics())}
     assert before & {"engine_memory_bytes", "kv_cache_usage_ratio", "engine_max_concurrency", "build_info"} == set()
-    stats = EngineStats(memory_bytes=1000, device_memory_bytes=2000, kv_cache_usage=0.25)
-    seen = scraped(metrics(Moment(3, 4, True, 2, INFO, stats)))
+    loaded = metrics(Snapshot(3, 4, True, 2, INFO))
+    loaded.engine_stats = EngineStats(
+        memory_bytes=1000, memory_peak_bytes=1500, cpu_seconds=2.5, device_memory_bytes=2000, kv_cache_usage=0.25
+    )
+    seen = scraped(loaded)
     assert seen["engine_memory_bytes", ""] == 1000
+    assert seen["engine_memory_peak_bytes", ""] == 1500
+    assert seen["engine_cpu_seconds_total", ""] == 2.5
     assert seen["engine_device_memory_bytes", ""] == 2000
     assert seen["kv_cache_usage_ratio", ""] == 0.25
     assert seen["engine_max_concurrency", ""] == 8

@@ -63,7 +63,7 @@ def test_langchain_asks_many_at_once_and_stops_at_a_word(server: Served) -> None
 
 
 def test_langchain_is_told_what_is_not_offered(server: Served) -> None:
-    with pytest.raises(openai.BadRequestError, match="`response_format` is not offered"):
+    with pytest.raises(openai.BadRequestError, match="`response_format` is not supported"):
         chat_model(server).bind(response_format={"type": "json_object"}).invoke(QUESTION)
     with pytest.raises(openai.NotFoundError, match="no model `gpt-4`"):
         chat_model(server, model="gpt-4").invoke(QUESTION)

@@ -1,4 +1,4 @@
-"""What a server on a machine with one GPU tells Prometheus: the project's own metrics code over a scripted driver.
+"""The `/metrics` of a server on a machine with one GPU: the project's own metrics code over a scripted driver.
 
 Tokens and energy grow with the same clock, so their ratio is known: `GPU_JOULES_PER_TOKEN`.
 """
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from engines.contract.base import EngineInfo, EngineStats
 from servers.gpu import GpuCollector
-from servers.metrics import Metrics, Moment, registry_of
+from servers.metrics import Metrics, Snapshot, registry_of
 
 GPU_ENGINE = "on-a-gpu"
 WATTS = 512.0
@@ -48,7 +48,7 @@ class ScriptedDriver:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("nvml") and not name.startswith("nvmlClocksEventReason"):
-            raise AttributeError(name)  # a question that has no scripted answer must not reach a real driver
+            raise AttributeError(name)  # a call without a scripted answer must not reach a real driver
         return getattr(pynvml, name)
 
     def nvmlInit(self) -> None: ...
@@ -109,11 +109,12 @@ class ScriptedDriver:
 
 
 class BusyServer(Collector):
-    """The collectors of a server that has produced tokens, and used energy, evenly since it began."""
+    """The collectors of a server that generates tokens and uses energy at a constant rate."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
-        self._metrics = Metrics(GPU_ENGINE, lambda: Moment(12, 0, True, 0, INFO, STATS))
+        self._metrics = Metrics(GPU_ENGINE, lambda: Snapshot(12, 0, True, 0, INFO))
+        self._metrics.engine_stats = STATS
         self.gpus = GpuCollector(nvml=ScriptedDriver(self._since))
 
     def collect(self) -> Iterator[Metric]:

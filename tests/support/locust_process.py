@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from records.record import RequestRecord, RunMeta, read_meta, read_requests
+from loadtests.harness.run.options import processes_options
+from records.files import read_meta, read_requests
+from records.request import RequestRecord
+from records.run import RunMeta
+from records.stage import Stage
 from tests.support.scripted import ScriptedServer
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "loadtests/concurrent.py"
+CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
 MS = 1_000_000
 
@@ -27,8 +32,14 @@ class Locust:
     process: subprocess.Popen[str]
     runs: Path
 
-    def wait(self, timeout: float = 60) -> str:
-        output, _ = self.process.communicate(timeout=timeout)
+    def wait(self, timeout: float = 120) -> str:
+        """What it said. If it has not ended by then, it and its workers are killed, and the test fails."""
+        try:
+            output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            output, _ = self.process.communicate()
+            raise AssertionError(f"Locust has not ended after {timeout:g} s: {output}") from None
         return output
 
     def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
@@ -48,6 +59,12 @@ class Locust:
         return read_meta(self.run)
 
     @property
+    def stage(self) -> Stage | None:
+        """The stage that is on, as the run's file has it; `None` before there is one."""
+        begun = [path.parent for path in self.runs.glob("*/meta.json")]
+        return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
+
+    @property
     def records(self) -> list[RequestRecord]:
         return list(read_requests(self.run))
 
@@ -57,13 +74,15 @@ def start(
     folder: Path,
     *options: str,
     headless: bool = True,
+    processes: int = 1,
     cwd: Path = ROOT,
-    scenario: Path = SCENARIO,
+    scenario: Path = CONCURRENT,
     preparation: Callable[[], None] | None = None,
 ) -> Locust:
     """`preparation` is called in the new process before it becomes Locust."""
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
+    command += processes_options(processes)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,
@@ -72,16 +91,10 @@ def start(
         text=True,
         cwd=cwd,
         env=environment,
+        start_new_session=True,
         preexec_fn=preparation,
     )
     return Locust(process, runs)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

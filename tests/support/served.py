@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -22,18 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "enginebench", "serve", "--port", "0")
-# The same server with settings that the command line has no option for.
-WITH_SETTINGS = """
-import json, sys
-from engines.contract.registry import load_engine
-from servers.http.address import listen
-from servers.app import create_app
-from servers.openai.prompt import ByteTokenizer
-from servers.serve import run
-from servers.settings import Settings
-settings = Settings(port=0, warmup_tokens=0, **json.loads(sys.argv[1]))
-run(create_app(load_engine("fake"), ByteTokenizer(), settings), listen(settings), settings)
-"""
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -85,27 +72,35 @@ def served(
 
 
 def served_with(**settings: Any) -> AbstractContextManager[Served]:
-    """The fake engine behind a server with these `Settings`."""
-    return running([sys.executable, "-c", WITH_SETTINGS, json.dumps(settings)])
+    """The fake engine behind a server with these `ServerSettings`."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warmup_tokens": 0} | settings).items()]
+    return served(arguments=tuple(flags))
 
 
 @contextmanager
 def running(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[Served]:
-    """Any program that serves, and says where in the words of `enginebench serve`."""
+    """Any program that serves, and prints its address as `enginebench serve` does."""
+    with started(command, environment) as (server, _):
+        yield server
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[tuple[Served, str]]:
+    """The same, with the standard error up to the line that says that it is ready."""
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        said = []
+        output = ""
         for line in process.stderr:
-            said.append(line)
+            output += line
             if address := re.search(r"http://\S+", line):
                 url = address[0]
             if "ready at" in line:
                 break
         else:
-            raise AssertionError(f"the server ended: {''.join(said)}")
+            raise AssertionError(f"the server ended: {output}")
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield Served(url, process, client)
+            yield Served(url, process, client), output
     finally:
         if process.poll() is None:
             process.terminate()

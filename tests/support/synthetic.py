@@ -10,9 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from records.record import RequestRecord, RunMeta, Stage, TelemetrySample, write_meta
-
-SECOND = 1_000_000_000
+from records.files import write_meta
+from records.load import Load, Users
+from records.request import RequestRecord, SentRecord
+from records.run import RunMeta
+from records.stage import SECOND, Extent, Stage, StagePlan
+from records.telemetry import TelemetrySample
 
 
 @dataclass(frozen=True)
@@ -27,18 +30,27 @@ class Engine:
     tokens_per_chunk: int = 1
     noise: float = 0.1
     failures: float = 0.0
+    pause: float = 0.05  # of a user after a failure
     timing: bool = True
 
 
+def plan_of(load: Load | int, warm_up: float, window: float, name: str | None = None) -> StagePlan:
+    """Seconds; a number is one of users."""
+    whole = Users(load) if isinstance(load, int) else load
+    return StagePlan(whole, Extent(warm_up), Extent(window), name=name)
+
+
 def stages_of(
-    steps: tuple[int, ...], seconds: float, warm_up: float = 0.2, cool_down: float = 0.1
+    loads: tuple[Load | int, ...], seconds: float, warm_up: float = 0.2, hold: float = 0.1, names: tuple[str, ...] = ()
 ) -> tuple[Stage, ...]:
-    plan = []
-    for index, users in enumerate(steps):
+    """Stages of so many seconds each; `warm_up` and `hold` are shares of them."""
+    stages = []
+    for index, load in enumerate(loads):
         start, length = int(index * seconds * SECOND), int(seconds * SECOND)
-        steady = (start + int(warm_up * length), start + length - int(cool_down * length))
-        plan.append(Stage(index, users, start, *steady, start + length))
-    return tuple(plan)
+        steady = (start + int(warm_up * length), start + length - int(hold * length))
+        plan = plan_of(load, warm_up * seconds, (steady[1] - steady[0]) / SECOND, names[index] if names else None)
+        stages.append(Stage(index, plan, start, *steady, start + length))
+    return tuple(stages)
 
 
 def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> RunMeta:
@@ -48,6 +60,7 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> R
         scenario="concurrent",
         url="http://127.0.0.1:8000",
         model="smollm2-135m",
+        plan=tuple(stage.plan for stage in stages),
         stages=stages,
         workload={
             "endpoint": "chat",
@@ -74,8 +87,8 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> R
         host={"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux", "python": "3.11"},
         versions={"enginebench": "0.1.0", "locust": "2.47"},
         label=label,
-        command=("enginebench", "run", "concurrent", "--engine", label, "--steps", "10,20,40"),
-        client_error=((10.0, 0.00002), (10_000.0, 0.00004)),
+        command=("enginebench", "run", "concurrent", "--engine", label, "--stages", "10,20,40"),
+        client_error=((10.0, 0.01, 0.00002), (10_000.0, 0.01, 0.00004)),
     )
     return dataclasses.replace(meta, **changes)
 
@@ -88,7 +101,7 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
         worker="0",
         scenario="concurrent",
         stage=0,
-        users=1,
+        user=0,
         outcome="ok",
         detail=None,
         status=200,
@@ -109,13 +122,21 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
         output_tokens=3,
         token_source="usage",
         text=None,
-        reconnected=False,
         streamed=True,
         server_queue=None,
         server_prefill=None,
         server_decode=None,
     )
     return dataclasses.replace(whole, **changes)
+
+
+def sent_line(one: RequestRecord) -> str:
+    """The line that is written when `one` is sent."""
+    assert one.t_send is not None
+    sent = SentRecord(
+        request_id=one.request_id, worker=one.worker, stage=one.stage, t_sched=one.t_sched, t_send=one.t_send
+    )
+    return json.dumps(dataclasses.asdict(sent)) + "\n"
 
 
 def write_run(
@@ -125,46 +146,61 @@ def write_run(
     write_meta(folder, meta)
     (folder / "requests-0.jsonl").write_text("".join(one.to_line() for one in records))
     if samples is not None:
-        lines = (json.dumps(dataclasses.asdict(sample)) + "\n" for sample in samples)
-        (folder / "telemetry.jsonl").write_text("".join(lines))
+        write_samples(folder / "telemetry.jsonl", samples)
     return folder
+
+
+def write_samples(path: Path, samples: list[TelemetrySample]) -> None:
+    path.write_text("".join(json.dumps(dataclasses.asdict(sample)) + "\n" for sample in samples))
+
+
+def in_order(samples: list[TelemetrySample]) -> list[TelemetrySample]:
+    """With the mark of a process that ended in order on the last one."""
+    return [*samples[:-1], dataclasses.replace(samples[-1], last=True)]
 
 
 def simulate(
     folder: Path,
     engine: Engine,
-    steps: tuple[int, ...] = (2, 4, 8),
+    loads: tuple[int, ...] = (2, 4, 8),
     seconds: float = 20.0,
     seed: int = 0,
+    names: tuple[str, ...] = (),
     **changes: Any,
 ) -> Path:
-    """A whole run of a closed loop, cut off at its end. First come, first served."""
+    """A whole run of a closed loop, first come, first served. Each stage is held until its window is answered."""
     rng = Random(f"{engine.label} {seed}")
-    stages = stages_of(steps, seconds)
-    end = stages[-1].end
-    ready = [(stages[i].start + rng.randrange(SECOND), u) for i in range(len(steps)) for u in _joining(steps, i)]
-    heapq.heapify(ready)
     free = [0] * engine.slots
     records: list[RequestRecord] = []
-    while ready:
-        t, user = heapq.heappop(ready)
-        if t >= end:
-            continue
-        stage = next(stage for stage in stages if stage.start <= t < stage.end)
-        one = _request(engine, rng, len(records), t, stage, free)
-        records.append(one if one.t_end <= end else _cut_off(one, end))
-        heapq.heappush(ready, (one.t_end + 20_000, user))
-    samples = [_sample(t, records, engine, stages) for t in range(SECOND, end, SECOND)]
-    return write_run(folder, meta_of(stages, engine.label, **changes), records, samples)
+    stages: list[Stage] = []
+    ready: list[tuple[int, int]] = []
+    start = 0
+    for index, count in enumerate(loads):
+        plan = plan_of(count, 0.2 * seconds, 0.7 * seconds, names[index] if names else None)
+        steady = (start + int(0.2 * seconds * SECOND), start + int(0.9 * seconds * SECOND))
+        ready = [one for one in ready if one[1] < count]
+        known = {user for _, user in ready}
+        ready += [(start + rng.randrange(SECOND), user) for user in range(count) if user not in known]
+        heapq.heapify(ready)
+        answered = steady[1]
+        while ready[0][0] < answered:
+            t, user = heapq.heappop(ready)
+            one = _request(engine, rng, len(records), t, index, user, free)
+            records.append(one)
+            if steady[0] <= t < steady[1]:
+                answered = max(answered, one.t_end)
+            pause = 20_000 if one.outcome == "ok" else int(engine.pause * SECOND * rng.uniform(0.5, 1.5))
+            heapq.heappush(ready, (one.t_end + pause, user))
+        stages.append(Stage(index, plan, start, *steady, answered))
+        start = answered
+    samples = [_sample(t, records, engine, stages) for t in range(SECOND, start, SECOND)]
+    records = [one if one.t_end <= start else _cut_off(one, start) for one in records if one.t_sched < start]
+    return write_run(folder, meta_of(tuple(stages), engine.label, **changes), records, in_order(samples))
 
 
-def _joining(steps: tuple[int, ...], index: int) -> range:
-    return range(steps[index - 1] if index else 0, steps[index])
-
-
-def _request(engine: Engine, rng: Random, number: int, t: int, stage: Stage, free: list[int]) -> RequestRecord:
+def _request(engine: Engine, rng: Random, number: int, t: int, stage: int, user: int, free: list[int]) -> RequestRecord:
     sent = t + rng.randrange(100_000)
-    place: dict[str, Any] = {"stage": stage.index, "users": stage.users, "t_send": sent}
+    place: dict[str, Any] = {"stage": stage, "user": user, "t_send": sent}
     if rng.random() < engine.failures:
         return record(number, t, **place, **FAILED | {"t_end": sent + SECOND // 100})
 
@@ -217,7 +253,7 @@ def _cut_off(one: RequestRecord, end: int) -> RequestRecord:
     )
 
 
-def _sample(t: int, records: list[RequestRecord], engine: Engine, stages: tuple[Stage, ...]) -> TelemetrySample:
+def _sample(t: int, records: list[RequestRecord], engine: Engine, stages: list[Stage]) -> TelemetrySample:
     flying = sum(1 for one in records if one.t_send is not None and one.t_send <= t < one.t_end)
     done = sum(one.output_tokens or 0 for one in records if one.t_end <= t)
     label = f'{{engine="{engine.label}"}}'
@@ -225,7 +261,8 @@ def _sample(t: int, records: list[RequestRecord], engine: Engine, stages: tuple[
         t=t,
         client_cpu=0.2,
         loop_lag=0.001,
-        users=next((stage.users for stage in stages if stage.start <= t < stage.end), 0),
+        users=next((int(stage.load.value) for stage in stages if stage.end is None or t < stage.end), 0),
+        run_delay=0.001,
         server={
             f"enginebench_requests_running{label}": float(min(flying, engine.slots)),
             f"enginebench_requests_waiting{label}": float(max(flying - engine.slots, 0)),

@@ -142,12 +142,12 @@ def token(text: str = " word") -> bytes:
     return delta(content=text)
 
 
-def finish(**facts: object) -> bytes:
+def finish(reason: str = "stop", **facts: object) -> bytes:
     """The chunk with the finish reason; `facts` stand beside it (`usage`, `timing`)."""
-    return event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], **facts})
+    return event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **facts})
 
 
-def usage(completion_tokens: int, prompt_tokens: int = 7) -> dict[str, int]:
+def usage(completion_tokens: int, prompt_tokens: int = 7) -> dict[str, object]:
     return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
 
 

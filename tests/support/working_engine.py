@@ -53,13 +53,13 @@ def main() -> None:
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
-    from servers.openai.prompt import ByteTokenizer
+    from servers.openai.prompts import ByteTokenizer
     from servers.serve import run
-    from servers.settings import Settings
+    from servers.settings import ServerSettings
 
     target = "tests.support.working_engine:WorkingEngine"
     engine = ChildEngine("working", None, {"file": sys.argv[1]}, target=target)
-    settings = Settings(port=0, warmup_tokens=0)
+    settings = ServerSettings(port=0, warmup_tokens=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 
 

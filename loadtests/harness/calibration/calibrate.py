@@ -1,8 +1,11 @@
-"""Measure the client against the truth: scripted server in one process, load in others, one clock for all.
+"""Measure the load generator against the truth: a scripted server, and a run of Locust like any other, on one clock.
 
 Of every request both sides keep stamps. The server's say when the request had reached this host and when each token was
-written; the client's say when it sent and when tokens came. True TTFT is from the first to the second, and whatever the
+written; the client's say when it sent and when tokens came. True TTFT is from the first to the second, and what the
 client says beyond that is its error: the bytes' way through the kernel is in it, the server's slowness is not.
+
+It is the run's own user, workload and recorder that are measured, first with nothing else to do for this machine, then
+beside processes that keep every core busy, as an engine under load on the same machine does.
 
     enginebench calibrate
 """
@@ -23,14 +26,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadtests.harness.calibration.result import Calibration, Cell, Error
+from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
+from loadtests.harness.run.options import processes_options
+from loadtests.harness.run.server_process import PYTHON
+from records.files import read_meta, read_requests, read_telemetry
+from records.request import RequestRecord
+from records.stage import SECOND, Stage
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
 ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included
 FEWEST_TOKENS = 8  # of an answer
-GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (800, 50), (1000, 10), (1000, 40))
+WARM_UP = 2.0  # seconds at least; it lasts until every user has had an answer
+GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
 """Users, and tokens per second for each: over all of a user's time, waits for first tokens included."""
+BUSY_GRID = ((100, 10), (100, 50), (400, 50))
+SCENARIO = Path(__file__).parents[2] / "concurrent.py"
 
 
 class CalibrationFailed(Exception):
@@ -39,32 +50,35 @@ class CalibrationFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One request from both sides; absolute monotonic nanoseconds."""
+    """One request from both sides. Only durations are compared: the client's stamps count from the run's start."""
 
-    seen: dict[str, Any]
+    seen: RequestRecord
     truth: dict[str, Any]
 
     @property
     def ttft(self) -> float:
-        return self._error("t_first", "first_before")
+        return self._error(self.seen.t_first, "first_before")
 
     @property
     def ttft_user_space(self) -> float:
-        return self._error("read_first", "first_before")
+        return self._error(self.seen.read_first, "first_before")
 
     @property
     def e2e(self) -> float:
-        return self._error("t_last", "last_before")
+        return self._error(self.seen.t_last, "last_before")
 
     @property
     def tpot(self) -> float:
         """Relative: both sides divide by the same number of tokens."""
+        assert self.seen.t_last is not None
+        assert self.seen.t_first is not None
         true = self.truth["last_before"] - self.truth["first_before"]
-        return float((self.seen["t_last"] - self.seen["t_first"]) / true - 1)
+        return float((self.seen.t_last - self.seen.t_first) / true - 1)
 
-    def _error(self, seen: str, true: str) -> float:
-        latency = self.seen[seen] - self.seen["t_send"]
-        return float(latency - (self.truth[true] - self.truth["received"])) / 1e9
+    def _error(self, seen: int | None, true: str) -> float:
+        assert seen is not None
+        assert self.seen.t_send is not None
+        return float(seen - self.seen.t_send - (self.truth[true] - self.truth["received"])) / SECOND
 
 
 def parse_grid(text: str) -> list[tuple[int, float]]:
@@ -82,53 +96,60 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
 
 
 def calibrate(
-    grid: Sequence[tuple[int, float]], seconds: float, processes: int, progress: Callable[[Cell], None]
+    grid: Sequence[tuple[int, float]] | None, seconds: float, processes: int, progress: Callable[[Cell], None]
 ) -> Calibration:
-    """Run every load of `grid` for `seconds`. Raises `CalibrationFailed`."""
+    """Run every load of `grid`, or of the usual ones, for `seconds`. Raises `CalibrationFailed`."""
     _raise_open_file_limit()
+    plans: tuple[tuple[Condition, Sequence[tuple[int, float]]], ...]
+    plans = (("quiet", grid or GRID), ("busy", grid or BUSY_GRID))
     cells = []
-    for users, rate in grid:
-        cells.append(measure(users, rate, seconds, processes))
-        progress(cells[-1])
+    for condition, loads in plans:
+        for users, rate in loads:
+            cells.append(measure(users, rate, seconds, processes, condition))
+            progress(cells[-1])
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = versions("enginebench", "gevent", "httptools", "msgspec")
+    facts = versions("enginebench", "locust", "gevent", "httptools", "msgspec")
     return Calibration(made_at, processes, tuple(cells), host_facts(), facts)
 
 
-def measure(users: int, rate: float, seconds: float, processes: int, spread: float | None = None) -> Cell:
-    """One load. Users start spread over one answer's time, or over `spread` seconds. Raises `CalibrationFailed`."""
+def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet") -> Cell:
+    """One load, for `seconds` once every user has had an answer. Raises `CalibrationFailed`."""
     tokens, tpot = pace(rate)
-    spread = tokens / rate if spread is None else spread
-    with tempfile.TemporaryDirectory() as folder:
-        truth_file = Path(folder) / "truth.jsonl"
-        server_core, client_cores = cores_apart(processes)
-        with scripted_server(tpot, tokens, truth_file, core=server_core) as port:
-            shares = [users // processes + (n < users % processes) for n in range(processes)]
-            loads = [
-                _spawn(
-                    "loadtests.harness.calibration.load",
-                    *("--url", f"http://127.0.0.1:{port}", "--users", str(share), "--tokens", str(tokens)),
-                    *("--seconds", str(seconds + spread), "--spread", str(spread), "--name", f"p{n}"),
-                    *("--cores", *map(str, client_cores)),
-                )
-                for n, share in enumerate(shares)
-                if share
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with scripted_server(tpot, tokens, folder / "truth.jsonl") as port, _competition(condition):
+            command = [*PYTHON, "-m", "locust", "-f", str(SCENARIO), "--host", f"http://127.0.0.1:{port}", "--headless"]
+            command += [
+                "--stages",
+                str(users),
+                "--stage-seconds",
+                f"{seconds + WARM_UP:g}",
+                "--warm-up",
+                f"{WARM_UP:g}",
             ]
-            results = [_result(load) for load in loads]
-        truths = {truth["user"]: truth for truth in map(json.loads, truth_file.read_text().splitlines())}
-    return _cell(users, rate, processes, results, truths)
+            command += ["--output-tokens", str(tokens), "--runs", name, "--run-id", "run", "--only-summary"]
+            command += processes_options(processes)
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+        truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
+        return _cell(users, rate, processes, condition, folder / "run", truths)
 
 
-def cores_apart(processes: int) -> tuple[int | None, list[int]]:
-    """A core for the server, and those for the clients; none named where there are not enough for everybody.
-
-    Left alone, the kernel likes to wake a client on the very core whose server has just written to it. Real servers
-    are elsewhere, or have more to do than this one.
-    """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) <= processes:
-        return None, []
-    return cores[-1], cores[:-1]
+@contextmanager
+def _competition(condition: Condition) -> Iterator[None]:
+    """Beside a busy load generator, a process for each core that computes all the time."""
+    hogs = []
+    if condition == "busy":
+        endless = [sys.executable, "-c", "while True: pass"]
+        hogs = [subprocess.Popen(endless, stdin=subprocess.DEVNULL) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+        for hog in hogs:
+            hog.wait()
 
 
 def pace(rate: float) -> tuple[int, float]:
@@ -141,49 +162,75 @@ def pace(rate: float) -> tuple[int, float]:
 
 
 def _cell(
-    users: int, rate: float, processes: int, results: list[dict[str, Any]], truths: dict[str, dict[str, Any]]
+    users: int,
+    rate: float,
+    processes: int,
+    condition: Condition,
+    run: Path,
+    truths: dict[str, dict[str, Any]],
 ) -> Cell:
-    seen = [request for result in results for request in result["requests"]]
-    good = [request for request in seen if request["outcome"] == "ok" and request["user"] in truths]
-    pairs = [Pair(request, truths[request["user"]]) for request in good]
-    pairs = [pair for pair in pairs if pair.truth["tokens"] == pair.seen["tokens"]]
+    stage = read_meta(run).stages[0]
+    assert stage.steady_start is not None
+    assert stage.steady_end is not None
+    seen = [request for request in read_requests(run) if stage.steady_start <= request.t_sched < stage.steady_end]
+    pairs = [
+        Pair(request, truth)
+        for request in seen
+        if request.outcome == "ok"
+        and (truth := truths.get(request.prompt_id or "")) is not None
+        and truth["tokens"] == request.output_tokens
+    ]
     if not pairs:
         raise CalibrationFailed(
             f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?"
         )
-    streamed = sum(pair.seen["tokens"] for pair in pairs)
-    waits = [result["cpu_wait"] for result in results if result["cpu_wait"] is not None]
+    throughput = _tokens_per_second(pairs, stage)
+    cpu, waited = _client_use(run, stage)
     return Cell(
         users=users,
         rate=rate,
         processes=processes,
-        tokens_per_second=_rate_in_the_middle(pairs),
+        condition=condition,
+        tokens_per_second=throughput,
         requests=len(seen),
         failures=len(seen) - len(pairs),
         ttft=_error([pair.ttft for pair in pairs]),
         ttft_user_space=_error([pair.ttft_user_space for pair in pairs]),
         tpot=_error([pair.tpot for pair in pairs]),
         e2e=_error([pair.e2e for pair in pairs]),
-        client_lag_p99=percentile([(pair.seen["read_first"] - pair.seen["t_first"]) / 1e9 for pair in pairs], 0.99),
-        merged_first=sum(pair.seen["merged_first"] for pair in pairs) / len(pairs),
-        cpu_per_token=sum(result["cpu"] for result in results) / streamed,
-        cpu_wait=statistics.fmean(waits) if waits else None,
-        truth_p99=percentile([(pair.truth["first_after"] - pair.truth["first_before"]) / 1e9 for pair in pairs], 0.99),
-        stamps="kernel" if all(pair.seen["stamps"] == "kernel" for pair in pairs) else "user",
+        merged_first=sum(pair.seen.merged_first for pair in pairs) / len(pairs),
+        cpu_per_token=cpu / throughput,
+        run_delay=waited,
+        truth_p99=percentile(
+            [(pair.truth["first_after"] - pair.truth["first_before"]) / SECOND for pair in pairs], 0.99
+        ),
+        stamps="kernel" if all(pair.seen.stamps == "kernel" for pair in pairs) else "user",
     )
 
 
-def _rate_in_the_middle(pairs: list[Pair]) -> float:
-    """Tokens per second between the quarter points of the time in which tokens came: ramps left out."""
-    first = min(pair.truth["first_before"] for pair in pairs)
-    last = max(pair.truth["last_before"] for pair in pairs)
-    start, end = first + (last - first) / 4, last - (last - first) / 4
+def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:
+    """Tokens that came between the quarter points of the window, in which all users were there."""
+    assert stage.steady_start is not None
+    assert stage.steady_end is not None
+    quarter = (stage.steady_end - stage.steady_start) / 4
+    start, end = stage.steady_start + quarter, stage.steady_end - quarter
     streamed = 0.0
     for pair in pairs:
-        begun, done = pair.truth["first_before"], pair.truth["last_before"]
+        begun, done = pair.seen.t_first or 0, pair.seen.t_last or 0
         inside = max(0.0, min(done, end) - max(begun, start))
-        streamed += pair.truth["tokens"] * inside / max(1, done - begun)
-    return float(streamed / ((end - start) / 1e9))
+        streamed += (pair.seen.output_tokens or 0) * inside / max(1, done - begun)
+    return streamed / ((end - start) / SECOND)
+
+
+def _client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
+    """Cores that the client's processes used in the window, and their mean share of time without one."""
+    cores, delays = 0.0, []
+    for path in run.glob("telemetry*.jsonl"):
+        samples = [s for s in read_telemetry(path) if (stage.steady_start or 0) <= s.t < (stage.steady_end or 0)]
+        used = [s.client_cpu for s in samples if s.client_cpu is not None]
+        cores += statistics.fmean(used) if used else 0.0
+        delays += [s.run_delay for s in samples if s.run_delay is not None and s.client_cpu is not None]
+    return cores, statistics.fmean(delays) if delays else None
 
 
 def _error(errors: list[float]) -> Error:
@@ -197,14 +244,11 @@ def percentile(values: list[float], q: float) -> float:
 
 
 @contextmanager
-def scripted_server(
-    tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT, core: int | None = None
-) -> Iterator[int]:
+def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
     """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `CalibrationFailed`."""
     server = _spawn(
         "loadtests.harness.calibration.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
-        *(() if core is None else ("--core", str(core))),
     )
     try:
         assert server.stdout is not None
@@ -230,11 +274,3 @@ def _raise_open_file_limit() -> None:
 
 def _spawn(module: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True)
-
-
-def _result(load: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = load.communicate()
-    if load.returncode != 0:
-        raise CalibrationFailed(f"a load process ended with {load.returncode}; the lines above say why")
-    result: dict[str, Any] = json.loads(output)
-    return result

@@ -9,11 +9,12 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+Condition = Literal["quiet", "busy"]
 LIMITS = (0.001, 0.005, 0.010)
 """Seconds of TTFT p99 error for which a calibration says how much load the client bears."""
 
@@ -34,6 +35,7 @@ class Cell:
     users: int
     rate: float  # planned tokens per second and user, over all of a user's time
     processes: int
+    condition: Condition  # whether other processes kept all cores busy meanwhile
     tokens_per_second: float  # achieved while all users were there
     requests: int
     failures: int
@@ -41,10 +43,9 @@ class Cell:
     ttft_user_space: Error  # what the same reads would have given without kernel stamps
     tpot: Error
     e2e: Error
-    client_lag_p99: float
     merged_first: float  # share of requests whose first token shared its read with later bytes
     cpu_per_token: float
-    cpu_wait: float | None  # share of the time in which a client process was ready to run and had no core
+    run_delay: float | None  # share of the time in which a client process was ready to run and had no core
     truth_p99: float  # how long the server's own write took: the truth is not known better than this
     stamps: str
 
@@ -60,10 +61,13 @@ class Calibration:
     versions: Mapping[str, str]
     schema: int = SCHEMA_VERSION
 
+    def on(self, condition: Condition) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if cell.condition == condition)
+
     def highest_load(self, limit: float) -> float | None:
-        """Tokens per second up to which every measured load kept its TTFT p99 error within `limit` seconds."""
+        """Tokens per second up to which every load on a quiet machine kept its TTFT p99 error within `limit` s."""
         highest = None
-        for cell in sorted(self.cells, key=lambda cell: cell.tokens_per_second):
+        for cell in sorted(self.on("quiet"), key=lambda cell: cell.tokens_per_second):
             if cell.ttft.p99 > limit:
                 break
             highest = cell.tokens_per_second

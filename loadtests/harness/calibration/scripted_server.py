@@ -1,4 +1,4 @@
-"""The truth that the client is calibrated against: a server that does nothing but keep appointments and note the time.
+"""The truth that the client is calibrated against: a server that writes tokens when they are due and notes the time.
 
 One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and
 just after its write, on the clock that the client uses too. A token that goes out late is no error: what counts is the
@@ -7,7 +7,7 @@ stamp of the write, not the plan. All stamps stay in memory and go to a file at 
     python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 
 Prints one line of JSON, its port; SIGTERM ends it. First-token delays are drawn from half to one and a half times
-`--ttft`, so that users do not march in step.
+`--ttft`, so that users do not send in step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import gc
 import heapq
 import itertools
 import json
-import os
 import random
 import re
 import select
@@ -29,6 +28,7 @@ from time import monotonic_ns
 
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
+from loadtests.harness.workload.workload import prompt_id
 
 LOOK_FOR_REQUESTS_NS = 1_000_000
 
@@ -38,6 +38,7 @@ class Truth:
     """What really happened in one request, monotonic nanoseconds."""
 
     user: str  # the request's `user` field or X-Request-ID header: how a client finds its own request again
+    prompt: str  # the text of its message, as JSON: how a client does that asks each prompt once
     answer: str  # the `id` in every chunk: how it does if it can name no request
     received: int  # the kernel had the whole request
     noticed: int  # this process had it
@@ -59,7 +60,7 @@ class Connected:
         self.left = 0
         self.due = 0
         self.token = b""
-        self.truth = Truth("", "", 0, 0)
+        self.truth = Truth("", "", "", 0, 0)
 
 
 def _frame(*events: str) -> bytes:
@@ -97,7 +98,7 @@ def _tail(tokens: int) -> bytes:
 
 
 class ScriptedServer:
-    """Times in seconds at the door, nanoseconds inside."""
+    """Takes seconds, counts in nanoseconds."""
 
     def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0, seed: int = 1) -> None:
         self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
@@ -108,7 +109,7 @@ class ScriptedServer:
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
         self._connections: dict[int, Connected] = {}
-        self._appointments: list[tuple[int, int, Connected]] = []
+        self._due: list[tuple[int, int, Connected]] = []
         self._order = itertools.count()
         self._offset = WallOffset.read()
         self.truths: list[Truth] = []
@@ -118,20 +119,20 @@ class ScriptedServer:
         """Until `running` is false."""
         while self.running:
             now = monotonic_ns()
-            self._keep_appointments(until=now + LOOK_FOR_REQUESTS_NS)
+            self._write_what_is_due(until=now + LOOK_FOR_REQUESTS_NS)
             for fileno, _ in self._wait():
                 if fileno == self._listener.fileno():
                     self._accept()
                 else:
                     self._read(self._connections[fileno])
 
-    def _keep_appointments(self, until: int) -> None:
-        appointments = self._appointments
-        while appointments:
+    def _write_what_is_due(self, until: int) -> None:
+        due = self._due
+        while due:
             now = monotonic_ns()
-            if now > until or now < appointments[0][0]:
+            if now > until or now < due[0][0]:
                 return
-            self._write_token(heapq.heappop(appointments)[2])
+            self._write_token(heapq.heappop(due)[2])
 
     def _wait(self) -> list[tuple[int, int]]:
         """`epoll` counts in milliseconds; `select`, waiting for its descriptor, in microseconds.
@@ -139,8 +140,8 @@ class ScriptedServer:
         No spinning: the other hyperthread of this core may be the client's.
         """
         timeout = 0.05
-        if self._appointments:
-            timeout = min(timeout, (self._appointments[0][0] - monotonic_ns()) / 1e9)
+        if self._due:
+            timeout = min(timeout, (self._due[0][0] - monotonic_ns()) / 1e9)
         if timeout > 0:
             select.select([self._epoll.fileno()], [], [], timeout)
         return self._epoll.poll(0)
@@ -181,13 +182,16 @@ class ScriptedServer:
     def _begin(self, connected: Connected, head: bytes, body: bytes, received: int, noticed: int) -> None:
         user = re.search(rb'"user": *"([^"]*)"', body) or re.search(rb"(?i)x-request-id: *(\S+)", head)
         wanted = re.search(rb'"max(?:_completion)?_tokens": *(\d+)', body)
-        truth = Truth(user[1].decode() if user else "", f"chatcmpl-{len(self.truths):018x}", received, noticed)
+        prompt = re.search(rb'"content": *("[^"]*")', body)
+        answer = f"chatcmpl-{len(self.truths):018x}"
+        named, asked = (found[1].decode() if found else "" for found in (user, prompt))
+        truth = Truth(named, asked, answer, received, noticed)
         self.truths.append(truth)
         connected.truth, connected.token = truth, _of(truth, TOKEN)
         connected.left = int(wanted[1]) if wanted else self._tokens
         connected.due = noticed + round(self._ttft * self._random.uniform(0.5, 1.5))
         self._send(connected, _of(truth, HEAD))
-        heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
+        heapq.heappush(self._due, (connected.due, next(self._order), connected))
 
     def _write_token(self, connected: Connected) -> None:
         truth = connected.truth
@@ -201,7 +205,7 @@ class ScriptedServer:
         connected.left -= 1
         if connected.left:
             connected.due += self._tpot
-            heapq.heappush(self._appointments, (connected.due, next(self._order), connected))
+            heapq.heappush(self._due, (connected.due, next(self._order), connected))
         else:
             self._send(connected, _of(truth, _tail(truth.tokens)))
 
@@ -218,17 +222,22 @@ class ScriptedServer:
         connected.sock.close()
 
 
+def _prompt_id(truth: Truth) -> str | None:
+    """As the record of the request has it."""
+    try:
+        return prompt_id(json.loads(truth.prompt))
+    except ValueError:
+        return None
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A server that keeps appointments and notes the time.")
+    parser = argparse.ArgumentParser(description="A server that writes tokens when they are due and notes the time.")
     parser.add_argument("--ttft", type=float, default=0.2, help="mean time to first token, seconds")
     parser.add_argument("--tpot", type=float, default=0.02, help="time per output token, seconds")
     parser.add_argument("--tokens", type=int, default=100, help="tokens per answer, where the request names none")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--core", type=int, help="stay on this core")
     parser.add_argument("--truth", type=Path, required=True, help="where the stamps go at the end")
     options = parser.parse_args()
-    if options.core is not None:
-        os.sched_setaffinity(0, {options.core})
     server = ScriptedServer(options.ttft, options.tpot, options.tokens, options.port)
 
     def stop(*_: object) -> None:
@@ -241,7 +250,7 @@ def main() -> None:
     server.run()
     with options.truth.open("w") as lines:
         for truth in server.truths:
-            lines.write(json.dumps(asdict(truth)) + "\n")
+            lines.write(json.dumps(asdict(truth) | {"prompt_id": _prompt_id(truth)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from rich.table import Table
 
 from loadtests.harness.calibration.result import LIMITS, Calibration, Cell
 
-WIDTH = 124
+WIDTH = 132
 COLUMNS = (
     "users ×\ntokens/s",
+    "machine",
     "achieved\ntokens/s",
     "re-\nquests",
     "failed",
@@ -29,6 +30,7 @@ COLUMNS = (
 def row(cell: Cell) -> list[str]:
     return [
         f"{cell.users} × {cell.rate:g}",
+        cell.condition,
         f"{cell.tokens_per_second:,.0f}",
         f"{cell.requests:,}",
         f"{cell.failures}",
@@ -41,7 +43,7 @@ def row(cell: Cell) -> list[str]:
         f"{cell.e2e.p50 * 1e3:.3f}",
         f"{cell.e2e.p99 * 1e3:.3f}",
         f"{cell.cpu_per_token * 1e6:.1f}",
-        "–" if cell.cpu_wait is None else f"{cell.cpu_wait * 100:.1f}",
+        "–" if cell.run_delay is None else f"{cell.run_delay * 100:.1f}",
     ]
 
 
@@ -58,7 +60,7 @@ def table(calibration: Calibration) -> Table:
 
 def sentence(calibration: Calibration) -> str:
     """Up to which load the error stays how small."""
-    heaviest = max(cell.tokens_per_second for cell in calibration.cells)
+    heaviest = max(cell.tokens_per_second for cell in calibration.on("quiet"))
     parts: list[str] = []
     for limit in LIMITS:
         load = calibration.highest_load(limit)
@@ -69,4 +71,6 @@ def sentence(calibration: Calibration) -> str:
             break
         else:
             parts.append(f"within {limit * 1e3:g} ms up to {load:,.0f} tokens/s")
-    return f"On this host the TTFT p99 error is {'; '.join(parts)}."
+    busy = max((cell.ttft.p99 for cell in calibration.on("busy")), default=None)
+    beside = "" if busy is None else f" Beside a load that keeps all cores busy it is up to {busy * 1e3:.2g} ms."
+    return f"On this host the TTFT p99 error is {'; '.join(parts)}.{beside}"

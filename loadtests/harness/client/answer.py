@@ -1,14 +1,15 @@
-"""What an OpenAI-style answer says: which of its events carry content, and when each of them came.
+"""Parses OpenAI-style answers: which events carry content, and when each of them arrived.
 
-Understands chat and text completions, streamed or not, and the ways servers differ: reasoning under `reasoning_content`
+Understands chat and text completions, streamed or not, and servers' variants: reasoning under `reasoning_content`
 or `reasoning`, role-only, empty and usage-only chunks, several tokens in a chunk, errors inside a stream, a missing
-last blank line. Tool calls pass by: they are output, but no content that a reader waits for.
+last blank line. All that a model generates is content: text, reasoning, tool calls, refusals.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -17,9 +18,11 @@ from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 DONE = b"[DONE]"
+FUNCTION_PARTS = ("name", "arguments")
+DIGEST_BYTES = 8
 
 Moment = tuple[int | None, int]
-"""When a read's last bytes came: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
+"""When a read's last bytes arrived: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
 
 
 class Text(msgspec.Struct, gc=False):
@@ -28,6 +31,20 @@ class Text(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+    @property
+    def answered(self) -> str | None:
+        """What else was generated: text, a refusal, the names and arguments of tools."""
+        if self.tool_calls is None and self.function_call is None:
+            return self.content or self.refusal
+        calls = self.tool_calls if isinstance(self.tool_calls, list) else []
+        functions = [call.get("function") for call in calls if isinstance(call, dict)] + [self.function_call]
+        parts = [self.content, self.refusal]
+        parts += [function.get(key) for function in functions if isinstance(function, dict) for key in FUNCTION_PARTS]
+        return "".join(part for part in parts if isinstance(part, str)) or None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -40,6 +57,16 @@ class Choice(msgspec.Struct, gc=False):
 class Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        return _count(self.prompt_tokens_details, "cached_tokens")
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        return _count(self.completion_tokens_details, "reasoning_tokens")
 
 
 class Document(msgspec.Struct, gc=False):
@@ -80,7 +107,7 @@ def _with_plain_content(given: Any) -> Any:
 
 
 class Answer:
-    """Gathers what the events say. Feed it the body's pieces with the moment of each, then read the fields."""
+    """Collects what the events contain. Feed it the body's pieces with the moment of each, then read the fields."""
 
     def __init__(self) -> None:
         self.chunks = 0  # with content
@@ -93,16 +120,22 @@ class Answer:
         self.queue: float | None = None
         self.prefill: float | None = None
         self.decode: float | None = None
-        self.finished = False  # a finish reason was given
+        self.finish_reason: str | None = None
         self.done: Moment | None = None  # when [DONE] came
         self.error: str | None = None  # malformed data, or the error that the stream itself reported
         self.error_at: Moment | None = None
+        self._thought = False  # a chunk showed reasoning
         self._text: list[str] = []
         self._events = EventReader()
 
     @property
     def text(self) -> str:
         return "".join(self._text)
+
+    @property
+    def unseen_tokens(self) -> int:
+        """Output tokens that no chunk showed: reasoning that the server counts and keeps to itself."""
+        return 0 if self._thought else min(self.usage.reasoning_tokens or 0, self.usage.completion_tokens or 0)
 
     def feed(self, pieces: list[bytes], moment: Moment) -> None:
         """All pieces of a stream's body that one read brought."""
@@ -132,7 +165,10 @@ class Answer:
             return
         self._facts(document, moment)
         for choice in document.choices or ():
-            self._text += filter(None, _texts(choice))
+            self.finish_reason = choice.finish_reason or self.finish_reason
+            thought, answered = _texts(choice)
+            self._thought = self._thought or bool(thought)
+            self._text += filter(None, (thought, answered))
         if document.choices is None:
             self._fail("the answer has no `choices`", moment)
 
@@ -156,16 +192,14 @@ class Answer:
         has_content = False
         for choice in document.choices or ():
             if choice.finish_reason:
-                self.finished = True
-            text = choice.delta or choice.message
-            content = choice.text if text is None else text.content
-            reasoning = None if text is None else text.reasoning_content or text.reasoning
-            if reasoning:
+                self.finish_reason = choice.finish_reason
+            thought, answered = _texts(choice)
+            if thought:
+                has_content = self._thought = True
+                self._text.append(thought)
+            if answered:
                 has_content = True
-                self._text.append(reasoning)
-            if content:
-                has_content = True
-                self._text.append(content)
+                self._text.append(answered)
                 if self.first_out is None:
                     self.first_out = self.chunks
         if has_content:
@@ -176,7 +210,7 @@ class Answer:
             self.chunks += 1
 
     def _facts(self, document: Document, moment: Moment) -> None:
-        """What an event or a whole answer says beside its text."""
+        """Usage, timing and errors of an event or of a whole answer."""
         if reports_error(document):
             self._fail(error_message(document), moment)
         if document.usage is not None:
@@ -197,7 +231,7 @@ def reports_error(document: Document) -> bool:
 
 
 def error_message(document: Document) -> str:
-    """What a server says went wrong, in OpenAI's shape or one of its relatives."""
+    """The server's error message, in OpenAI's shape or a similar one."""
     match document.error:
         case {"message": str(message)} | str(message):
             return message
@@ -237,12 +271,22 @@ def shorten(text: str) -> str:
 
 
 def _texts(choice: Choice) -> tuple[str | None, str | None]:
-    """Reasoning and content of one choice."""
+    """Reasoning, and what else was generated, of one choice."""
     text = choice.delta or choice.message
     if text is None:
         return None, choice.text
-    return text.reasoning_content or text.reasoning, text.content
+    return text.reasoning_content or text.reasoning, text.answered
 
 
 def _seconds(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
+
+
+def digest(text: str) -> str:
+    """Equal for equal answers."""
+    return blake2b(text.encode("utf-8", "replace"), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _count(details: Any, name: str) -> int | None:
+    value = details.get(name) if isinstance(details, dict) else None
+    return value if isinstance(value, int) else None

@@ -16,15 +16,12 @@ from types import MappingProxyType
 
 from loadtests.harness.client.connection import Address, Connection, open_connection, tls_context
 from loadtests.harness.client.exchange import Exchange
-from loadtests.harness.client.observation import Observation
-from records.record import Outcome
-
-__all__ = ["Call", "Client", "Observation"]
+from records.request import Observation, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to send. `body` is the JSON document, `streamed` says whether the answer comes as server-sent events."""
+    """A request: `body` is the JSON document, `streamed` whether the answer comes as server-sent events."""
 
     path: str  # "/v1/chat/completions"
     body: bytes
@@ -56,7 +53,10 @@ class Client:
         self._silence_timeout = silence_timeout
         self._request_timeout = request_timeout
         self._connection: Connection | None = None
-        self._was_connected = False
+        self.free_at = 0
+        """When the last answer's message had ended, which may be after its content has: monotonic nanoseconds."""
+        self.answer_bytes = 0
+        """Size of the last answer, headers and framing included."""
 
     def connect(self) -> None:
         """Open the connection, TLS included, if it is not open. Call it before the timed region.
@@ -67,9 +67,13 @@ class Client:
             self.close()
         if self._connection is None:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
-            self._was_connected = True
 
-    def request(self, call: Call, t_sched: int, on_end: Callable[[Observation], None]) -> Observation:
+    def request(
+        self,
+        call: Call,
+        t_sched: int,
+        on_end: Callable[[Observation], None],
+    ) -> Observation:
         """Send `call`, wait for the whole answer, give the observation to `on_end` and return it.
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
@@ -77,19 +81,17 @@ class Client:
         `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Nothing of the
         request is kept afterwards. A connection that the server has closed since is opened again before `t_send`.
         """
-        before, was_connected = self._connection, self._was_connected
+        before, t_connect = self._connection, monotonic_ns()
         try:
             self.connect()
         except OSError as error:
             outcome: Outcome = "timeout" if isinstance(error, TimeoutError) else "disconnected"
-            observation = _unsent(call, t_sched, outcome, error.strerror, was_connected)
-            on_end(observation)
-            return observation
+            return self._unsent(call, t_sched, t_connect, outcome, error.strerror, on_end)
         except BaseException:
-            on_end(_unsent(call, t_sched, "cut_off", "stopped before it was sent", was_connected))
+            self._unsent(call, t_sched, t_connect, "cut_off", "stopped before it was sent", on_end)
             raise
         assert self._connection is not None
-        reconnected = was_connected and self._connection is not before
+        opened = self._connection is not before
         exchange = Exchange(self._connection, call.streamed, self._silence_timeout, self._request_timeout)
         exchange.start(self._message(call))
         try:
@@ -97,7 +99,8 @@ class Client:
         finally:
             if not exchange.reusable:
                 self.close()
-            observation = exchange.observation(t_sched, reconnected)
+            self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
+            observation = exchange.observation(t_sched, t_connect if opened else None)
             on_end(observation)
         return observation
 
@@ -107,13 +110,35 @@ class Client:
             self._connection.close()
             self._connection = None
 
+    def _unsent(
+        self,
+        call: Call,
+        t_sched: int,
+        t_connect: int,
+        outcome: Outcome,
+        detail: str | None,
+        on_end: Callable[[Observation], None],
+    ) -> Observation:
+        """A request for which no connection could be had."""
+        self.free_at = monotonic_ns()
+        observation = Observation(
+            outcome=outcome,
+            detail=detail,
+            t_sched=t_sched,
+            t_connect=t_connect,
+            t_end=self.free_at,
+            streamed=call.streamed,
+        )
+        on_end(observation)
+        return observation
+
     def _message(self, call: Call) -> bytes:
         head = f"POST {self._address.prefix}{call.path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
         return head.encode() + self._headers + call.body
 
 
 def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
-    """What goes with every request, blank line included."""
+    """The headers of every request, blank line included."""
     lines = {
         "Host": authority,
         "User-Agent": "enginebench",
@@ -127,34 +152,3 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
                 f"`{name}` is no header that can be sent: a name is letters, digits and -, a value one line."
             )
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"
-
-
-def _unsent(call: Call, t_sched: int, outcome: Outcome, detail: str | None, reconnected: bool) -> Observation:
-    """A request for which no connection could be had."""
-    return Observation(
-        outcome=outcome,
-        detail=detail,
-        status=None,
-        t_sched=t_sched,
-        t_send=None,
-        t_headers=None,
-        t_first=None,
-        t_first_out=None,
-        t_last=None,
-        t_end=monotonic_ns(),
-        read_first=None,
-        stamps="user",
-        merged_first=False,
-        icl=(),
-        chunks=0,
-        first_chunk_tokens=None,
-        prompt_tokens=None,
-        output_tokens=None,
-        token_source=None,
-        text=None,
-        reconnected=reconnected,
-        streamed=call.streamed,
-        server_queue=None,
-        server_prefill=None,
-        server_decode=None,
-    )

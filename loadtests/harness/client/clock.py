@@ -1,7 +1,7 @@
 """The kernel stamps what it receives by the wall clock; everything here is measured on the monotonic clock.
 
-The distance between the two is constant: both follow the same frequency corrections, and only a step of the wall clock
-(someone sets it, a leap second) moves one and not the other. So the distance is measured before and after each request.
+The offset between the two is constant: both follow the same frequency corrections, and only a step of the wall clock
+(it is set, or a leap second) moves one and not the other. So the offset is measured before and after each request.
 A reading of the wall clock between two readings of the monotonic one bounds it from both sides; bounds that agree
 narrow each other, and bounds that exclude each other prove a step.
 """

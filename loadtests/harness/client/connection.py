@@ -1,7 +1,7 @@
 """One connection whose reads carry the kernel's receive stamp.
 
-It is opened the cooperative way, then taken out of gevent's hands: from there on it is a bare non-blocking socket that
-libev watches, so that a read needs no switch of greenlets. TLS runs on memory buffers around the same socket: the
+It is opened with gevent, then detached from it: from there on it is a plain non-blocking socket that libev watches, so
+that a read needs no switch of greenlets. TLS runs on memory buffers around the same socket: the
 stamps are those of the encrypted bytes, and decryption happens after the stamp.
 """
 
@@ -24,12 +24,12 @@ from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, as
 READ_BYTES = 65536
 
 Read = tuple[int, Timespec, bytes]
-"""Monotonic user-space stamp as the read returned, what the kernel said beside it, the bytes (none: end of stream)."""
+"""Monotonic user-space stamp as the read returned, the kernel's stamp, the bytes (none: end of stream)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is. `prefix` stands before every path, without a slash at its end."""
+    """A server's address. `prefix` comes before every path, without a slash at its end."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """What the `Host` header says."""
+        """The value of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
@@ -67,7 +67,7 @@ class Connection:
         self.fileno = sock.fileno()
 
     def receive(self) -> Read | None:
-        """What has come, without waiting; `None` when there is nothing yet. Raises `OSError`."""
+        """What has arrived; `None` when there is nothing yet. Does not block. Raises `OSError`."""
         try:
             data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -97,7 +97,7 @@ class Connection:
             return not self._unsent
         except OSError:
             return False
-        return False  # closed by the server, or bytes that belong to no request
+        return False  # closed by the server, or unexpected bytes
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -134,8 +134,18 @@ class TlsConnection(Connection):
         plain, ended = self._decrypt()
         self._flush()
         if encrypted and not plain and not ended:
-            return None  # part of a record, or TLS's own business
+            return None  # part of a record, or a TLS message without data
         return stamp, said, plain
+
+    def is_idle(self) -> bool:
+        # A TLS 1.3 server sends session tickets after the handshake: bytes that belong to no request, and harmless.
+        return super().is_idle() or (self._is_open_after_reading() and super().is_idle())
+
+    def _is_open_after_reading(self) -> bool:
+        try:
+            return self.receive() is None
+        except OSError:
+            return False
 
     def wrap(self, data: bytes) -> bytes:
         self._tls.write(data)

@@ -1,8 +1,8 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
-Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: stamp, keep, done. The
-bytes are looked at when enough of them have gathered, or when a read looks as if it could be the end. Only when the
-answer has ended does the waiting greenlet wake.
+Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
+and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The
+waiting greenlet is resumed once, when the answer has ended.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any, Literal
 from gevent import get_hub
 from gevent.hub import Waiter
 
-from loadtests.harness.client.answer import DONE, Answer, Moment, error_in, message_of
+from loadtests.harness.client.answer import DONE, Answer, Moment, digest, error_in, message_of
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.client.kernel_stamps import kernel_stamp
-from loadtests.harness.client.observation import Observation
 from loadtests.harness.client.response import Response
-from records.record import Outcome
+from records.request import Observation, Outcome
 
 Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
@@ -30,6 +29,7 @@ END_OF_MESSAGE = b"\r\n\r\n"
 SHORTEST_CHUNK = 16  # bytes; less may be the rest of a `[DONE]` or an end that a read has cut in two
 LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
+FAILED_REASONS = {"abort", "error", "content_filter"}
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
 
 
@@ -51,8 +51,8 @@ class Exchange:
         self._detail: str | None = None
         self._headers_at: Moment | None = None
         self._last: Moment | None = None
-        self._size = 0
-        self._ended_at = 0  # user-space clock, for endings that no read marks
+        self.ended_at = 0  # user-space clock
+        self.size = 0  # bytes of the answer, headers and framing included
         self._last_read = 0
         self._t_send: int | None = None
         self._offset = WallOffset.read()
@@ -95,7 +95,7 @@ class Exchange:
                 self._end("cut_off", "stopped before its answer was complete")
             raise
 
-    # What the event loop calls. Nothing here may raise.
+    # Callbacks of the event loop. They must not raise.
 
     def on_readable(self) -> None:
         try:
@@ -130,7 +130,7 @@ class Exchange:
         self._look()
 
     def _gather(self) -> None:
-        """From here on each read's own stamp says when it came, however late it is made."""
+        """From here on reads may be late: their kernel stamps are not."""
         self._readable.stop()
         self._gathering = gathering()
         self._gathering.add(self._connection.fileno, self.on_readable)
@@ -140,7 +140,7 @@ class Exchange:
             if self._connection.send(b""):
                 self._writable.close()
                 self._writable = None
-        except OSError:  # perhaps the server refused early and has closed: its answer may still be readable
+        except OSError:  # the server may have refused early and closed: its answer may still be readable
             self._writable.close()
             self._writable = None
 
@@ -164,7 +164,7 @@ class Exchange:
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
         self._timer.start(self.on_timer)
 
-    # Looking at what has come.
+    # Parsing.
 
     def _look(self) -> None:
         pending, self._pending = self._pending, []
@@ -173,7 +173,7 @@ class Exchange:
                 self._take(data, (kernel_stamp(timespec), stamp))
                 if self._response.malformed is not None:
                     break
-        except Exception as error:  # a mistake of ours must not leave a user waiting for the end of time
+        except Exception as error:  # an error in this client must not leave a user waiting forever
             self._end("malformed", f"the client could not read the answer: {error!r}")
             raise
         if self._response.ended:
@@ -185,7 +185,7 @@ class Exchange:
 
     def _take(self, data: bytes, moment: Moment) -> None:
         self._last = moment
-        self._size += len(data)
+        self.size += len(data)
         response = self._response
         if not data:
             self._end("complete" if response.end_of_stream() else "closed", None)
@@ -216,7 +216,7 @@ class Exchange:
     def _end(self, ending: Ending, detail: str | None) -> None:
         if self._ending is not None:
             return
-        self._ending, self._detail, self._ended_at = ending, detail, monotonic_ns()
+        self._ending, self._detail, self.ended_at = ending, detail, monotonic_ns()
         if self._gathering is not None:
             self._gathering.remove(self._connection.fileno)
         self._readable.close()
@@ -225,10 +225,10 @@ class Exchange:
             self._writable.close()
         self._waiter.switch(None)
 
-    # What it looked like.
+    # The observation.
 
-    def observation(self, t_sched: int, reconnected: bool) -> Observation:
-        """Call it once the exchange has ended. Lets go of nothing that the caller would have to close."""
+    def observation(self, t_sched: int, t_connect: int | None) -> Observation:
+        """Call it once the exchange has ended."""
         assert self._ending is not None
         answer, response = self._answer, self._response
         if self._ending == "complete":
@@ -255,12 +255,13 @@ class Exchange:
             detail=detail,
             status=response.status,
             t_sched=t_sched,
+            t_connect=t_connect,
             t_send=self._t_send,
             t_headers=stamp(self._headers_at),
             t_first=chunks[0] - behind if chunks else None,
             t_first_out=None if answer.first_out is None else chunks[answer.first_out] - behind,
             t_last=chunks[-1] - behind if chunks else stamp(whole),
-            t_end=stamp(self._end_moment(outcome)) or self._ended_at,
+            t_end=stamp(self._end_moment(outcome)) or self.ended_at,
             read_first=answer.user[0] if chunks else None,
             stamps="kernel" if kernel else "user",
             merged_first=answer.merged_first,
@@ -270,13 +271,16 @@ class Exchange:
             prompt_tokens=answer.usage.prompt_tokens,
             output_tokens=tokens,
             token_source=None if tokens is None else "usage",
+            cached_tokens=answer.usage.cached_tokens,
+            reasoning_tokens=answer.usage.reasoning_tokens,
+            unseen_tokens=answer.unseen_tokens,
+            finish_reason=answer.finish_reason,
             text=answer.text or None if tokens is None else None,
-            reconnected=reconnected,
+            answer_digest=digest(answer.text) if answer.text else None,
             streamed=self._streamed,
             server_queue=answer.queue,
             server_prefill=answer.prefill,
             server_decode=answer.decode,
-            size=self._size,
         )
 
     def _read_what_is_left(self) -> None:
@@ -300,10 +304,12 @@ class Exchange:
             return "bad_stream", said
         if answer.error is not None:
             return "bad_stream", answer.error
+        if answer.finish_reason in FAILED_REASONS:
+            return "bad_stream", f"the answer ended with the finish reason {answer.finish_reason}"
         if answer.done is not None:
             return "ok", None
         match ending:
-            case "complete" if answer.finished or not self._streamed:
+            case "complete" if answer.finish_reason or not self._streamed:
                 return "ok", None
             case "complete":
                 return "disconnected", "the stream ended without [DONE] and without a finish reason"

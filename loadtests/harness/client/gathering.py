@@ -1,8 +1,8 @@
-"""Reading the later tokens of many answers together, so that each does not wake this process on its own.
+"""Read the later tokens of many answers together, so that this process does not wake up for each of them.
 
-Where the kernel stamps what comes, a stamp does not depend on when it is read. So once an answer is under way and takes
-its time, its tokens may lie in the kernel for a moment until some have come, on whatever connection: one wake-up reads
-them all, and at 5 000 tokens/s that is a quarter of what a token costs. First tokens are never made to wait here.
+A kernel stamp does not depend on when it is read. So once an answer is under way and is not fast, its tokens may stay
+in the kernel until there are several, over all connections: one wake-up reads them all, and at 5 000 tokens/s that
+saves a quarter of the CPU time per token. First tokens are always read at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 EPOLLIN = 1  # as in `select`, where only Linux has it
 BATCH = 64  # reads; more of them at a time would hold up the first tokens of others
 PAUSE = 0.002  # seconds between two looks while much is coming
-UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart loses nothing by the pause
+UNHURRIED_NS = 10_000_000  # an answer whose reads are this far apart is not delayed by the pause
 
 
 class Gathering:
-    """The connections of one event loop that can wait. While little comes, each read is still made at once."""
+    """The connections of one event loop whose reads can be delayed. While there are few reads, each is made at once."""
 
     def __init__(self) -> None:
         loop = get_hub().loop
@@ -56,7 +56,7 @@ class Gathering:
         self._last = now
 
     def _on_turn(self) -> None:
-        if self._read() in (0, BATCH):  # it is quiet, or there is more than can wait
+        if self._read() in (0, BATCH):  # there is nothing to read, or more than may be delayed
             self._in_turn.stop()
             self._at_once.start(self._on_ready)
 
@@ -71,7 +71,7 @@ class Gathering:
 
 
 def gathering() -> Gathering:
-    """That of the running event loop; a process that was forked has its own."""
+    """The one of the running event loop; a forked process has its own."""
     return _gathering(get_hub(), os.getpid())
 
 

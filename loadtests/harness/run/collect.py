@@ -1,7 +1,7 @@
 """Gather the parts of one run that workers on several hosts have written.
 
 A worker that shares no disk with Locust's master writes a folder of the run's name on its own host. Copy these folders
-here by any means, and this puts their records beside the master's. Every file belongs to one worker, so nothing is
+here by any means, and this adds their records to the master's. Every file belongs to one worker, so nothing is
 mixed: stamps of different hosts stay in different files, and no duration is ever computed across them.
 """
 
@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from records.record import read_meta
+from records.files import read_meta
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
 

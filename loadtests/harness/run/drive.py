@@ -1,12 +1,12 @@
 """Run a scenario in a Locust process and follow it; serve engines for it one after the other.
 
-Locust patches the process that imports it, so whoever drives it stays outside.
+Locust patches the process that imports it, so it runs in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -16,23 +16,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
-from loadtests.harness.run.options import Settings, add_options
+from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.progress import Tally, progress, where_it_stands
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.server_process import PYTHON, ServerProcess
-from loadtests.harness.schedule.stages import SECOND
-from records.record import RunMeta, read_meta
+from loadtests.harness.scenario import RunSettings, Scenario, read
+from records.files import read_meta
+from records.run import RunMeta
+from records.stage import SECOND
+from settings_schema import from_environment, settings_of
 
 POLL = 0.5  # seconds between two looks at the records
 NO_SCENARIO = {"__init__", "cli"}
 
 
-class Mistake(Exception):
-    """The user's: one sentence, with the choices."""
+class UsageError(Exception):
+    """A mistake of the user's: one sentence, with the choices."""
 
 
 class RunFailed(Exception):
@@ -41,86 +44,114 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One scenario with its settings. `load` are options of the harness, `locust` others of Locust's own."""
+    """One scenario with what was given for it. `given` are texts by the settings' names, `locust` options of Locust."""
 
     scenario: Path
-    settings: Settings
-    load: tuple[str, ...]
+    given: Mapping[str, str]
+    settings: RunSettings
+    processes: int = 1
     locust: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
+        """Raises `UsageError` for a value that no scenario takes."""
+        try:
+            read(Scenario(), from_environment(Scenario) | known(Scenario, given)).plan()
+            settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        return Job(scenario, given, settings, processes, tuple(locust))
+
+    @property
+    def words(self) -> list[str]:
+        """For Locust's command line. Secrets are not among them: others on this machine can read a command line."""
+        declared = (*settings_of(Scenario), *settings_of(RunSettings))
+        return [
+            one.flag if one.is_switch else f"{one.flag}={self.given[one.name]}"
+            for one in declared
+            if one.name in self.given and not one.secret
+        ]
+
+
+def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
+    names = {one.name for one in settings_of(declared)}
+    return {name: text for name, text in given.items() if name in names}
 
 
 def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of somebody's own file. Raises `Mistake`."""
+    """`concurrent`, or the path of another locustfile. Raises `UsageError`."""
     if name.endswith(".py"):
         if Path(name).is_file():
             return Path(name).absolute()
-        raise Mistake(f"there is no file {name}.")
+        raise UsageError(f"there is no file {name}.")
     package = find_spec("loadtests")
     assert package is not None
     assert package.submodule_search_locations is not None
     folder = Path(package.submodule_search_locations[0])
     choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
     if name not in choices:
-        raise Mistake(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
+        raise UsageError(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
     return folder / f"{name}.py"
 
 
-def read_settings(load: Sequence[str]) -> Settings:
-    """The settings that these words, the environment and the defaults make. Raises `Mistake`."""
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise Mistake(message)
-
-    parser = Parser(add_help=False)
-    add_options(parser)
-    try:
-        return Settings.parse(vars(parser.parse_args(list(load))))
-    except ValueError as error:
-        raise Mistake(str(error)) from error
-
-
 def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, list[str]]:
-    """`["a=1", "fake.b=2"]` → what each engine gets. Raises `Mistake`."""
+    """`["a=1", "fake.b=2"]` → what each engine gets. Raises `UsageError`."""
     options: dict[str, list[str]] = {engine: [] for engine in engines}
     for option in given:
         name, equals, value = option.partition("=")
         engine, dot, setting = name.partition(".")
         if not equals:
-            raise Mistake(f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`.")
+            raise UsageError(
+                f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`."
+            )
         if not dot:
             for each in options.values():
                 each.append(option)
         elif engine in options:
             options[engine].append(f"{setting}={value}")
         else:
-            raise Mistake(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(engines)}.")
+            raise UsageError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(engines)}.")
     return options
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run's folder, and the most streamed chunks per second that were seen over any five seconds of it."""
-
     folder: Path
     label: str
-    peak: float
 
 
-def measure_engine(job: Job, engine: str, options: Sequence[str], model: str | None, console: Console) -> Measured:
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One round in which each engine is run once. All engines of a round are asked the same prompts."""
+
+    index: int
+    prompt_set: str
+
+
+def rounds(engines: Sequence[str], repeats: int) -> Iterator[tuple[Repeat, list[str]]]:
+    """Which engine is run when: A B, B A, A B …, so that a drift of the machine favours neither."""
+    series = secrets.token_hex(4)
+    for index in range(repeats):
+        order = list(engines) if index % 2 == 0 else list(reversed(engines))
+        yield Repeat(index, f"{series}-{index}"), order
+
+
+def measure_engine(
+    job: Job, engine: str, options: Sequence[str], model: str | None, repeat: Repeat, console: Console
+) -> Measured:
     """Serve `engine`, run the job against it, stop it. Raises `ServerFailed` and `RunFailed`."""
-    folder = _new_folder(job, job.settings.label or engine)
+    label = job.settings.label or engine
+    folder = _new_folder(job, label)
     with ServerProcess(engine, options, model, folder / "server.log") as server:
         with progress(console, engine) as show:
             server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-        return _run(job, server.url, folder, engine, console)
+        return _run(job, server.url, folder, label, repeat, console)
 
 
-def measure_url(job: Job, url: str, console: Console) -> Measured:
+def measure_url(job: Job, url: str, repeat: Repeat, console: Console) -> Measured:
     """Run the job against a server that is there. Raises `RunFailed`."""
     label = job.settings.label or url.partition("://")[2].rstrip("/")
-    folder = _new_folder(job, label)
-    return _run(job, url, folder, label, console)
+    return _run(job, url, _new_folder(job, label), label, repeat, console)
 
 
 def _new_folder(job: Job, label: str) -> Path:
@@ -129,31 +160,31 @@ def _new_folder(job: Job, label: str) -> Path:
     return folder
 
 
-def _run(job: Job, url: str, folder: Path, title: str, console: Console) -> Measured:
+def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console) -> Measured:
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
-    command += [*job.load, "--runs", str(folder.parent), "--run-id", folder.name, "--exit-code-on-error", "0"]
-    command += job.locust
+    command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
+    command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
+    command += [*processes_options(job.processes), *job.locust]
     log = folder / "locust.log"
     tally = Tally(folder)
-    with log.open("wb") as output, progress(console, title) as show:
+    with log.open("wb") as output, progress(console, label) as show:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | ({"ENGINEBENCH_API_KEY": key} if (key := job.settings.api_key) else {}),
-            start_new_session=True,  # a Ctrl-C in the terminal is ours to answer
+            start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:
-            meta: RunMeta | None = None
             while process.poll() is None:
                 time.sleep(POLL)
-                meta = meta or _meta(folder)
+                meta = _meta(folder)
                 if meta is None:
                     show(None, "starting")
                     continue
                 tally.update()
-                show(*where_it_stands(meta.stages, _age(meta), tally))
+                show(*where_it_stands(meta, _age(meta), tally))
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run writes down what it has
             _wait(process)
@@ -162,11 +193,11 @@ def _run(job: Job, url: str, folder: Path, title: str, console: Console) -> Meas
         raise RunFailed(_reason(log))
     tally.update()
     if tally.requests + tally.cut_off == 0:
-        raise RunFailed(f"{title}: not one request was sent. {_reason(log)}")
-    console.print(f"{title}: {tally.total()}", highlight=False)
+        raise RunFailed(f"{label}: not one request was sent. {_reason(log)}")
+    console.print(f"{label}: {tally.total()}", highlight=False)
     if process.returncode != 0:
-        console.print(f"{title}: Locust ended with exit code {process.returncode}: see {log}", style="yellow")
-    return Measured(folder, title, tally.peak)
+        console.print(f"{label}: Locust ended with exit code {process.returncode}: see {log}", style="yellow")
+    return Measured(folder, label)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -189,18 +220,21 @@ def _age(meta: RunMeta) -> int:
 
 
 def _reason(log: Path) -> str:
-    """What Locust complained of, without its own preamble."""
+    """Locust's error messages, without their prefix."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
     said = (
-        errors or [line for line in lines if line.startswith("locust: error:")] or lines[-1:] or ["Locust said nothing"]
+        errors
+        or [line for line in lines if line.startswith("locust: error:")]
+        or lines[-1:]
+        or ["Locust gave no reason"]
     )
-    return f"{said[0].removeprefix('locust: error: ')}\n(all it said: {log})"
+    return f"{said[0].removeprefix('locust: error: ')}\n(all output: {log})"
 
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """Stopped by whatever means, servers and Locust must not stay behind."""
+    """However the command is stopped, servers and Locust must not keep running."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

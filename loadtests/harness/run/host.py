@@ -1,4 +1,4 @@
-"""Facts about the machine that makes the load: two runs from different machines are not alike."""
+"""Facts about the machine that makes the load: runs from different machines are not comparable without them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ def clock_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return f"{socket.gethostname()}@{psutil.boot_time():.0f}"
+
+
+def free_port() -> int:
+    """A TCP port on which nothing listens at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -1,15 +1,14 @@
 """What all processes of one run must agree on: its name, its folder, its stages, its start, its workload.
 
 One process plans: the only one, or Locust's master. Locust copies the master's custom options to every worker before
-that worker's test starts, also to one that joins late; the plan travels among them. Clocks are another matter: a stage
-begins at the same instant everywhere, but no stamp of one host is ever compared with a stamp of another.
+that worker's test starts, also to one that joins late; the plan travels among them.
 """
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,15 @@ import msgspec
 
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
-from records.record import RunMeta
+from records.files import meta_from
+from records.run import RunMeta
 
 OPTION = "enginebench_plan"  # under this name it travels
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`start` is nanoseconds on the monotonic clock called `clock`; `elapsed` is the run's age when this was sent.
+class RunPlan:
+    """`start` is nanoseconds on the monotonic clock called `clock`, `start_wall` the same instant by the wall clock.
 
     `grace` is how many seconds requests in flight get when the run is stopped before its end.
     """
@@ -34,17 +34,17 @@ class Plan:
     folder: str  # absolute, on the planning host
     clock: str
     start: int
+    start_wall: int
     grace: float = 0.0
-    elapsed: int = 0
 
     def start_here(self) -> int:
         """The run's start on this process's own monotonic clock, in nanoseconds.
 
-        On the planner's host that is exact. Elsewhere it is right to within the time that the plan took to arrive.
+        Exact on the planner's host; elsewhere as true as the two hosts' wall clocks are to each other.
         """
         if self.clock == clock_id():
             return self.start
-        return time.monotonic_ns() - self.elapsed
+        return time.monotonic_ns() - (time.time_ns() - self.start_wall)
 
     def folder_here(self, runs: Path) -> Path:
         """Where this process writes: the planner's folder when it is on the same disk, else one of the same name."""
@@ -54,15 +54,16 @@ class Plan:
         return (runs / self.meta.run_id).absolute()
 
 
-def send(plan: Plan, options: Namespace) -> None:
+def send(plan: RunPlan, options: Namespace) -> None:
     """Put the plan among the options that Locust's master copies to its workers."""
-    elapsed = time.monotonic_ns() - plan.start
-    setattr(options, OPTION, msgspec.to_builtins(replace(plan, elapsed=elapsed)))
+    setattr(options, OPTION, msgspec.json.encode(plan).decode())
 
 
-def received(options: Namespace) -> Plan:
+def received(options: Namespace) -> RunPlan:
     """The plan that the master sent. Raises `ValueError` with a sentence when there is none."""
     sent: Any = getattr(options, OPTION, None)
     if sent is None:
         raise ValueError("the master sent no plan: it must run the same scenario file as its workers.")
-    return msgspec.convert(sent, Plan)
+    fields = msgspec.json.decode(sent)
+    meta, workload = meta_from(fields.pop("meta")), msgspec.convert(fields.pop("workload"), Workload)
+    return RunPlan(meta, workload, **fields)

@@ -1,4 +1,4 @@
-"""What a run is doing right now, read from its growing records, for somebody who waits for it.
+"""The progress of a run, read from its growing records.
 
 These numbers are for watching: they count a whole stage so far, warm-up included. Reports have the measured ones.
 """
@@ -18,8 +18,10 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from loadtests.harness.schedule.stages import SECOND, stage_at
-from records.record import Stage
+from records.metrics import BY_NAME
+from records.request import SENT
+from records.run import RunMeta
+from records.stage import SECOND, stage_at
 
 RECENT = 5 * SECOND  # tokens per second are those of the last five
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
@@ -30,11 +32,10 @@ class Ended(msgspec.Struct):
 
     stage: int
     outcome: str
-    t_send: int | None
-    t_first: int | None
-    t_end: int
-    chunks: int
-    output_tokens: int | None
+    t_sched: int
+    t_first: int | None = None
+    t_end: int = 0
+    output_tokens: int | None = None
 
 
 @dataclass
@@ -46,13 +47,12 @@ class Tally:
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
-    peak: float = 0.0  # streamed chunks per second
-    _ttfts: deque[int] = field(default_factory=lambda: deque(maxlen=2000))
+    _ttfts: deque[float] = field(default_factory=lambda: deque(maxlen=2000))
     _recent: deque[Ended] = field(default_factory=deque)
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def update(self) -> None:
-        """Read the lines that have been written since."""
+        """Read the lines that were written since the last call."""
         for path in self.folder.glob("requests*.jsonl"):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -63,6 +63,8 @@ class Tally:
                     self._count(msgspec.json.decode(line, type=Ended))
 
     def _count(self, ended: Ended) -> None:
+        if ended.outcome == SENT:
+            return
         if ended.stage > self.stage:  # what is shown is about the stage that is on
             self.stage = ended.stage
             self._ttfts.clear()
@@ -71,8 +73,9 @@ class Tally:
             return
         self.requests += 1
         self.failures += ended.outcome != "ok"
-        if ended.stage == self.stage and ended.t_first is not None and ended.t_send is not None:
-            self._ttfts.append(ended.t_first - ended.t_send)
+        ttft = BY_NAME["ttft_user"].of(ended)
+        if ended.stage == self.stage and ttft is not None:
+            self._ttfts.append(ttft)
         self._recent.append(ended)
 
     def tokens_per_second(self, now: int) -> float:
@@ -82,7 +85,6 @@ class Tally:
         span = min(now, RECENT) / SECOND
         if span <= 1:
             return 0.0
-        self.peak = max(self.peak, sum(ended.chunks for ended in self._recent) / span)
         return sum(ended.output_tokens or 0 for ended in self._recent) / span
 
     def total(self) -> str:
@@ -92,30 +94,36 @@ class Tally:
     def sentence(self, now: int) -> str:
         parts = [self.total(), f"{self.tokens_per_second(now):,.0f} tokens/s"]
         if self._ttfts:
-            parts.append(f"TTFT p50 {median(self._ttfts) / 1e6:,.0f} ms")
+            parts.append(f"TTFT p50 {median(self._ttfts) * 1e3:,.0f} ms")
         return ", ".join(parts)
 
 
 class Show(Protocol):
-    """Where progress goes: `share` from 0 to 1, or `None` while nobody can tell."""
+    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known."""
 
     def __call__(self, share: float | None, text: str) -> None: ...
 
 
-def where_it_stands(stages: tuple[Stage, ...], now: int, tally: Tally) -> tuple[float, str]:
+def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float, str]:
     """How far a run is, from 0 to 1, and a line about it."""
-    end = stages[-1].end
-    stage = stage_at(stages, now)
-    place = "last answers"
-    if stage is not None:
-        left = (end - now) // SECOND
-        place = f"stage {stage.index + 1}/{len(stages)}, {stage.users} users, {left // 60}:{left % 60:02d} left"
-    return min(1.0, now / end), f"{place}, {tally.sentence(now)}"
+    stage = stage_at(meta.stages, now)
+    if stage is None:
+        return 1.0, f"last answers, {tally.sentence(now)}"
+    if stage.steady_start is None:
+        phase = "warming up"
+    elif stage.steady_end is None:
+        phase = "measuring"
+    else:
+        phase = "waiting for answers"
+    planned = stage.plan.seconds
+    inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
+    place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}"
+    return (stage.index + inside) / len(meta.plan), f"{place}, {tally.sentence(now)}"
 
 
 @contextmanager
 def progress(console: Console, title: str) -> Iterator[Show]:
-    """A bar in a terminal; elsewhere a line every ten seconds, and one whenever the share starts anew."""
+    """A bar in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
             TextColumn("[bold]{task.description}"),

@@ -1,8 +1,8 @@
-"""Append lines to the files of a run, each as it happens, and survive what disks do.
+"""Append lines to the files of a run, each as it happens, and survive full disks.
 
-Every line is one write to an unbuffered file: it is the operating system's as soon as the request has ended, so even a
+Every line is one write to an unbuffered file: the operating system has it as soon as the request has ended, so even a
 killed process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
-goes on, and the first line that fits again is whole.
+goes on, and the first line that fits again is complete.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ from pathlib import Path
 
 import msgspec
 
-from records.record import RequestRecord, TelemetrySample
+from records.request import RequestRecord, SentRecord
+from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """One JSON-lines file. `lost` counts the lines that could not be written."""
+    """One JSON-lines file. `lost` counts the requests that ended, or the samples, that could not be written."""
 
     def __init__(self, path: Path) -> None:
         """Opens for appending. Raises `OSError` when the file cannot be opened at all."""
         self.path = path
         self.written = 0
         self.lost = 0
+        self._told = False
         self._encoder = msgspec.json.Encoder()
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._file).st_size
 
-    def write(self, line: RequestRecord | TelemetrySample) -> None:
+    def write(self, line: RequestRecord | SentRecord | TelemetrySample) -> None:
+        counts = not isinstance(line, SentRecord)
         if self._file is None:  # a request that outlived the run's end
-            self.lost += 1
+            self.lost += counts
             return
         data = self._encoder.encode(line) + b"\n"
         try:
@@ -41,12 +44,13 @@ class Recorder:
                 raise OSError(f"only part of a line fitted into {self.path}")
         except OSError as error:
             self._give_up(error)
+            self.lost += counts
             return
         self._size += len(data)
         self.written += 1
 
     def close(self) -> None:
-        """Say what was lost, if anything. May be called more than once."""
+        """Log how many lines were lost, if any. May be called more than once."""
         if self._file is None:
             return
         os.close(self._file)
@@ -55,15 +59,15 @@ class Recorder:
             logger.error("%s lacks %d lines that could not be written.", self.path, self.lost)
 
     def _give_up(self, error: OSError) -> None:
-        if not self.lost:
+        if not self._told:
+            self._told = True
             logger.error(
                 "Cannot write to %s (%s). The run goes on, but what it measures is lost until there is room again.",
                 self.path,
                 error,
             )
-        self.lost += 1
         assert self._file is not None
         try:
-            os.ftruncate(self._file, self._size)  # half a line would spoil the next one
+            os.ftruncate(self._file, self._size)  # half a line would corrupt the next one
         except OSError:
             logger.debug("could not remove half a line from %s", self.path)

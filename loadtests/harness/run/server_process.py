@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -12,9 +11,11 @@ from types import TracebackType
 
 import httpx
 
+from loadtests.harness.run.host import free_port
+
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two looks
-PATIENCE = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
+STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
 
 
 class ServerFailed(Exception):
@@ -25,10 +26,10 @@ class ServerProcess:
     """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
 
     def __init__(self, engine: str, options: Sequence[str], model: str | None, log: Path) -> None:
-        """`options` are `name=value`; everything the server says goes to the file `log`."""
+        """`options` are `name=value`; the server's output goes to the file `log`."""
         self.engine = engine
         self.log = log
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
         self._command += ["--port", self.url.rpartition(":")[2]]
         self._command += [word for option in options for word in ("-o", option)]
@@ -42,7 +43,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is ours to answer: the server goes last
+                start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
         return self
 
@@ -54,7 +55,7 @@ class ServerProcess:
             return
         self._process.terminate()
         try:
-            self._process.wait(PATIENCE if kind is None else PATIENCE / 10)
+            self._process.wait(STOP_LIMIT if kind is None else STOP_LIMIT / 10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -66,7 +67,7 @@ class ServerProcess:
         with httpx.Client(trust_env=False, timeout=5) as http:
             while True:
                 if self._process.poll() is not None:
-                    raise ServerFailed(self._last_words())
+                    raise ServerFailed(self._last_line())
                 try:
                     if http.get(f"{self.url}/ready").status_code == 200:
                         return
@@ -75,15 +76,8 @@ class ServerProcess:
                 progress(time.monotonic() - started)
                 time.sleep(POLL)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         if not lines:
-            return f"{self.engine} ended at once and said nothing."
-        return f"{lines[-1].strip()}\n(all it said: {self.log})"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+            return f"{self.engine} ended at once without output."
+        return f"{lines[-1].strip()}\n(all output: {self.log})"

@@ -1,88 +1,110 @@
-"""The plan of a run: so many users, for so long, one stage after the other.
+"""From settings to the stages of a run: a stage for each load and each prompt or answer length that was asked for.
 
-A schedule is a pure function of its settings: no clock, no sleep. Users of a stage start a little apart, the server's
-queue fills, and only then is anything steady; so each stage opens with a warm-up and closes with a cool-down, and what
-is counted lies between the two.
+A schedule is a pure function of its settings: no clock, no sleep. Each stage opens with a warm-up, in which users start
+and the server's queue fills, and only what is scheduled in the window after it is counted.
 
-    locust -f loadtests/concurrent.py --steps 10,20,40 --stage-seconds 60 --warm-up 20% --cool-down 5
+    locust -f loadtests/concurrent.py --stages 10,20,40 --stage-seconds 60 --warm-up 20%
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import product
 
-from records.record import Stage
+from loadtests.harness.workload.lengths import Lengths, whole_numbers
+from records.load import Load, Users
+from records.stage import Extent, StagePlan
 
-SECOND = 1_000_000_000  # nanoseconds
+LEAST_BOUND = 10.0  # seconds
 
 
-def parse_steps(text: str) -> tuple[int, ...]:
-    """`"10,20,40"` or `"10-100:10"` (from, to, step) → users per stage. Raises `ValueError` with a sentence."""
-    steps: list[int] = []
+def parse_users(text: str) -> tuple[Load, ...]:
+    """`"10,20,40"` or `"10-100:10"` (from, to, step) → a load per stage. Raises `ValueError` with a sentence."""
     try:
-        for part in text.split(","):
-            first, dash, rest = part.strip().partition("-")
-            if dash:
-                last, _, by = rest.partition(":")
-                steps += range(int(first), int(last) + 1, int(by or first))
-            else:
-                steps.append(int(first))
+        counts = whole_numbers(text)
     except ValueError:
-        steps = []
-    if not steps or min(steps) < 1:
-        raise ValueError(f"steps are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
-    return tuple(steps)
+        counts = []
+    if not counts or min(counts) < 1:
+        raise ValueError(f"stages are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
+    return tuple(Users(count) for count in counts)
 
 
-def parse_margin(text: str, stage_seconds: float) -> float:
-    """Seconds of warm-up or cool-down, given as seconds (`"5"`) or as a share of the stage (`"20%"`).
+def write_users(loads: Sequence[Load]) -> str:
+    return ",".join(f"{load.value:g}" for load in loads)
+
+
+def parse_warm_up(text: str) -> tuple[float, bool]:
+    """`"5"` → 5 seconds, or requests where the stage is given in requests; `"20%"` → (0.2, True), a share of the stage.
 
     Raises `ValueError` with a sentence.
     """
     number = text.strip()
+    share = number.endswith("%")
     try:
-        seconds = float(number[:-1]) / 100 * stage_seconds if number.endswith("%") else float(number)
+        amount = float(number[:-1]) / 100 if share else float(number)
     except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"a warm-up or cool-down is seconds or a share of the stage, such as 5 or 20%, not `{text}`.")
-    return seconds
+        amount = math.nan
+    if not (math.isfinite(amount) and amount >= 0 and not (share and amount >= 1)):
+        raise ValueError(f"a warm-up is a length or a share of the stage below 100%, such as 5 or 20%, not `{text}`.")
+    return amount, share
 
 
-def plan_stages(steps: Sequence[int], stage_seconds: float, warm_up: float, cool_down: float) -> tuple[Stage, ...]:
-    """One stage per step, end to end from 0; all given in seconds. Raises `ValueError` when nothing steady is left."""
-    if not (math.isfinite(stage_seconds) and stage_seconds > 0):
-        raise ValueError(f"a stage lasts longer than 0 seconds, not {stage_seconds:g}.")
-    if warm_up + cool_down >= stage_seconds:
-        raise ValueError(
-            f"a stage of {stage_seconds:g} s has no steady part left after {warm_up:g} s of warm-up and {cool_down:g} s"
-            " of cool-down: make the stages longer or these shorter."
-        )
-    stages = []
-    for index, users in enumerate(steps):
-        start = round(index * stage_seconds * SECOND)
-        end = round((index + 1) * stage_seconds * SECOND)
-        steady = (start + round(warm_up * SECOND), end - round(cool_down * SECOND))
-        stages.append(Stage(index, users, start, *steady, end))
-    return tuple(stages)
+def write_warm_up(warm_up: tuple[float, bool]) -> str:
+    amount, share = warm_up
+    return f"{100 * amount:g}%" if share else f"{amount:g}"
 
 
-def stage_at(stages: Sequence[Stage], t: int) -> Stage | None:
-    """The stage in which `t` (nanoseconds since the run's start) lies; `None` before the first and after the last."""
-    return next((stage for stage in stages if stage.start <= t < stage.end), None)
+def plan_stages(
+    loads: Sequence[Load],
+    prompts: Sequence[Lengths],
+    answers: Sequence[Lengths],
+    *,
+    seconds: float,
+    requests: int | None,
+    warm_up: tuple[float, bool],
+) -> tuple[StagePlan, ...]:
+    """One stage for each combination, loads varying slowest.
 
-
-def cut_stages(stages: Sequence[Stage], end: int) -> tuple[Stage, ...]:
-    """The stages of a run that stopped at `end`: later ones are gone, the one that was running ends there."""
+    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises `ValueError`
+    with a sentence when nothing is left to be measured.
+    """
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"a stage lasts longer than 0 seconds, not {seconds:g}.")
+    amount, share = warm_up
+    if requests is not None:
+        before = Extent(round(requests * amount) if share else round(amount), "requests")
+        window = Extent(requests, "requests")
+    else:
+        warm = amount * seconds if share else amount
+        if warm >= seconds:
+            raise ValueError(
+                f"a stage of {seconds:g} s has nothing left to measure after {warm:g} s of warm-up: make the stages "
+                "longer or the warm-up shorter."
+            )
+        before, window = Extent(warm), Extent(seconds - warm)
+    bound = max(seconds, LEAST_BOUND)
     return tuple(
-        replace(
-            stage,
-            steady_start=min(stage.steady_start, end),
-            steady_end=min(stage.steady_end, end),
-            end=min(stage.end, end),
-        )
-        for stage in stages
-        if stage.start < end
+        StagePlan(load, before, window, bound, *_differences(load, loads, prompt, prompts, answer, answers))
+        for load, prompt, answer in product(loads, prompts, answers)
     )
+
+
+def _differences(
+    load: Load,
+    loads: Sequence[Load],
+    prompt: Lengths,
+    prompts: Sequence[Lengths],
+    answer: Lengths,
+    answers: Sequence[Lengths],
+) -> tuple[str | None, dict[str, str]]:
+    """What tells a stage apart from the others beside its load: a name, and the settings that it has of its own."""
+    asks: dict[str, str] = {}
+    parts = [load.label] if len(loads) > 1 else []
+    if len(prompts) > 1:
+        asks["prompt_tokens"] = str(prompt)
+        parts.append(f"{prompt} prompt tokens")
+    if len(answers) > 1:
+        asks["output_tokens"] = str(answer)
+        parts.append(f"{answer} output tokens")
+    return (", ".join(parts) if asks else None), asks

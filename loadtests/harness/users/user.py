@@ -1,4 +1,4 @@
-"""One simulated person: asks, reads the answer to its end, thinks, asks again (a closed loop).
+"""One simulated user: asks, reads the answer to its end, thinks, asks again (a closed loop).
 
 Locust's own page shows each request once, with its end-to-end time, and beside it the rows TTFT and TPOT, which are not
 requests and leave Aggregated alone. Those numbers are rounded and for watching only; what a report says comes from the
@@ -7,7 +7,6 @@ records, of which every request leaves one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 from time import monotonic_ns
@@ -16,94 +15,113 @@ import gevent
 from locust import User, task
 from locust.exception import StopUser
 
-from loadtests.harness.client.client import Call, Client
-from loadtests.harness.client.observation import Observation
-from loadtests.harness.schedule.stages import SECOND
-from loadtests.harness.users.lifecycle import current_run
-from loadtests.harness.users.page import e2e, tpot, ttft
+from loadtests.harness.client.client import Client
+from loadtests.harness.users import events
+from loadtests.harness.workload.workload import Ask
+from records.metrics import BY_NAME
+from records.request import Observation
+from records.stage import SECOND, Stage
 
-PAUSE_AFTER_FAILURE = (
-    1.0  # seconds: nobody asks again within a millisecond of an error, and a refusing server needs air
-)
-SPREAD = 1.0  # seconds over which users that Locust starts at once begin
+PAGE_ROWS = ("ttft", "tpot")
+MILLISECONDS = 1e3  # Locust counts in them
 
 
 class RequestFailed(Exception):
-    """What Locust's page lists under Failures."""
+    """What Locust's page lists under Failures: few texts, so that a million failures make few entries."""
 
 
 class ModelUser(User):
-    """Subclass it in a scenario; override `calls` to ask something else."""
+    """Override `next_ask` to ask something else."""
 
     abstract = True
     host = "http://127.0.0.1:8000"
 
     def on_start(self) -> None:
-        run = current_run()
+        run = events.current_run()
         assert run is not None, "Locust starts users after test_start"
         self._run = run
-        self.workload, settings = run.plan.workload, run.settings
-        number = run.next_user()
-        self._calls = self.calls(number)
+        self._number = run.next_user()
+        assert run.tracker is not None
+        run.tracker.user_started(self._number)
+        workload, settings = run.plan.workload, run.settings
+        self.workload = workload
+        self._asks = workload.asks_of(self._number)
         self._client = Client(
             run.plan.meta.url,
             headers=settings.headers,
             insecure=settings.insecure,
             # A queued request is silent until its first token, however long that takes: only the whole has a limit.
-            silence_timeout=settings.request_timeout,
-            request_timeout=settings.request_timeout,
+            silence_timeout=run.scenario.request_timeout,
+            request_timeout=run.scenario.request_timeout,
         )
-        # Locust starts a second's worth of users in one instant; they must not send in one instant.
-        gevent.sleep(Random(f"spread {self.workload.seed}/{number}").uniform(0, SPREAD))
+        # Users that start together would send, wait and finish together for the rest of the run.
+        gevent.sleep(Random(f"spread {workload.seed}/{self._number}").uniform(0, run.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
-        self._call = next(self._calls)
+        self._prepare()
         self._free_at = monotonic_ns()
 
     def on_stop(self) -> None:
         if hasattr(self, "_client"):
             self._client.close()
+            assert self._run.tracker is not None
+            self._run.tracker.user_stopped(self._number)
 
-    def calls(self, number: int) -> Iterator[Call]:
-        """What this user asks, one after the other. `number` is the user's in the whole run, from 0."""
-        return self.workload.calls(number)
+    def next_ask(self, stage: Stage) -> Ask:
+        """What this user asks next, in `stage`."""
+        return self._asks.next(stage.plan.asks)
+
+    def _prepare(self) -> None:
+        """Write the next request while there is time, not when it is due."""
+        self._asked_for = self._run.stage.plan
+        self._ask = self.next_ask(self._run.stage)
 
     @task
     def ask(self) -> None:
-        # The loop's timers count from its last turn, so a busy loop wakes sleepers early: nobody shall send too soon.
+        # The loop's timers count from its last turn, so a busy loop wakes sleepers early: nothing may be sent too soon.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
-        observation = self._client.request(self._call, self._free_at, self._observed)
-        pause = self._run.settings.think_time
+        run, stage, t_sched = self._run, self._run.stage, self._free_at
+        if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
+            self._prepare()  # the stage has changed what is asked
+        ask = self._ask
+        request = run.request_scheduled(t_sched)
+
+        def on_end(observation: Observation) -> None:
+            run.request_ended(request, self._number, stage, ask, observation)
+            self._show(ask, observation)
+
+        run.announce(request, stage, t_sched)
+        observation = self._client.request(ask.call, t_sched, on_end)
+        pause = run.scenario.think_time
         if observation.outcome != "ok":
-            pause = max(pause, PAUSE_AFTER_FAILURE)
-        self._free_at = observation.t_end + round(pause * SECOND)
-        self._call = next(self._calls)
+            pause = max(pause, run.scenario.pause_after_failure)
+        self._free_at = max(observation.t_end, self._client.free_at) + round(pause * SECOND)
+        self._prepare()
 
     def wait_time(self) -> float:
-        """Seconds until the next request is due. A user whose next request lies past the plan's end is done."""
+        """Seconds until the next request is due. After the last stage a user is done."""
         if self._run.is_over(self._free_at):
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
 
-    def _observed(self, observation: Observation) -> None:
-        self._run.record(observation)
+    def _show(self, ask: Ask, observation: Observation) -> None:
+        """Put the request on Locust's page."""
         if observation.outcome == "cut_off":
             return  # stopped by the run's own end: no request that succeeded, none that failed
-        name = self._call.path
-        failure = None
+        name, failure = ask.call.path, None
         if observation.outcome == "ok":
-            for row, time in (("TTFT", ttft(observation)), ("TPOT", tpot(observation))):
-                if time is not None:
-                    self.environment.stats.get(name, row).log(time / 1e6, 0)
+            for row in PAGE_ROWS:
+                if (seconds := BY_NAME[row].of(observation)) is not None:
+                    self.environment.stats.get(name, BY_NAME[row].title).log(seconds * MILLISECONDS, 0)
         else:
-            reason = observation.detail or observation.status or "no reason given"
-            failure = RequestFailed(f"{observation.outcome}: {reason}")
+            failure = RequestFailed(" ".join(filter(None, (observation.outcome, str(observation.status or "")))))
+        e2e = BY_NAME["e2e"].of(observation)
         self.environment.events.request.fire(
             request_type="POST",
             name=name,
-            response_time=e2e(observation) / 1e6,  # Locust counts in milliseconds
-            response_length=observation.size,
+            response_time=((observation.t_end - observation.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
+            response_length=self._client.answer_bytes,
             exception=failure,
             context={},
         )

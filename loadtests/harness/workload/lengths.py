@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -56,3 +57,29 @@ def parse_lengths(text: str) -> Lengths:
     if lengths.a < 1 or (lengths.kind == "uniform" and lengths.b < lengths.a):
         raise ValueError(f"a length in tokens starts at 1 and goes upwards: {GRAMMAR}, not `{text}`.")
     return lengths
+
+
+def parse_several(text: str) -> tuple[Lengths, ...]:
+    """`"10,50-200:50"` → five fixed lengths; anything else is one. Raises `ValueError` with a sentence."""
+    try:
+        numbers = whole_numbers(text)
+    except ValueError:
+        return (parse_lengths(text),)
+    return tuple(parse_lengths(str(number)) for number in numbers) or (parse_lengths(text),)
+
+
+def write_several(lengths: Sequence[Lengths]) -> str:
+    return ",".join(map(str, lengths))
+
+
+def whole_numbers(text: str) -> list[int]:
+    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `ValueError`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, rest = part.strip().partition("-")
+        if dash:
+            last, _, by = rest.partition(":")
+            numbers += range(int(first), int(last) + 1, int(by or first))
+        else:
+            numbers.append(int(first))
+    return numbers

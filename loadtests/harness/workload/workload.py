@@ -1,67 +1,55 @@
 """What users ask: prompts of a wanted length, no two alike, and the request bodies around them.
 
-A server with a prefix cache need not compute a prompt that it has seen, so every prompt starts with words of its own;
-`--shared-prefix-tokens` asks for the opposite. Each user draws from a stream of its own, seeded by the run's seed and
-the user's number, so the same seed asks the same whether one process makes the load or eight.
+A server with a prefix cache need not compute a prompt that it has seen, so every prompt starts with words of its own,
+and another run asks other words; `--shared-prefix-tokens` and `--same-prompts` ask for the opposite. Each user draws
+from a stream of its own, so the same seed asks the same whether one process makes the load or eight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from random import Random
 from typing import Any
 
 import msgspec
 
 from loadtests.harness.client.client import Call
-from loadtests.harness.run.options import Endpoint
-from loadtests.harness.workload.lengths import Lengths
+from loadtests.harness.workload.lengths import Lengths, parse_lengths
+from loadtests.harness.workload.words import INSTRUCTION, WORDS, WordTokens
 
-PATHS: dict[Endpoint, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+ID_BYTES = 8
 
-# Short, common English words: one token each, leading space included, in the vocabularies of today's models.
-VOCABULARY = """
-the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one you
-were all her she there would their we him been has when who will no more if out so up said what its about than into
-them can only other time new some could these two may first then do any like my now over such our man me even most
-made after also did many off before must well back through years much where your way down should because long each
-just state those people too how little good world make very year still see own work men day get here old life both
-between being under three never know same last another while us might great go come since against right came take used
-few house use place during high without again home around small however found part school thought went say general
-once upon course war until always away something fact water less public put thing almost hand enough far took head yet
-government system better set told nothing night end why called eyes find going look asked later point next city
-business case group face money form kind service best among power important different interest
-"""
-WORDS = tuple(VOCABULARY.split())
-INSTRUCTION = "\n\nWrite a long story that uses these words."
-MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
+
+def prompt_id(prompt: str) -> str:
+    """Equal for equal prompts."""
+    return blake2b(prompt.encode(), digest_size=ID_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class WordTokens:
-    """How many tokens a prompt of `n` of our words becomes: `overhead + per_word * n`, chat template included."""
+class Ask:
+    """One request to be sent, and what its record says of it beforehand."""
 
-    overhead: float
-    per_word: float
-    measured: bool  # by the server's tokenizer; otherwise assumed
-
-    def words_for(self, tokens: int) -> int:
-        return max(MIN_WORDS, round((tokens - self.overhead) / self.per_word))
-
-
-ASSUMED = {
-    "chat": WordTokens(overhead=20.0, per_word=1.0, measured=False),
-    "completions": WordTokens(overhead=10.0, per_word=1.0, measured=False),
-}
+    call: Call
+    planned_prompt_tokens: int | None = None
+    planned_output_tokens: int | None = None
+    prompt_id: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    request_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Everything that decides what is asked. `ignore_eos` makes answers run to their full length."""
+    """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
+
+    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together.
+    """
 
     model: str
-    endpoint: Endpoint
+    endpoint: str
     streamed: bool
     prompt_tokens: Lengths
     shared_prefix_tokens: int
@@ -69,18 +57,14 @@ class Workload:
     temperature: float
     ignore_eos: bool
     seed: int
+    prompt_set: str
     word_tokens: WordTokens
 
-    def calls(self, user: int) -> Iterator[Call]:
-        """The requests of one user, without end. `user` is the user's number in the whole run, over all workers."""
-        rng = Random(f"user {self.seed}/{user}")
-        prefix = self._shared_prefix()
-        while True:
-            words = self.word_tokens.words_for(self.prompt_tokens.draw(rng) - self.shared_prefix_tokens)
-            prompt = prefix + " ".join(rng.choices(WORDS, k=words)) + INSTRUCTION
-            yield self.call(prompt, self.output_tokens.draw(rng), rng)
+    def asks_of(self, user: int) -> UserAsks:
+        """The requests of one user; `user` is its number in the whole run, over all workers."""
+        return UserAsks(self, user)
 
-    def call(self, prompt: str, max_tokens: int, rng: Random) -> Call:
+    def call(self, prompt: str, max_tokens: int, sampling_seed: int) -> Call:
         body: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": self.temperature}
         if self.endpoint == "chat":
             body["messages"] = [{"role": "user", "content": prompt}]
@@ -89,27 +73,40 @@ class Workload:
         if self.streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.temperature > 0:
-            body["seed"] = rng.getrandbits(31)
+            body["seed"] = sampling_seed
         if self.ignore_eos:
             body["ignore_eos"] = True
         return Call(PATHS[self.endpoint], msgspec.json.encode(body), self.streamed)
 
-    def facts(self) -> dict[str, Any]:
-        """For `meta.json`: what two runs must have in common to be comparable."""
-        return {
-            "endpoint": self.endpoint,
-            "streamed": self.streamed,
-            "prompt_tokens": str(self.prompt_tokens),
-            "shared_prefix_tokens": self.shared_prefix_tokens,
-            "output_tokens": str(self.output_tokens),
-            "temperature": self.temperature,
-            "ignore_eos": self.ignore_eos,
-            "seed": self.seed,
-            "prompt_length_measured": self.word_tokens.measured,
-        }
-
-    def _shared_prefix(self) -> str:
+    def shared_prefix(self) -> str:
         if not self.shared_prefix_tokens:
             return ""
         words = max(1, round(self.shared_prefix_tokens / self.word_tokens.per_word))
-        return " ".join(Random(f"prefix {self.seed}").choices(WORDS, k=words)) + " "
+        return " ".join(Random(f"prefix {self.seed}/{self.prompt_set}").choices(WORDS, k=words)) + " "
+
+
+class UserAsks:
+    """An endless supply of one user's requests."""
+
+    def __init__(self, workload: Workload, user: int) -> None:
+        self._workload = workload
+        self._prefix = workload.shared_prefix()
+        self._lengths = Random(f"lengths {workload.seed}/{user}")
+        self._words = Random(f"words {workload.seed}/{workload.prompt_set}/{user}")
+
+    def next(self, asks: Mapping[str, str]) -> Ask:
+        """`asks` are the settings that the stage has of its own, as in `StagePlan.asks`."""
+        workload = self._workload
+        prompt_tokens = self._length(asks.get("prompt_tokens"), workload.prompt_tokens)
+        output_tokens = self._length(asks.get("output_tokens"), workload.output_tokens)
+        words, with_instruction = workload.word_tokens.words_for(prompt_tokens - workload.shared_prefix_tokens)
+        prompt = self._prefix + " ".join(self._words.choices(WORDS, k=words)) + INSTRUCTION * with_instruction
+        return Ask(
+            workload.call(prompt, output_tokens, self._words.getrandbits(31)),
+            planned_prompt_tokens=prompt_tokens,
+            planned_output_tokens=output_tokens,
+            prompt_id=prompt_id(prompt),
+        )
+
+    def _length(self, here: str | None, otherwise: Lengths) -> int:
+        return (otherwise if here is None else parse_lengths(here)).draw(self._lengths)

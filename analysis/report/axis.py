@@ -1,0 +1,53 @@
+"""How the stages of a report stand beside each other: their order, and what an axis or a column of them is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.verdict.contenders import by_load, stages_of
+from analysis.verdict.summary import RunSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One stage: its label, its place on the axis, and how the axis writes it under the axis' title."""
+
+    label: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """`quantitative`: the stages are numbers of one unit, the title; else their order is all. `of_loads`: the numbers
+    are loads, so that "up to" and "above" mean something."""
+
+    title: str
+    quantitative: bool
+    of_loads: bool
+    places: tuple[Place, ...]
+
+    def place(self, label: str) -> Place:
+        return next(place for place in self.places if place.label == label)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(place.label for place in self.places)
+
+
+def axis_of(summaries: Sequence[RunSummary]) -> Axis:
+    """Names such as `200 prompt tokens` have numbers too."""
+    labels = [stage.label for stage in stages_of(summaries)]
+    if by_load(summaries):
+        stages = stages_of(summaries)
+        places = tuple(Place(stage.label, stage.load, f"{stage.load:g}") for stage in stages)
+        return Axis(stages[0].load_unit, True, True, places)
+    numbered = [re.fullmatch(r"(\d+(?:\.\d+)?) ([^#]+)", label) for label in labels]
+    found = [match for match in numbered if match is not None]
+    numbers, units = [float(match[1]) for match in found], {match[2] for match in found}
+    if len(found) == len(labels) and len(units) == 1 and numbers == sorted(set(numbers)):
+        places = tuple(Place(label, number, f"{number:g}") for label, number in zip(labels, numbers, strict=True))
+        return Axis(units.pop(), True, False, places)
+    return Axis("stage", False, False, tuple(Place(label, index, label) for index, label in enumerate(labels)))

@@ -1,0 +1,145 @@
+"""Numbers as people read them: one function formats seconds, one aligns a column, and none shows digits beyond what is
+known.
+
+Seconds are the unit everywhere in the code; milliseconds exist only in here. An infinite duration is that of a failed
+request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MISSING = "n/a"
+FAILED = "failed"
+FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Rounded to so many significant digits, thousands apart: 0.0482, 41.2, 1,235. Whole digits are never dropped."""
+    if math.isinf(value):
+        return FAILED
+    if value == 0:
+        return "0"
+    decimals = max(digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """`format_seconds(0.0123) == "12.3 ms"`. Three significant digits, in the unit that keeps them short."""
+    if seconds is None:
+        return MISSING
+    if math.isinf(seconds):
+        return FAILED
+    if seconds == 0:
+        return "0 s"
+    size = abs(_rounded(seconds, 3))  # 0.9996 s is 1.00 s, not 1000 ms
+    for least, unit, scale in ((600, "min", 1 / 60), (1, "s", 1), (1e-3, "ms", 1e3), (0, "µs", 1e6)):
+        if size >= least:
+            return f"{significant(seconds * scale)} {unit}"
+    raise AssertionError("every size is at least 0")
+
+
+def format_error(seconds: float) -> str:
+    """0.0000384 → "± 0.038 ms": always in milliseconds, and no more exact than an error is known."""
+    return f"± {significant(seconds * 1e3, 2)} ms"
+
+
+def format_share(share: float | None) -> str:
+    """0.1234 → "12.3 %"; what is not quite none or all is not shown as such."""
+    if share is None:
+        return MISSING
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 < share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def format_bytes(size: float | None) -> str:
+    """Binary prefixes: 1536 MiB is 1.50 GiB."""
+    if size is None:
+        return MISSING
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{significant(size)} {unit}"
+        size /= 1024
+    return f"{significant(size)} TiB"
+
+
+def format_count(count: float | None) -> str:
+    return MISSING if count is None else f"{count:,.0f}"
+
+
+def format_interval(low: float | None, high: float | None) -> str:
+    """`[1.19, 1.28]`; nothing where there is none."""
+    return "" if low is None or high is None else f"[{significant(low)}, {significant(high)}]"
+
+
+def format_ratio(value: float, low: float | None, high: float | None) -> str:
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close."""
+    digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
+    text = f"{significant(value, digits)}×"
+    if low is None or high is None:
+        return text
+    if significant(low, digits) == significant(high, digits):
+        digits += 1
+        text = f"{significant(value, digits)}×"
+    return f"{text} [{significant(low, digits)}, {significant(high, digits)}]"
+
+
+def in_words(items: Sequence[str]) -> str:
+    """`10, 20 and 40`"""
+    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
+
+
+def join_labels(labels: Sequence[str]) -> str:
+    """Labels of stages with what they share said once: `10, 20 and 40 users`."""
+    parts = [label.partition(" ") for label in labels]
+    units = {"users" if unit == "user" else unit for _, _, unit in parts}
+    if len(labels) < 2 or len(units) > 1 or units == {""} or not all(number[:1].isdigit() for number, _, _ in parts):
+        return in_words(labels)
+    return f"{in_words([number for number, _, _ in parts])} {units.pop()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit that a whole column is written in."""
+
+    name: str
+    scale: float  # what one second, or one of the base unit, is in this unit
+    word: str = ""  # the name in a sentence
+
+    def write(self, value: float) -> str:
+        return significant(value * self.scale)
+
+
+SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
+MICROSECONDS = Unit("µs", 1e6, "microseconds")
+PLAIN = Unit("", 1)
+
+
+def time_unit(seconds: Iterable[float | None]) -> Unit:
+    """One unit for a column of durations: the largest of them, as most readers know it, is below a thousand."""
+    known = (abs(value) for value in seconds if value is not None and math.isfinite(value))
+    largest = max(known, default=1.0)
+    if largest >= 1:
+        return SECONDS
+    return MILLISECONDS if largest >= 1e-3 else MICROSECONDS
+
+
+def align(numbers: Sequence[str]) -> list[str]:
+    """Pad numbers on the right so that their decimal points stand in line once they are set flush right."""
+    decimals = [len(text.partition(".")[2]) if text[-1:].isdigit() else None for text in numbers]
+    most = max((count for count in decimals if count is not None), default=0)
+    return [
+        text
+        if count is None or count == most
+        else text + (POINT_SPACE if not count else "") + FIGURE_SPACE * (most - count)
+        for text, count in zip(numbers, decimals, strict=True)
+    ]
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits - 1}e}")

@@ -1,0 +1,130 @@
+"""Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
+
+Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
+requests stand beside those of all, under that name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from analysis.run.flow import chunk_gaps
+from analysis.run.formulas import lower_bound
+from analysis.run.load import users_of
+from analysis.verdict.statistics import Estimate, Floats, nearest_rank, percentile, percentile_intervals
+from records.metrics import REQUEST_METRICS, Metric
+from records.stage import SECOND
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
+NONE = Estimate(None, why="no samples")
+FAILED = "failed"  # why a percentile has no finite value
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One metric over `n` requests. `p50` … `p99` are nearest-rank percentiles with their intervals.
+
+    Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
+    given where others did not.
+    """
+
+    n: int
+    failed: int  # of them
+    mean: float | None
+    deviation: float | None
+    least: float | None
+    largest: float | None
+    p50: Estimate
+    p90: Estimate
+    p95: Estimate
+    p99: Estimate
+    answered: Mapping[str, float] | None = None
+
+
+EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
+
+
+def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
+    """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`."""
+    ok = scheduled.filter(pl.col("outcome") == "ok")
+    found = {}
+    for metric in REQUEST_METRICS:
+        if metric.population == "attempted":
+            found[metric.name] = _attempted(scheduled, ok, metric)
+        else:
+            rows = ok if metric.population == "answered" else scheduled
+            rows = rows.select("user", value=metric.name).drop_nulls("value")
+            found[metric.name] = _distribution(rows)
+    return found
+
+
+def _attempted(scheduled: pl.DataFrame, ok: pl.DataFrame, metric: Metric) -> Distribution:
+    """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
+    known = ok[metric.name].drop_nulls().to_numpy()
+    if len(ok) and not len(known):
+        return EMPTY
+    value, censored = lower_bound(metric.formula)
+    stopped = pl.col("outcome") == "cut_off"
+    rows = scheduled.select(
+        "user",
+        value=pl.when(pl.col("outcome") == "ok").then(metric.name).when(stopped).then(value).otherwise(np.inf),
+        censored=stopped & censored,
+    )
+    return _distribution(rows.drop_nulls("value"))
+
+
+def _distribution(in_time_order: pl.DataFrame) -> Distribution:
+    """From `value`, `user` and, where there may be censored values, `censored`."""
+    values = in_time_order["value"].to_numpy()
+    if len(values) == 0:
+        return EMPTY
+    censored = in_time_order["censored"].to_numpy() if "censored" in in_time_order.columns else None
+    found = percentile_intervals(values, tuple(PERCENTILES.values()), users_of(in_time_order), censored)
+    estimates = [replace(one, why=FAILED) if one.value == math.inf else one for one in found]
+    ended = values if censored is None else values[~censored]
+    known = np.sort(ended[np.isfinite(ended)])
+    failed = len(ended) - len(known)
+    answered = {name: percentile(known, q) for name, q in PERCENTILES.items()} if failed and len(known) else None
+    return Distribution(len(values), failed, *_moments(known), *_four(estimates), answered)
+
+
+def _four(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    p50, p90, p95, p99 = estimates
+    return p50, p90, p95, p99
+
+
+def _moments(ordered: Floats) -> tuple[float | None, float | None, float | None, float | None]:
+    """Mean, standard deviation, least and largest."""
+    if len(ordered) == 0:
+        return None, None, None, None
+    deviation = float(ordered.std(ddof=1)) if len(ordered) > 1 else None
+    return float(ordered.mean()), deviation, float(ordered[0]), float(ordered[-1])
+
+
+def pooled_gaps(table: Path, start: int, end: int) -> Distribution:
+    """Inter-chunk latency, token-weighted: every gap of every answer counts once."""
+    gaps = chunk_gaps(table, start, end)
+    n = len(gaps)
+    if n == 0:
+        return EMPTY
+    ranks = [nearest_rank(n, q) - 1 for q in PERCENTILES.values()]
+    gaps.partition(ranks)
+    # The gaps of one answer are too much alike for an interval that would treat them as independent.
+    why = "gaps of one answer are correlated"
+    estimates = [Estimate(float(gaps[rank]) / SECOND, n=n, why=why) for rank in ranks]
+    deviation = float(gaps.std(ddof=1)) / SECOND if n > 1 else None
+    moments = (float(gaps.mean()) / SECOND, deviation, float(gaps.min()) / SECOND, float(gaps.max()) / SECOND)
+    return Distribution(n, 0, *moments, *_four(estimates))
+
+
+def curve(values: pl.Series) -> tuple[float, ...]:
+    """The percentiles at `CURVE`; empty where there are no values."""
+    ordered = np.sort(values.drop_nulls().to_numpy())
+    return tuple(percentile(ordered, q) for q in CURVE) if len(ordered) else ()

@@ -1,0 +1,70 @@
+"""Numbers with their spread: each with a 95 % interval, or the reason why it has none. See docs/statistics.md.
+
+estimate.py    the number and its interval; exact percentiles
+dependence.py  the standard error of a mean whose values are correlated in time and by user
+intervals.py   percentiles, shares, rates and means of one window
+repeats.py     ratios of engines over repeated runs, and who won
+steadiness.py  initial transient, trend, users in lock step
+
+How often the intervals hold is simulated:  make simulations
+"""
+
+from analysis.verdict.statistics.estimate import (
+    CONFIDENCE,
+    Estimate,
+    Floats,
+    interval_ranks,
+    least_samples,
+    nearest_rank,
+    percentile,
+)
+from analysis.verdict.statistics.intervals import (
+    DEPENDS_ON_CUT_OFF,
+    IN_CYCLES,
+    Answer,
+    bin_by_user,
+    bin_events,
+    mean_interval,
+    needed,
+    objective_answer,
+    percentile_interval,
+    percentile_intervals,
+    rate_interval,
+    share_interval,
+)
+from analysis.verdict.statistics.repeats import MARGIN, REPEATS, Pair, Ranking, ratio_interval, repeats_interval, winner
+from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_step, steadiness, trend
+
+__all__ = [
+    "CONFIDENCE",
+    "DEPENDS_ON_CUT_OFF",
+    "IN_CYCLES",
+    "LOCK_STEP",
+    "MARGIN",
+    "REPEATS",
+    "Answer",
+    "Estimate",
+    "Floats",
+    "Pair",
+    "Ranking",
+    "Steadiness",
+    "bin_by_user",
+    "bin_events",
+    "interval_ranks",
+    "least_samples",
+    "lock_step",
+    "mean_interval",
+    "nearest_rank",
+    "needed",
+    "objective_answer",
+    "percentile",
+    "percentile_interval",
+    "percentile_intervals",
+    "rate_interval",
+    "ratio_interval",
+    "repeats_interval",
+    "share_interval",
+    "steadiness",
+    "trend",
+    "winner",
+]

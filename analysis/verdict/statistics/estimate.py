@@ -1,0 +1,64 @@
+"""The number with its interval, and percentiles by their definition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special, stats
+
+Floats = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+TAIL = (1 - CONFIDENCE) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
+
+    `value` and `high` may be +inf: a percentile that falls among the failed requests.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    why: str | None = None
+
+
+def percentile(ordered: Floats, q: float) -> float:
+    """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
+    not exceed.
+
+    It is always a value that was observed, never an interpolation: Hyndman & Fan (1996), definition 1.
+    """
+    return float(ordered[nearest_rank(len(ordered), q) - 1])
+
+
+def nearest_rank(n: int, q: float) -> int:
+    """ceil(q·n) from 1 to n; q is rounded first, because 0.95 · 20 is a hair above 19 in binary."""
+    return min(max(math.ceil(round(q * n, 9)), 1), n)
+
+
+def least_samples(q: float) -> int:
+    """How many samples the two-sided interval of percentile q needs: 6 for p50, 36 for p90, 72 for p95, 368 for p99."""
+    # The largest value bounds the percentile from above unless all n lie below it: q^n ≤ 2.5 %. Likewise from below.
+    return math.ceil(math.log(TAIL) / math.log(max(q, 1 - q)))
+
+
+def interval_ranks(n: int, q: float) -> tuple[int, int]:
+    """Ranks l < u, from 1, with P(x_(l) ≤ true percentile ≤ x_(u)) ≥ 95 %, at most 2.5 % beyond either end.
+
+    The rank of the true percentile among n independent values is binomial(n, q) (Hahn & Meeker 1991, section 5.2).
+    """
+    distribution: Any = stats.binom(n, q)
+    return int(distribution.ppf(TAIL)), int(distribution.ppf(1 - TAIL)) + 1
+
+
+def t_quantile(freedom: float) -> float:
+    """How many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
+    return float(special.ndtri(1 - TAIL) if math.isinf(freedom) else special.stdtrit(freedom, 1 - TAIL))

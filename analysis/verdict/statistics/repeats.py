@@ -1,0 +1,148 @@
+"""Engine against engine: the runs are the samples, and a winner needs repeats, an interval and a practical margin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+
+from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, t_quantile
+
+REPEATS = 3  # runs of each engine below which no winner is named
+MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The ratio of two engines' means, and the p value of "no difference", adjusted for all the pairs compared."""
+
+    better: str
+    worse: str
+    ratio: Estimate  # ≥ 1; the interval is that of this pair alone
+    p: float | None  # two-sided, after Holm's correction; `None` without enough repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Engines, best first; the winner, or why there is none; and every pair of engines."""
+
+    order: tuple[str, ...]
+    winner: str | None
+    why: str | None
+    pairs: tuple[Pair, ...]
+
+    def pair(self, one: str, other: str) -> Pair:
+        return next(pair for pair in self.pairs if {pair.better, pair.worse} == {one, other})
+
+
+def repeats_interval(runs: Sequence[float]) -> Estimate:
+    """The mean over independent runs, one value a run, with Student's t interval."""
+    values = np.asarray(runs, dtype=np.float64)
+    n = len(values)
+    if n == 0:
+        return Estimate(None, why="no runs")
+    mean = float(values.mean())
+    if n < REPEATS:
+        return Estimate(mean, n=n, why=f"{n} < {REPEATS} repeats")
+    half = t_quantile(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], paired: bool = False) -> Estimate:
+    """Ratio of the geometric means of two engines' runs, one value a run, with a t interval on the logarithm.
+
+    `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
+    Otherwise Welch's interval. The interval is that of `denominator` over `numerator` turned round.
+    """
+    return _ratio(numerator, denominator, paired)[0]
+
+
+def _ratio(numerator: Sequence[float], denominator: Sequence[float], paired: bool) -> tuple[Estimate, float | None]:
+    """The ratio, and the two-sided p value of a ratio of 1."""
+    top, bottom = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    n = min(len(top), len(bottom))
+    if paired and len(top) != len(bottom):
+        raise ValueError("paired samples need as many runs of one engine as of the other")
+    if n == 0 or not (np.isfinite(top).all() and np.isfinite(bottom).all()) or min(top.min(), bottom.min()) <= 0:
+        return Estimate(None, n=n, why="a run has no value above zero"), None
+    one, other = np.log(top), np.log(bottom)
+    difference = float(one.mean() - other.mean())
+    ratio = math.exp(difference)
+    if n < REPEATS:
+        return Estimate(ratio, n=n, why=f"{n} < {REPEATS} repeats"), None
+    if paired:
+        error, freedom = math.sqrt(float((one - other).var(ddof=1)) / n), n - 1.0
+    else:
+        parts = [float(side.var(ddof=1)) / len(side) for side in (one, other)]
+        weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (one, other), strict=True))
+        error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
+    if error == 0:
+        return Estimate(ratio, ratio, ratio, n), float(difference == 0)
+    half = t_quantile(freedom) * error
+    p = 2 * float(stats.t.sf(abs(difference) / error, freedom))
+    return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), n), p
+
+
+def winner(
+    samples_by_engine: Mapping[str, Sequence[float]],
+    margin: float = MARGIN,
+    paired: bool = False,
+    higher_is_better: bool = True,
+) -> Ranking:
+    """Which engine won, if any: better than each other one by at least `margin`, with an interval above 1 that holds
+    after Holm's (1979) correction over all pairs, from at least `REPEATS` runs each.
+
+    One value a run. `paired`: the i-th runs of all engines belong to one repeat.
+    """
+    geometric = {name: _geometric_mean(runs) for name, runs in samples_by_engine.items()}
+    order = tuple(sorted(geometric, key=lambda name: geometric[name], reverse=higher_is_better))
+    pairs = _holm(
+        [
+            (better, worse, _of_pair(samples_by_engine, better, worse, paired, higher_is_better))
+            for better, worse in combinations(order, 2)
+        ]
+    )
+    why = _why_no_winner(order, pairs, margin)
+    return Ranking(order, None if why else order[0], why, pairs)
+
+
+def _geometric_mean(runs: Sequence[float]) -> float:
+    values = np.asarray(runs, dtype=np.float64)
+    return float(np.exp(np.log(values).mean())) if len(values) and values.min() > 0 else 0.0
+
+
+def _of_pair(
+    samples: Mapping[str, Sequence[float]], better: str, worse: str, paired: bool, higher: bool
+) -> tuple[Estimate, float | None]:
+    top, bottom = (better, worse) if higher else (worse, better)
+    return _ratio(samples[top], samples[bottom], paired)
+
+
+def _holm(found: list[tuple[str, str, tuple[Estimate, float | None]]]) -> tuple[Pair, ...]:
+    """Holm's step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
+    tested = sorted(p for _, _, (_, p) in found if p is not None)
+    adjusted: dict[float, float] = {}
+    largest = 0.0
+    for k, p in enumerate(tested):
+        largest = max(largest, min(1.0, p * (len(tested) - k)))
+        adjusted.setdefault(p, largest)
+    return tuple(Pair(a, b, ratio, None if p is None else adjusted[p]) for a, b, (ratio, p) in found)
+
+
+def _why_no_winner(order: tuple[str, ...], pairs: tuple[Pair, ...], margin: float) -> str | None:
+    if len(order) < 2:
+        return "there is only one engine"
+    for pair in pairs:
+        if pair.better != order[0]:
+            continue
+        if pair.p is None or pair.ratio.value is None:
+            return pair.ratio.why
+        if pair.p > 1 - CONFIDENCE:
+            return f"the difference to {pair.worse} may be chance"
+        if pair.ratio.value < margin:
+            return f"the ratio to {pair.worse} is below the practical margin of {margin:g}"
+    return None

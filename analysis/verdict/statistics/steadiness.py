@@ -1,0 +1,141 @@
+"""Was the window steady? Its initial transient, a trend, and whether its users marched in lock step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, stats
+from scipy.signal import detrend
+
+from analysis.verdict.statistics.estimate import Floats
+
+LEAST = 20  # points below which nothing is said
+LEAST_EFFECTIVE = 12  # independent ones below which a series that wanders is not told from a steady one
+COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
+SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
+MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
+BEGINNING = 0.1  # of the window, compared with the rest
+MSER_BATCH = 5
+LOCK_STEP = 2.0  # index of dispersion: three standard deviations above Poisson arrivals counted over two cycles
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """Whether a series is steady; `None` where it has too few points, or too few that are independent.
+
+    `truncation` is the share of the series that MSER-5 would cut off as its initial transient, for the reader: steady
+    series that are correlated have one too. `trend` is Spearman's ρ against time, `p` its two-sided p value and
+    `change` the fitted change over the window as a share of the mean. `transient_p` is the p value of a beginning
+    that is like the rest.
+    """
+
+    steady: bool | None
+    truncation: float | None = None
+    trend: float = 0.0
+    p: float = 1.0
+    change: float = 0.0
+    transient_p: float = 1.0
+
+
+def steadiness(series: npt.ArrayLike) -> Steadiness:
+    """Judge a series at equal intervals of the window: throughput, mean TTFT, TPOT, requests in flight per part.
+
+    60 to 240 parts are best; parts without a value (NaN) are left out.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < LEAST:
+        return Steadiness(None)
+    if bool((values == values[0]).all()):
+        return Steadiness(True, 0.0)
+    rho, p = trend(values)
+    slope = float(stats.linregress(np.arange(len(values)), values).slope)
+    mean = abs(float(values.mean()))
+    change = slope * len(values) / mean if mean > 0 else 0.0
+    transient_p, gap = _transient(values)
+    clear = _effective_points(values) >= LEAST_EFFECTIVE
+    alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
+    grows = p < alpha and abs(change) >= MATERIAL
+    starts_otherwise = transient_p < alpha and gap >= MATERIAL * mean
+    steady = False if grows or starts_otherwise else (True if clear else None)
+    return Steadiness(steady, mser(values), rho, p, change, transient_p)
+
+
+def _effective_points(values: Floats) -> float:
+    """How many independent points the series is worth about its linear trend, were its correlation that of an AR(1)."""
+    residuals = detrend(values)
+    power = float(residuals @ residuals)
+    rho = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
+    return len(values) * (1 - rho) / (1 + rho)
+
+
+def mser(values: Floats) -> float:
+    """Share of the series before its truncation point: the d that minimises the squared standard error of the mean of
+    what follows, over the first half, in batches of five (MSER-5: White 1997; Franklin & White 2008).
+    """
+    size = MSER_BATCH if len(values) >= 10 * MSER_BATCH else 1
+    means = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
+    means = means - means.mean()
+    n = len(means)
+    left = np.arange(n, 0, -1)
+    total, squares = np.cumsum(means[::-1])[::-1], np.cumsum(means[::-1] ** 2)[::-1]
+    error = (squares - total**2 / left) / left**2
+    return float(np.argmin(error[: n // 2 + 1])) / n
+
+
+def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
+    """Spearman's ρ against time, and its two-sided p value, which allows for autocorrelation.
+
+    A t test of the slope of the ranks. The long-run variance comes from their projections on cosines that are
+    symmetric about the middle of the window: a linear trend has none of them, so that they show the noise alone
+    (equal-weighted cosines: Müller 2007; Lazarus, Lewis, Stock & Watson 2018).
+    """
+    values = np.asarray(in_time_order, dtype=np.float64)
+    n = len(values)
+    if n < LEAST or bool((values == values[0]).all()):
+        return 0.0, 1.0
+    ranks, time = stats.rankdata(values), np.arange(n) - (n - 1) / 2
+    ranks = ranks - ranks.mean()
+    along = float(ranks @ time)
+    rho = along / math.sqrt(float(ranks @ ranks) * float(time @ time))
+    return rho, _p_value(along / math.sqrt(float(time @ time)), _noise(ranks))
+
+
+def _noise(centred: Floats) -> float:
+    """Long-run variance of a series in which there may be a linear trend."""
+    return float((fft.dct(centred, type=2, norm="ortho")[2 : 2 * COSINES + 1 : 2] ** 2).mean())
+
+
+def _p_value(projection: float, variance: float) -> float:
+    if variance <= 0:
+        return 1.0 if projection == 0 else 0.0
+    return 2 * float(stats.t.sf(abs(projection) / math.sqrt(variance), COSINES))
+
+
+def _transient(values: Floats) -> tuple[float, float]:
+    """The p value of a beginning that is like the rest, and by how much the two differ."""
+    first = math.ceil(BEGINNING * len(values))
+    beginning, rest = values[:first], values[first:]
+    gap = float(beginning.mean() - rest.mean())
+    scale = math.sqrt(1 / len(beginning) + 1 / len(rest))
+    return _p_value(gap / scale, _noise(rest - rest.mean())), abs(gap)
+
+
+def lock_step(arrival_times: npt.ArrayLike, window: tuple[float, float], users: int) -> float | None:
+    """Index of dispersion of the arrivals of a closed loop: variance over mean of their number in tenths of a cycle.
+
+    A cycle is how long a user takes from one request to the next on average, users / arrival rate. 1 for Poisson
+    arrivals, below 1 for users evenly spread, up to 0.9 × users when all send at once. Compare with `LOCK_STEP`.
+    `None` when the window holds fewer than two cycles.
+    """
+    start, end = window
+    times = np.asarray(arrival_times, dtype=np.float64)
+    times = times[(times >= start) & (times < end)]
+    if users < 1 or len(times) < 2 * users:
+        return None
+    bins = max(10, round(10 * len(times) / users))
+    counts = np.histogram(times, bins, (start, end))[0]
+    return float(counts.var(ddof=1) / counts.mean())

@@ -1,0 +1,138 @@
+"""Was the load of a stage what it was meant to be, and was the window steady under it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.units import format_count, format_seconds, in_words, significant
+from analysis.verdict.finding import Finding
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import LOCK_STEP, steadiness
+
+LITTLE_TOLERANCE = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A series of the window: how much it may move, as a share of its level and in its unit, and how it is written."""
+
+    title: str
+    share: float
+    least: float
+    write: Callable[[float], str]
+
+
+SERIES = {
+    "throughput": Drift("output tokens/s", 0.1, 0.0, significant),
+    "ttft": Drift("TTFT", 0.2, 0.0, format_seconds),
+    "tpot": Drift("TPOT", 0.05, 0.0, format_seconds),
+    "in_flight": Drift("requests in flight", 0.2, 1.0, significant),
+}
+
+
+def _never_steady(stage: StageSummary) -> Finding | None:
+    said = [text for name, drift in SERIES.items() if (text := _moved(stage.series[name], drift)) is not None]
+    if not said:
+        return None
+    return Finding(
+        "never_steady",
+        "warn",
+        f"inside the steady window {in_words(said)}: the numbers depend on how long the test ran",
+        "make the stages and their warm-up longer; under an open load, the rate may be more than the server can take",
+    )
+
+
+def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
+    """A trend or an initial transient that is neither chance nor small.
+
+    A series that wanders so slowly that its window holds too few independent parts to test must move twice as far.
+    """
+    values = np.array(_known(series))
+    found = steadiness(values)
+    if found.steady or found.truncation is None:
+        return None
+    share = drift.share if found.steady is False else 2 * drift.share
+    third, tenth = len(values) // 3, max(len(values) // 10, 1)
+    for early, late, words in (
+        (values[:third], values[-third:], ("went from", "to")),
+        (values[:tenth], values[tenth:], ("began at", "and settled at")),
+    ):
+        before, after = float(early.mean()), float(late.mean())
+        if abs(after - before) > max(share * max(abs(before), abs(after)), drift.least):
+            return f"{drift.title} {words[0]} {drift.write(before)} {words[1]} {drift.write(after)}"
+    return None
+
+
+TITLES = tuple(drift.title for drift in SERIES.values())
+
+
+def tested(stage: StageSummary) -> list[str]:
+    """The titles of the series that were long enough to be tested."""
+    return [drift.title for name, drift in SERIES.items() if steadiness(_known(stage.series[name])).steady is not None]
+
+
+def _known(series: Sequence[float | None]) -> list[float]:
+    return [value for value in series if value is not None]
+
+
+def _lock_step(stage: StageSummary) -> Finding | None:
+    if stage.dispersion is None or stage.dispersion < LOCK_STEP:
+        return None
+    return Finding(
+        "lock_step",
+        "warn",
+        f"the users sent their requests in lock step (index of dispersion of arrivals {significant(stage.dispersion)}, "
+        "1 for independent arrivals): queues form that independent users would not see",
+        "vary the lengths of prompts and answers, or give users a random think time",
+    )
+
+
+def _unserved_users(stage: StageSummary) -> Finding | None:
+    if not stage.unserved_users:
+        return None
+    return Finding(
+        "unserved_users",
+        "warn",
+        f"{format_count(stage.unserved_users)} users had no answer yet when the warm-up reached its longest duration: "
+        "the window began before the load was complete",
+        "make the stages longer, or test fewer users: the server may not have the capacity for so many",
+    )
+
+
+def _unanswered(stage: StageSummary) -> Finding | None:
+    if not stage.unanswered:
+        return None
+    return Finding(
+        "unanswered",
+        "warn",
+        f"{format_count(stage.unanswered)} requests of the window had no answer when the stage reached its longest "
+        "duration: they ended under the load of the next stage, or were cut off",
+        "make the stages longer, or ask for shorter answers",
+    )
+
+
+def _littles_law_off(stage: StageSummary) -> Finding | None:
+    concurrency = stage.concurrency
+    if concurrency.little is None or concurrency.average == 0:
+        return None
+    if abs(concurrency.little / concurrency.average - 1) <= LITTLE_TOLERANCE:
+        return None
+    return Finding(
+        "littles_law_off",
+        "warn",
+        f"{significant(concurrency.average)} requests were in flight, but arrival rate × mean time in flight is "
+        f"{significant(concurrency.little)}: the window was not steady, or records are missing",
+        "make the stages longer, and see whether a worker was lost",
+    )
+
+
+CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
+    _unserved_users,
+    _unanswered,
+    _never_steady,
+    _lock_step,
+    _littles_law_off,
+)

@@ -1,0 +1,121 @@
+"""Before a run: ask the server what it is, name the run, lay down its folder and its plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadtests.harness.calibration.result import of_this_host
+from loadtests.harness.run.host import clock_id, host_facts, versions
+from loadtests.harness.run.options import without_secrets
+from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.run_id import new_run_id
+from loadtests.harness.run.target import Target
+from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.workload.workload import Workload
+from records.files import write_meta
+from records.run import RunMeta
+from records.stage import StagePlan
+
+
+def prepare(
+    scenario_name: str,
+    scenario: Scenario,
+    settings: RunSettings,
+    url: str,
+    stages: tuple[StagePlan, ...],
+    workers: int,
+    hosts: int,
+    grace: float,
+) -> RunPlan:
+    """Raises `UnreachableServer`, `ValueError` or `OSError`, each with a sentence."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("an address with a password in it would end up in reports: give a key with --api-key instead.")
+    with Target(url, settings.headers, settings.insecure) as target:
+        model = target.model(settings.model)
+        engine = target.engine()
+        word_tokens = target.word_tokens(model, scenario.endpoint)
+    label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
+    at = datetime.now(UTC)
+    folder = _new_folder(settings, str(label), at)
+    prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
+    workload = Workload(
+        model=model,
+        endpoint=scenario.endpoint,
+        streamed=not scenario.no_stream,
+        prompt_tokens=scenario.prompt_tokens[0],
+        shared_prefix_tokens=scenario.shared_prefix_tokens,
+        output_tokens=scenario.output_tokens[0],
+        temperature=scenario.temperature,
+        ignore_eos=_ignores_eos(scenario, engine),
+        seed=scenario.seed,
+        prompt_set=prompt_set,
+        word_tokens=word_tokens,
+    )
+    facts = {
+        "ignore_eos": workload.ignore_eos,
+        "prompt_set": prompt_set,
+        "prompt_length_measured": word_tokens.measured,
+    }
+    meta = RunMeta(
+        run_id=folder.name,
+        started_at=at.isoformat(timespec="milliseconds"),
+        scenario=scenario_name,
+        url=url,
+        model=model,
+        plan=stages,
+        workload=scenario.facts() | facts,
+        engine=engine,
+        host=host_facts(),
+        versions=versions("enginebench", "locust", "gevent"),
+        label=str(label),
+        command=without_secrets(sys.argv),
+        repeat=settings.repeat_index,
+        commit=_commit(),
+        workers=workers,
+        hosts=hosts,
+        client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
+    )
+    write_meta(folder, meta)
+    return RunPlan(meta, workload, str(folder), clock_id(), time.monotonic_ns(), time.time_ns(), grace)
+
+
+def _ignores_eos(scenario: Scenario, engine: Mapping[str, Any] | None) -> bool:
+    features = (engine or {}).get("features") or ()
+    return scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and "ignore_eos" in features)
+
+
+def _new_folder(settings: RunSettings, label: str, at: datetime) -> Path:
+    run_id = settings.run_id or new_run_id(label, at)
+    folder, again = (settings.runs / run_id).absolute(), 1
+    while (folder / "meta.json").exists():  # started again from the web page under the same --run-id
+        again += 1
+        folder = (settings.runs / f"{run_id}-{again}").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _client_error(processes: int) -> tuple[tuple[float, float, float], ...]:
+    """What `enginebench calibrate` last found on this host, lightest load first; nothing where it was never run."""
+    calibration = of_this_host(processes)
+    if calibration is None:
+        return ()
+    return tuple(sorted((c.tokens_per_second, c.run_delay or 0.0, c.ttft.p99) for c in calibration.cells))
+
+
+def _commit() -> str | None:
+    """The commit of this tool, when it runs from a clone."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,55 @@
+"""When requests arrive in an open loop: gaps between arrivals, as endless generators without clock or sleep.
+
+    from itertools import accumulate, islice
+    list(islice(accumulate(gaps("gamma:cv=2", rate=8.0, rng=Random(0))), 10))     # ten instants, seconds
+
+`constant` spaces arrivals evenly. `poisson` makes independent ones: gaps are exponential, the index of dispersion of
+counts is 1. `gamma:cv=X` has gamma-distributed gaps with that coefficient of variation: above 1 in bursts, below 1 more
+even than Poisson. To add a process: a generator here, and its row in `PROCESSES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+Second = float
+
+
+def constant(rate: float, rng: Random) -> Iterator[Second]:
+    while True:
+        yield 1 / rate
+
+
+def poisson(rate: float, rng: Random) -> Iterator[Second]:
+    while True:
+        yield rng.expovariate(rate)
+
+
+def gamma(rate: float, rng: Random, cv: float = 1.0) -> Iterator[Second]:
+    """A gamma distribution of shape k has the coefficient of variation 1/√k; its mean stays 1/`rate`."""
+    shape = 1 / cv**2
+    while True:
+        yield rng.gammavariate(shape, 1 / (shape * rate))
+
+
+PROCESSES: dict[str, Callable[..., Iterator[Second]]] = {"constant": constant, "poisson": poisson, "gamma": gamma}
+
+
+def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
+    """The gaps of the arrival process called `process`, at `rate` arrivals per second on average.
+
+    Raises `ValueError` with the choices for an unknown process or parameter.
+    """
+    name, _, given = process.partition(":")
+    parameters = {}
+    try:
+        for part in filter(None, given.split(",")):
+            key, _, value = part.partition("=")
+            parameters[key.strip()] = float(value)
+            if not parameters[key.strip()] > 0:
+                raise ValueError
+        return PROCESSES[name](rate, rng, **parameters)
+    except (KeyError, TypeError, ValueError):
+        choices = ", ".join("gamma:cv=2" if each == "gamma" else each for each in PROCESSES)
+        raise ValueError(f"arrivals are one of {choices}, not `{process}`.") from None

@@ -1,0 +1,139 @@
+"""When a stage warms up, is measured, is held and ends: decided from what the processes that make the load report.
+
+    warm-up   at least as long as planned, and until every user has had an answer (bounded)
+    window    as long as planned: what is scheduled in it is counted
+    hold      the load stays until everything scheduled in the window has its answer (bounded)
+
+Pure: time comes in as an argument. One process controls, the only one or Locust's master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from records.load import Users
+from records.stage import SECOND, Nanoseconds, Stage, StagePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What processes know of the stage that is on. Sums over processes, but for `known` and `last_scheduled`.
+
+    `known` is the last boundary that the process has heard of: reports from before say nothing of what comes after it.
+    """
+
+    stage: int
+    known: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
+    users: int = 0  # that are there
+    served: int = 0  # of those, how many have had an answer in this stage
+    answered: int = 0  # requests that ended in this stage
+    scheduled: int = 0  # requests scheduled in the window so far
+    outstanding: int = 0  # of those, without an answer
+    last_scheduled: Nanoseconds = 0  # the latest request scheduled in the window
+
+
+def together(reports: Sequence[Progress]) -> Progress:
+    """Several processes' reports on one stage."""
+    return Progress(
+        stage=min((report.stage for report in reports), default=-1),
+        known=min((report.known for report in reports), default=0),
+        users=sum(report.users for report in reports),
+        served=sum(report.served for report in reports),
+        answered=sum(report.answered for report in reports),
+        scheduled=sum(report.scheduled for report in reports),
+        outstanding=sum(report.outstanding for report in reports),
+        last_scheduled=max((report.last_scheduled for report in reports), default=0),
+    )
+
+
+class StageControl:
+    """The stages of one run. Call `update` whenever something may have changed; plans may be appended at any time."""
+
+    def __init__(self, plan: Sequence[StagePlan]) -> None:
+        self.plan = list(plan)
+        self.stages: list[Stage] = []
+        self.over = False
+
+    @property
+    def current(self) -> Stage | None:
+        """The stage that is on; after the last one, that one."""
+        return self.stages[-1] if self.stages else None
+
+    def begin(self, now: Nanoseconds) -> None:
+        """Start the first stage."""
+        assert not self.stages
+        self.stages.append(Stage(0, self.plan[0], now))
+
+    def update(self, now: Nanoseconds, progress: Progress) -> bool:
+        """Cross the next boundary if its time has come. Returns whether anything changed."""
+        stage = self.stages[-1]
+        if self.over or progress.stage != stage.index:
+            return False
+        before = stage
+        if stage.steady_start is None:
+            stage = _end_warm_up(stage, now, progress)
+        elif stage.steady_end is None:
+            stage = _end_window(stage, stage.steady_start, now, progress)
+        else:
+            stage = _end_hold(stage, stage.steady_end, now, progress)
+        self.stages[-1] = stage
+        if stage.end is not None:
+            if len(self.stages) < len(self.plan):
+                self.stages.append(Stage(len(self.stages), self.plan[len(self.stages)], stage.end))
+            else:
+                self.over = True
+        return stage is not before
+
+    def next_boundary(self) -> Nanoseconds | None:
+        """The instant at which `update` must be called even if nothing is reported; `None` where there is none."""
+        stage = self.stages[-1]
+        bound = round(stage.plan.bound * SECOND)
+        if self.over:
+            return None
+        if stage.steady_start is None:
+            warm_up = stage.plan.warm_up
+            planned = round(warm_up.amount * SECOND) if warm_up.unit == "seconds" else 0
+            return stage.start + planned
+        if stage.steady_end is None:
+            window = stage.plan.window
+            return stage.steady_start + round(window.amount * SECOND) if window.unit == "seconds" else None
+        return stage.steady_end + bound
+
+    def stop(self, now: Nanoseconds) -> None:
+        """The run ends here: a stage that is on is cut, and no other follows."""
+        self.over = True
+        if self.stages and (stage := self.stages[-1]).end is None:
+            start = now if stage.steady_start is None else stage.steady_start
+            end = now if stage.steady_end is None else stage.steady_end
+            self.stages[-1] = replace(stage, steady_start=start, steady_end=max(start, end), end=max(now, start, end))
+
+
+def _end_warm_up(stage: Stage, now: Nanoseconds, progress: Progress) -> Stage:
+    plan, load = stage.plan.warm_up, stage.plan.load
+    elapsed = now - stage.start
+    enough = elapsed >= plan.amount * SECOND if plan.unit == "seconds" else progress.answered >= plan.amount
+    planned = load.count if isinstance(load, Users) else progress.users
+    unserved = max(planned, progress.users) - progress.served
+    longest = max(stage.plan.bound, plan.amount) if plan.unit == "seconds" else stage.plan.bound
+    if not (enough and unserved <= 0) and elapsed < longest * SECOND:
+        return stage
+    return replace(stage, steady_start=now, unserved_users=max(0, unserved))
+
+
+def _end_window(stage: Stage, start: Nanoseconds, now: Nanoseconds, progress: Progress) -> Stage:
+    plan = stage.plan.window
+    if plan.unit == "seconds":
+        end = start + round(plan.amount * SECOND)
+        return replace(stage, steady_end=end) if now >= end else stage
+    if progress.known == start and progress.scheduled >= plan.amount:
+        return replace(stage, steady_end=progress.last_scheduled + 1)
+    return stage
+
+
+def _end_hold(stage: Stage, steady_end: Nanoseconds, now: Nanoseconds, progress: Progress) -> Stage:
+    if progress.known == steady_end and progress.outstanding == 0:
+        return replace(stage, end=now)
+    if now >= steady_end + stage.plan.bound * SECOND:
+        return replace(stage, end=now, unanswered=progress.outstanding)
+    return stage

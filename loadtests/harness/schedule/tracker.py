@@ -1,0 +1,85 @@
+"""What this process knows of the stage that is on: its users, and the requests they have scheduled and finished."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from loadtests.harness.schedule.control import Progress
+from records.stage import Nanoseconds, Stage
+
+RECENT = 10_000  # requests looked through for those scheduled between a boundary and the news of it
+
+
+class StageTracker:
+    """Belongs to one process. Instants are nanoseconds since the run's start."""
+
+    def __init__(self) -> None:
+        self.stage: Stage | None = None
+        self._users: set[int] = set()
+        self._served: set[int] = set()
+        self._in_flight: dict[int, Nanoseconds] = {}  # request -> when it was scheduled
+        self._recent: deque[Nanoseconds] = deque(maxlen=RECENT)
+        self._scheduled = 0  # in the window
+        self._last = 0
+        self._answered = 0
+
+    def enter(self, stage: Stage) -> None:
+        """A stage has begun, or one of its boundaries has become known."""
+        if self.stage is None or self.stage.index != stage.index:
+            self._served.clear()
+            self._recent.clear()
+            self._answered = 0
+        self.stage = stage
+        if stage.steady_start is not None and stage.steady_end is None:
+            inside = [at for at in self._recent if at >= stage.steady_start]
+            self._scheduled, self._last = len(inside), max(inside, default=0)
+
+    def user_started(self, user: int) -> None:
+        self._users.add(user)
+
+    def user_stopped(self, user: int) -> None:
+        self._users.discard(user)
+        self._served.discard(user)
+
+    def request_scheduled(self, request: int, at: Nanoseconds) -> None:
+        self._in_flight[request] = at
+        self._recent.append(at)
+        stage = self.stage
+        if stage is not None and stage.steady_start is not None and at >= stage.steady_start:
+            self._scheduled += 1
+            self._last = max(self._last, at)
+
+    def request_ended(self, request: int, user: int) -> None:
+        self._in_flight.pop(request, None)
+        self._answered += 1
+        if user in self._users:
+            self._served.add(user)
+
+    @property
+    def waits_for_requests(self) -> bool:
+        """Whether the next boundary depends on requests rather than on time."""
+        stage = self.stage
+        if stage is None:
+            return False
+        if stage.steady_start is not None and stage.steady_end is None:
+            return stage.plan.window.unit == "requests"
+        return True
+
+    def progress(self) -> Progress:
+        stage = self.stage
+        if stage is None:
+            return Progress(-1, 0)
+        start, end = stage.steady_start, stage.steady_end
+        outstanding = 0
+        if start is not None and end is not None:
+            outstanding = sum(start <= at < end for at in self._in_flight.values())
+        return Progress(
+            stage=stage.index,
+            known=end or start or 0,
+            users=len(self._users),
+            served=len(self._served),
+            answered=self._answered,
+            scheduled=self._scheduled if start is not None else 0,
+            outstanding=outstanding,
+            last_scheduled=self._last,
+        )

@@ -1,0 +1,204 @@
+"""This process's part in the run that is on."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections import deque
+from dataclasses import asdict, fields, replace
+from time import monotonic_ns
+from typing import Any
+
+import gevent
+from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
+
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
+from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.recorder import Recorder
+from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
+from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.schedule.tracker import StageTracker
+from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.workload.workload import Ask
+from records.files import write_meta
+from records.metrics import BY_NAME
+from records.request import Observation, RequestRecord, SentRecord
+from records.stage import Stage
+
+logger = logging.getLogger(__name__)
+
+OBSERVED = tuple(field.name for field in fields(Observation))
+STAMPS = tuple(name for name in OBSERVED if name.startswith("t_") or name == "read_first")
+ASKED = tuple({field.name for field in fields(Ask)} & {field.name for field in fields(RequestRecord)})
+RECENT_ANSWERS = 200
+LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
+
+
+class ActiveRun:
+    """Users take their numbers from it and give it what they observed.
+
+    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and tells the master.
+    """
+
+    def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
+        runner = environment.runner
+        assert runner is not None
+        self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.start = plan.start_here()
+        self.over = False
+        self.folder = plan.folder_here(settings.runs)
+        self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self._users = 0
+        self._requests = 0
+        self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
+        self._meta = plan.meta
+
+        plans, makes_load = not isinstance(runner, WorkerRunner), not isinstance(runner, MasterRunner)
+        if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_meta(self.folder, plan.meta)
+        self.tracker = StageTracker() if makes_load else None
+        self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
+        self._telemetry = TelemetrySampler(
+            Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
+            self.start,
+            Scraper(plan.meta.url, settings.headers, settings.insecure) if plans else None,
+            (lambda: int(runner.user_count)) if makes_load else None,
+            self._recorder,
+        )
+        self.conductor: Conductor | None = None
+        self._reporter: gevent.Greenlet[..., None] | None = None
+        if plans:
+            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed)
+        elif self.tracker is not None:
+            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else Stage(0, plan.meta.plan[0], 0))
+            assert isinstance(runner, WorkerRunner)
+            self._reporter = gevent.spawn(self._report, runner)
+        self._telemetry.start()
+
+    # What users call.
+
+    def next_user(self) -> int:
+        """A number that no other user of the run has; over all workers they run from 0 without gaps."""
+        local, self._users = self._users, self._users + 1
+        workers = self.plan.meta.workers
+        if self._worker < workers:
+            return local * workers + self._worker
+        return 1_000_000 * self._worker + local  # a worker that joined after the plan was made
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that is on."""
+        assert self.tracker is not None, "Locust's master has no users"
+        assert self.tracker.stage is not None
+        return self.tracker.stage
+
+    def is_over(self, at: int) -> bool:
+        """Whether nothing is to be asked any more at `at`, an absolute reading of the monotonic clock."""
+        return self.over and at >= self.start
+
+    def start_spread(self) -> float:
+        """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
+        if self._answer_seconds:
+            seconds = statistics.median(self._answer_seconds)
+        else:
+            warm_up = self.stage.plan.warm_up
+            seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
+        return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
+
+    def request_scheduled(self, t_sched: int) -> int:
+        """A number for a request that is about to be sent; `t_sched` is absolute."""
+        assert self.tracker is not None
+        self._requests += 1
+        self.tracker.request_scheduled(self._requests, t_sched - self.start)
+        self._nudge()
+        return self._requests
+
+    def announce(self, request: int, stage: Stage, t_sched: int) -> None:
+        """Write down that a request is about to be sent: if this process is killed, nothing else tells of it."""
+        assert self._recorder is not None
+        self._recorder.write(
+            SentRecord(
+                request_id=f"{self._worker}-{request}",
+                worker=str(self._worker),
+                stage=stage.index,
+                t_sched=t_sched - self.start,
+                t_send=monotonic_ns() - self.start,
+            )
+        )
+
+    def request_ended(self, request: int, user: int, stage: Stage, ask: Ask, observation: Observation) -> None:
+        """Write down what was observed; `stage` is the one in which the request was scheduled."""
+        values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
+        values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
+        assert self._recorder is not None
+        assert self.tracker is not None
+        self._recorder.write(
+            RequestRecord(
+                request_id=f"{self._worker}-{request}",
+                worker=str(self._worker),
+                scenario=self.plan.meta.scenario,
+                stage=stage.index,
+                user=user,
+                **{name: getattr(ask, name) for name in ASKED},
+                **values,
+            )
+        )
+        self.tracker.request_ended(request, user)
+        seconds = BY_NAME["e2e"].of(observation)
+        if seconds is not None and observation.outcome == "ok":
+            self._answer_seconds.append(seconds)
+        self._nudge()
+
+    # The stages.
+
+    def enter(self, stage: Stage, over: bool) -> None:
+        """The master says that a boundary was crossed."""
+        assert self.tracker is not None
+        self.tracker.enter(stage)
+        self.over = over
+
+    def drain_limit(self) -> float:
+        """Seconds that requests in flight get after the last stage."""
+        return self.plan.grace or DEFAULT_STOP_TIMEOUT
+
+    def current_plan(self) -> RunPlan:
+        """The plan with the stages so far, for workers that join late."""
+        return replace(self.plan, meta=self._meta)
+
+    def close(self) -> None:
+        now = monotonic_ns() - self.start
+        if self.conductor is not None:
+            self.conductor.stop(now)
+        if self._reporter is not None:
+            gevent.kill(self._reporter)
+        if self._recorder is not None:
+            self._recorder.close()
+        self._telemetry.stop()
+        if self.conductor is not None:
+            logger.info("This run is in %s", self.folder)
+
+    def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
+        over = self.conductor is not None and self.conductor.control.over
+        plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
+        self._meta = replace(self._meta, stages=stages, plan=plan)
+        self.over = over
+        try:
+            write_meta(self.folder, self._meta)
+        except OSError as error:
+            logger.error("Cannot write to %s (%s).", self.folder, error)
+
+    def _nudge(self) -> None:
+        if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
+            self.conductor.nudge()
+
+    def _report(self, runner: WorkerRunner) -> None:
+        last = None
+        while True:
+            assert self.tracker is not None
+            progress = self.tracker.progress()
+            if progress != last:
+                runner.send_message(PROGRESS_MESSAGE, asdict(progress))
+                last = progress
+            gevent.sleep(POLL)

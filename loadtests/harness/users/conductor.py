@@ -1,0 +1,100 @@
+"""Carries the stages of a run through in the process that plans it: listens, decides, tells the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import gevent
+import msgspec
+from gevent.event import Event
+from locust.runners import MasterRunner, Runner
+
+from loadtests.harness.schedule.control import Progress, StageControl, together
+from loadtests.harness.schedule.tracker import StageTracker
+from records.stage import SECOND, Nanoseconds, Stage, StagePlan
+
+POLL = 0.05  # seconds; every process that makes load reports at least so often while something changes
+STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
+
+
+class Conductor:
+    """One for each run, in the planning process. `tracker` is that of this process, if it makes load itself.
+
+    `on_change` is called with all stages whenever a boundary is crossed. `changed` is set when a stage begins or the
+    run is over.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        start: Nanoseconds,
+        plan: tuple[StagePlan, ...],
+        tracker: StageTracker | None,
+        on_change: Callable[[tuple[Stage, ...]], None],
+    ) -> None:
+        self.control = StageControl(plan)
+        self.control.begin(0)
+        self.changed = Event()
+        self._wake = Event()
+        self._runner = runner
+        self._start = start
+        self._tracker = tracker
+        self._on_change = on_change
+        self._reports: dict[str, Progress] = {}
+        self._tell()
+        self._greenlet = gevent.spawn(self._run)
+
+    @property
+    def stage(self) -> Stage:
+        assert self.control.current is not None
+        return self.control.current
+
+    def append(self, plan: StagePlan) -> None:
+        """Another stage after those that are planned; the run must not be over."""
+        self.control.plan.append(plan)
+
+    def nudge(self) -> None:
+        """Something was scheduled or has ended here, on which a boundary may depend."""
+        self._wake.set()
+
+    def take_report(self, worker: str, report: Mapping[str, int]) -> None:
+        self._reports[worker] = Progress(**report)
+        self._wake.set()
+
+    def stop(self, now: Nanoseconds) -> None:
+        """The run ends here, whatever was planned."""
+        gevent.kill(self._greenlet)
+        if not self.control.over:
+            self.control.stop(now)
+            self._tell()
+
+    def _run(self) -> None:
+        while not self.control.over:
+            now = time.monotonic_ns() - self._start
+            if self.control.update(now, self._progress()):
+                self._tell()
+                continue
+            boundary = self.control.next_boundary()
+            left = POLL if boundary is None or boundary <= now else min(POLL, (boundary - now) / SECOND)
+            self._wake.wait(left)
+            self._wake.clear()
+
+    def _progress(self) -> Progress:
+        if self._tracker is not None:
+            return self._tracker.progress()
+        assert isinstance(self._runner, MasterRunner)
+        clients = self._runner.clients
+        workers = [client.id for client in (*clients.ready, *clients.spawning, *clients.running)]
+        return together([self._reports.get(worker, Progress(-1, 0)) for worker in workers])
+
+    def _tell(self) -> None:
+        stage = self.stage
+        if self._tracker is not None:
+            self._tracker.enter(stage)
+        if isinstance(self._runner, MasterRunner):
+            message = {"stage": msgspec.to_builtins(stage), "over": self.control.over}
+            self._runner.send_message(STAGE_MESSAGE, message)
+        self._on_change(tuple(self.control.stages))
+        if stage.steady_start is None or self.control.over:
+            self.changed.set()

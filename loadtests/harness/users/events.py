@@ -1,0 +1,193 @@
+"""A run from Locust's test_start to its test_stop: importing this module adds listeners to Locust's events.
+
+The planning process (the only one, or Locust's master) prepares the run. Every process that has users writes their
+requests as they end. Whatever ends the run (its plan, the Stop button, Ctrl-C, SIGTERM, a full disk), the files are
+complete up to that moment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import signal
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+from locust import argument_parser, events
+from locust.env import Environment
+from locust.exception import StopTest
+from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
+
+from loadtests.harness.run import plan as plans
+from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
+from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.run.prepare import prepare
+from loadtests.harness.run.target import UnreachableServer
+from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.users.active_run import ActiveRun
+from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
+from records.load import Users
+from records.stage import Extent, StagePlan, stage_from
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
+
+UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
+# For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
+# the event loop is blocked for a tenth of a second, just when a stage begins. What is built never changes.
+argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
+
+scenario: Scenario | None = None
+"""The scenario of this process, once its file has been loaded."""
+
+_current: ActiveRun | None = None
+_initialised = Event()
+
+
+def current_run() -> ActiveRun | None:
+    """The run that is on in this process; `None` before the first and between two."""
+    return _current
+
+
+def refusal(environment: Environment, error: Exception) -> StopTest:
+    """Raise what this gives, and Locust says the error's sentence, stops, and leaves with exit code 2."""
+    environment.process_exit_code = 2
+    return StopTest(str(error))
+
+
+@events.init_command_line_parser.add_listener
+def _add_options(parser: Any) -> None:
+    add_options(parser, scenario or Scenario())
+
+
+@events.init.add_listener
+def _register_messages(environment: Environment, **_: Any) -> None:
+    runner = environment.runner
+    if isinstance(runner, MasterRunner):
+        runner.register_message(PROGRESS_MESSAGE, _take_report)
+    elif isinstance(runner, WorkerRunner):
+        runner.register_message(STAGE_MESSAGE, _enter_stage)
+    _initialised.set()
+
+
+def _take_report(msg: Any, **_: Any) -> None:
+    if _current is not None and _current.conductor is not None:
+        _current.conductor.take_report(msg.node_id, msg.data)
+
+
+def _enter_stage(msg: Any, **_: Any) -> None:
+    data: Mapping[str, Any] = msg.data
+    if _current is not None and _current.tracker is not None:
+        _current.enter(stage_from(data["stage"]), bool(data["over"]))
+
+
+@events.test_start.add_listener
+def _begin(environment: Environment, **_: Any) -> None:
+    global _current
+    _initialised.wait()  # a worker on a busy machine may hear of the start while Locust still makes its runner
+    options, runner = environment.parsed_options, environment.runner
+    assert options is not None
+    assert runner is not None
+    try:
+        in_force, settings = read_options(vars(options), scenario or Scenario())
+        if isinstance(runner, WorkerRunner):
+            plan = plans.received(options)
+        else:
+            plan = _plan(environment, runner, in_force, settings)
+            plans.send(plan, options)
+            environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
+        _current = ActiveRun(environment, in_force, settings, plan)
+    except (ValueError, UnreachableServer, OSError) as error:
+        raise refusal(environment, error) from error
+    environment.process_exit_code = None
+
+
+def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings: RunSettings) -> RunPlan:
+    options = environment.parsed_options
+    assert options is not None
+    stages = in_force.plan()
+    if environment.shape_class is None:  # a locustfile without a shape: Locust's --users and --run-time apply
+        seconds = float(options.run_time or UNLIMITED)
+        stages = (StagePlan(Users(runner.target_user_count), Extent(0), Extent(seconds), seconds),)
+    return prepare(
+        Path((environment.parsed_locustfiles or ["scenario"])[0]).stem,
+        in_force,
+        settings,
+        environment.host or runner.user_classes[0].host or "",
+        stages,
+        workers=getattr(runner, "worker_count", 1),
+        hosts=_hosts(runner),
+        grace=float(options.stop_timeout or 0),
+    )
+
+
+def _hosts(runner: Runner) -> int:
+    """On how many machines users will run. Locust's workers call themselves by their host's name and a random one."""
+    if not isinstance(runner, MasterRunner):
+        return 1
+    return max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
+
+
+@events.test_stopping.add_listener
+def _stop(environment: Environment, **_: Any) -> None:
+    # A run that reaches its end has let its last requests finish by now. One that is stopped before stops at once, and
+    # what was in flight is recorded as cut off, unless --stop-timeout gives it time.
+    if _current is not None:
+        environment.stop_timeout = _current.plan.grace
+
+
+@events.test_stop.add_listener
+@events.quit.add_listener
+def _end(**_: Any) -> None:
+    global _current
+    run, _current = _current, None
+    if run is not None:
+        run.close()
+
+
+@events.init.add_listener
+def _prepare_the_loop(**_: Any) -> None:
+    hub = gevent.get_hub()
+    # Locust answers a StopTest with its message and stops; gevent would add a traceback.
+    hub.NOT_ERROR += (StopTest,)
+    # Timers count from the loop's last turn, which was before all imports: --run-time would end seconds early.
+    hub.loop.update_now()
+
+
+@events.init.add_listener
+def _end_at_exit(environment: Environment, **_: Any) -> None:
+    def end() -> None:
+        if _current is not None and environment.runner is not None:
+            environment.runner.user_greenlets.kill(timeout=5)  # each records its request as cut off
+        _end()
+
+    atexit.register(end)
+
+
+@events.init.add_listener
+def _handle_signals(environment: Environment, **_: Any) -> None:
+    hub = gevent.get_hub()
+    runner, options = environment.runner, environment.parsed_options
+    assert runner is not None
+    headless = options is not None and options.headless and not options.worker
+
+    def end(error: BaseException) -> None:
+        assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
+        hub.loop.run_callback(hub.parent.throw, error)
+
+    # Python raises Ctrl-C wherever it finds the process: in a user's request, or in a scrape, which then die with a
+    # traceback. It belongs to the main greenlet, which waits for it everywhere but here: before the workers are there.
+    def interrupt() -> None:
+        end(SystemExit(2) if headless and runner.state == STATE_INIT else KeyboardInterrupt())
+
+    # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would end at once.
+    def terminate() -> None:
+        if runner.shape_greenlet or runner.state == STATE_INIT:
+            interrupt()
+
+    gevent.signal_handler(signal.SIGINT, interrupt)
+    if headless:
+        gevent.signal_handler(signal.SIGTERM, terminate)

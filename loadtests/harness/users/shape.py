@@ -1,0 +1,68 @@
+"""The stages of a run as Locust's load shape."""
+
+from __future__ import annotations
+
+import time
+
+import gevent
+from locust import LoadTestShape
+
+from loadtests.harness.run import plan as plans
+from loadtests.harness.run.options import read_options
+from loadtests.harness.users import events
+from loadtests.harness.users.active_run import ActiveRun
+from records.load import Load, Users
+from records.stage import SECOND
+
+LOOK_AHEAD = 1.0  # seconds after which Locust asks a shape again
+MAX_SPAWN_RATE = 100  # users per second and process; beyond it Locust warns that its heartbeats may starve
+
+
+class StageShape(LoadTestShape):
+    """Follows the stages of the run, then lets the last requests finish."""
+
+    abstract = True
+
+    def tick(self) -> tuple[int, float] | None:
+        run = events.current_run()
+        if run is None:
+            return self._before_the_start()
+        assert run.conductor is not None
+        self._tell_late_workers(run)
+        run.conductor.changed.wait(LOOK_AHEAD)
+        run.conductor.changed.clear()
+        if run.over and self._drained(run):
+            return None
+        return self._users(run.conductor.stage.load)
+
+    def _before_the_start(self) -> tuple[int, float]:
+        """Locust starts the test on this first answer; until the run is laid down it asks again, and gets the same."""
+        assert self.runner is not None
+        assert events.scenario is not None
+        try:
+            scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.scenario)
+            first = scenario.plan()[0]
+        except ValueError as error:
+            raise events.refusal(self.runner.environment, error) from error
+        return self._users(first.load)
+
+    def _drained(self, run: ActiveRun) -> bool:
+        """After the last stage users send nothing new; each stops with its answer, or at the time limit."""
+        assert self.runner is not None
+        ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
+        give_up = ended + round(run.drain_limit() * SECOND)
+        looked = time.monotonic_ns()
+        while self.runner.user_count and time.monotonic_ns() < min(give_up, looked + round(LOOK_AHEAD * SECOND)):
+            gevent.sleep(0.05)
+        return self.runner.user_count == 0 or time.monotonic_ns() >= give_up
+
+    def _tell_late_workers(self, run: ActiveRun) -> None:
+        assert self.runner is not None
+        options = self.runner.environment.parsed_options
+        assert options is not None
+        plans.send(run.current_plan(), options)
+
+    def _users(self, load: Load) -> tuple[int, float]:
+        assert isinstance(load, Users), "open loops are driven by their arrivals, not by Locust's users"
+        processes = max(1, getattr(self.runner, "worker_count", 1))
+        return load.count, float(min(max(1, load.count), MAX_SPAWN_RATE * processes))

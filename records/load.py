@@ -1,0 +1,53 @@
+"""What is applied to a server: a number of users (closed loop) or a rate of arrivals (open loop)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """A closed loop: `count` users, each of whom sends the next request after the answer to the last one."""
+
+    count: int
+    unit: ClassVar[str] = "users"
+
+    @property
+    def value(self) -> float:
+        return float(self.count)
+
+    @property
+    def label(self) -> str:
+        return f"{self.count} user{'s' if self.count != 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """An open loop: requests arrive at `per_second` on average, however long earlier answers take.
+
+    `arrivals` names the arrival process, as in `gamma:cv=2`.
+    """
+
+    per_second: float
+    arrivals: str = "poisson"
+    unit: ClassVar[str] = "req/s"
+
+    @property
+    def value(self) -> float:
+        return self.per_second
+
+    @property
+    def label(self) -> str:
+        return f"{self.per_second:g} req/s"
+
+
+Load = Users | Rate
+
+
+def load_from(document: Mapping[str, Any]) -> Load:
+    """From `{"count": 40}` or `{"per_second": 8.0, "arrivals": "poisson"}`. Raises `KeyError` for anything else."""
+    if "count" in document:
+        return Users(int(document["count"]))
+    return Rate(float(document["per_second"]), str(document.get("arrivals", "poisson")))

@@ -1,0 +1,48 @@
+"""What a run is: the contents of `meta.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from records.stage import Stage, StagePlan
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RunMeta:
+    """Everything needed to repeat the run and to judge whether another is comparable.
+
+    `plan` holds the stages as they were asked for; a run may append to it. `stages` are those that have begun.
+    """
+
+    run_id: str
+    started_at: str  # ISO 8601, UTC
+    scenario: str
+    url: str
+    model: str | None
+    plan: tuple[StagePlan, ...]
+    workload: Mapping[str, Any]  # prompt and output lengths, sampling, seed, think time, …
+    engine: Mapping[str, Any] | None  # what the server's /v1/engine said; None where it has none
+    host: Mapping[str, Any]  # cpu, cores, memory, os, kernel of the load generator
+    versions: Mapping[str, str]
+    label: str  # what reports call this run: the engine's name, or the URL
+    command: tuple[str, ...]
+    stages: tuple[Stage, ...] = ()
+    repeat: int = 0  # which of an engine's repeats this is
+    commit: str | None = None
+    workers: int = 1
+    hosts: int = 1  # machines that the workers run on
+    client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
+    schema: int = SCHEMA_VERSION
+
+    def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:
+        """Seconds by which the client's TTFT may be off at p99, at `load` streamed chunks per second.
+
+        `run_delay` is the share of time in which the client was ready to run and had no core. The answer is that of the
+        gentlest calibrated conditions that were at least as hard in both; `None` where none were.
+        """
+        harder = [error for chunks, delay, error in self.client_error if chunks >= load and delay >= run_delay]
+        return min(harder, default=None)

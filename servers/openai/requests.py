@@ -1,0 +1,236 @@
+"""Request bodies: OpenAI's, as far as they apply to a text model, read with msgspec.
+
+Types are strict: `"5"` is no number. A field that would change the answer in an unsupported way is refused, never
+ignored, because a benchmark that silently drops a setting measures something else than it reports.
+
+Prompts, messages and other parts that may be large are kept as raw JSON at first; `servers.openai.arrays` reads them
+without delaying the server's streams.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from servers.http.errors import bad_request
+from servers.openai.arrays import decoded, read_array, read_ids, refuse_more_values_than
+
+# Fields that are accepted at a value that means "not used", or null, and refused at any other.
+UNUSED: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "min_p": (0,),
+    "top_k": (-1, 0),
+    "use_beam_search": (False,),
+    "suffix": ("",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+}
+# Fields that change nothing in an answer.
+IRRELEVANT = (
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "parallel_tool_calls",
+)
+# Fields of a response's message, which clients send back as part of the conversation.
+UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
+    "refusal": (),
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "tool_calls": ([],),
+    "reasoning": (),
+    "reasoning_content": (),
+}
+MAX_STOP_STRINGS = 4
+OTHER_VALUES = 1000  # commas of a body beside those of its prompt
+LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
+
+ANY_TEXT = {"type": "string"}
+NULL = {"type": "null"}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+B = TypeVar("B", bound="Body")
+
+
+if TYPE_CHECKING:
+    from msgspec import Struct as UnusedFields
+    from msgspec import Struct as UnusedInMessages
+else:
+
+    def _raw_fields(*names: str) -> type[Struct]:
+        fields = [(name, Raw | UnsetType, UNSET) for name in names]
+        return msgspec.defstruct("RawFields", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
+
+    UnusedFields, UnusedInMessages = _raw_fields(*UNUSED, *IRRELEVANT), _raw_fields(*UNUSED_IN_MESSAGES)
+
+
+class Body(UnusedFields, kw_only=True):
+    model: Annotated[str | None, Meta(description="As listed by /v1/models; optional.")] = None
+
+
+class TextPart(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["text"]
+    text: str
+
+
+_CONTENT = {"anyOf": [ANY_TEXT, {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}, NULL]}
+
+
+class Message(UnusedInMessages, kw_only=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[Raw | UnsetType, Meta(extra_json_schema=_CONTENT)] = UNSET
+    name: Annotated[str | None, Meta(description="Accepted, but not shown to the model.")] = None
+
+
+class StreamOptions(Struct, forbid_unknown_fields=True):
+    include_usage: Annotated[bool | None, Meta(description="Send `usage` in a separate last chunk.")] = None
+    continuous_usage_stats: Annotated[bool | None, Meta(description="Send the current usage in every chunk.")] = None
+    include_obfuscation: Annotated[
+        bool | None, Meta(description="Not supported.", extra_json_schema={"enum": [False, None]})
+    ] = None
+
+
+class Sampling(Body, kw_only=True):
+    """The fields that both endpoints share."""
+
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=2)] | None, Meta(description="1 by default; 0 is greedy.")
+    ] = None
+    top_p: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="1 by default; 0 is greedy.")] = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Annotated[Raw | UnsetType, Meta(description=f"A string, or up to {MAX_STOP_STRINGS}.")] = UNSET
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    ignore_eos: Annotated[bool | None, Meta(description="Continue to max_tokens past the end-of-text token.")] = None
+    min_tokens: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Fewest tokens of an answer.")] = None
+    timeout: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="Seconds for the whole answer.")] = None
+
+
+_MESSAGES = {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}}
+
+
+class ChatRequest(Sampling, kw_only=True):
+    messages: Annotated[Raw, Meta(extra_json_schema=_MESSAGES)]
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+
+class CompletionRequest(Sampling, kw_only=True):
+    prompt: Annotated[Raw, Meta(description="Text or token ids of one prompt.")]
+    echo: Annotated[bool | None, Meta(description="Repeat the prompt before the answer.")] = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+
+class TokenizeRequest(Body, kw_only=True):
+    """As in vLLM: either `prompt` or `messages`."""
+
+    prompt: str | None = None
+    messages: Annotated[Raw | UnsetType, Meta(extra_json_schema=_MESSAGES)] = UNSET
+    add_special_tokens: Annotated[
+        bool | None, Meta(description="True by default for a prompt, false for messages.")
+    ] = None
+    add_generation_prompt: bool = True
+
+
+class DetokenizeRequest(Body, kw_only=True):
+    tokens: Annotated[Raw, Meta(extra_json_schema=IDS)]
+
+
+def read(content: bytes, shape: type[B], context_length: int) -> B:
+    """Raises `ApiError`: for malformed JSON, unknown fields, wrong types and unsupported features."""
+    refuse_more_values_than(2 * context_length + OTHER_VALUES, content)
+    body = decoded(content, shape)
+    for name, accepted in UNUSED.items():
+        _refuse_if_used(getattr(body, name), accepted, name)
+    return body
+
+
+def read_messages(raw: Raw | UnsetType, limit: int) -> list[dict[str, str]]:
+    """Role and text of each message, as chat templates expect them. Raises `ApiError`."""
+    if raw is UNSET:
+        raise bad_request("`messages` is required.", "messages")
+    messages = read_array(bytes(raw), Message, limit, "messages")
+    if not messages:
+        raise bad_request("`messages` needs at least 1 message.", "messages")
+    return [_plain(message, f"messages.{number}", limit) for number, message in enumerate(messages)]
+
+
+def _plain(message: Message, where: str, limit: int) -> dict[str, str]:
+    for name, accepted in UNUSED_IN_MESSAGES.items():
+        if (value := getattr(message, name)) is not UNSET:
+            _refuse_if_used(value, accepted, f"{where}.{name}")
+    content = b"null" if message.content is UNSET else bytes(message.content)
+    where = f"{where}.content"
+    if content.startswith(b'"'):
+        text = decoded(content, str, where)
+    elif content.startswith(b"["):
+        text = "".join(part.text for part in read_array(content, TextPart, limit, where))
+    elif content != b"null":
+        raise bad_request(f"`{where}` is a string or an array of text parts.", where)
+    elif message.role == "assistant":
+        text = ""
+    else:
+        raise bad_request(f"`{where}` is required.", where)
+    return {"role": "system" if message.role == "developer" else message.role, "content": text}
+
+
+def read_prompt(raw: Raw, limit: int) -> str | list[int]:
+    """Text or token ids, also where they are the only element of an array. Raises `ApiError`."""
+    content = bytes(raw)
+    if re.match(rb"\[\s*[\[\"]", content):
+        several = bad_request("`prompt` holds several prompts; send one in each request.", "prompt")
+        content = bytes(read_array(content, Raw, 1, "prompt", several)[0])
+    if content.startswith(b'"'):
+        return decoded(content, str, "prompt")
+    if content.startswith(b"["):
+        return read_ids(content, limit, "prompt")
+    raise bad_request("`prompt` is a string or an array of token ids.", "prompt")
+
+
+def read_stop(raw: Raw | UnsetType) -> tuple[str, ...]:
+    """Raises `ApiError`."""
+    content = b"null" if raw is UNSET else bytes(raw)
+    if content == b"null":
+        return ()
+    if content.startswith(b"["):
+        most = bad_request(f"`stop` holds at most {MAX_STOP_STRINGS} strings.", "stop")
+        stop = tuple(read_array(content, str, MAX_STOP_STRINGS, "stop", most))
+    else:
+        stop = (decoded(content, str, "stop"),)
+    if "" in stop:
+        raise bad_request("A stop string needs at least one character.", "stop")
+    return stop
+
+
+def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str) -> None:
+    if raw is UNSET:
+        return
+    text = bytes(raw)
+    value = msgspec.json.decode(text) if len(text) <= LONGEST_UNUSED else NotImplemented
+    if value is None or any(value == one and _same_type(value, one) for one in accepted):
+        return
+    raise bad_request(f"`{where}` is not supported here with this value; leave it out.", where)
+
+
+def _same_type(value: object, other: object) -> bool:
+    """JSON has one type of number; true is none."""
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, other))
+    return numbers or type(value) is type(other)

@@ -1,0 +1,79 @@
+"""The time stamps of one request, and the metrics derived from them.
+
+    received ── queue ── admitted ── prefill ── first chunk ── decode ── last chunk
+
+All stamps are seconds of one monotonic clock. `received` is the arrival of the whole body. Chunks are stamped once per
+read of the engine's pipe, so that a client that reads slowly changes no duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines.contract.base import FinishReason
+from engines.process.stream import ReceivedChunk
+from servers.metrics import Metrics
+from servers.openai.wire import Ending
+
+
+class RequestTimes:
+    """Call `admit`, `receive` and `complete` as the request proceeds."""
+
+    __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
+
+    def __init__(self, metrics: Metrics, received: float, prompt_tokens: int) -> None:
+        self._metrics = metrics
+        self._prompt_tokens = prompt_tokens
+        self._first_tokens = 0  # tokens of the chunks that came first, together
+        self.received = received
+        self.admitted = received
+        self.first: float | None = None
+        self.last: float | None = None
+        self.produced = 0
+
+    def admit(self, now: float) -> None:
+        self.admitted = now
+        self._metrics.request_queue_time.observe(now - self.received)
+        self._metrics.prompt_tokens += self._prompt_tokens
+
+    def receive(self, chunks: Sequence[ReceivedChunk], reads: Sequence[tuple[float, int]]) -> None:
+        """Chunks that are ready together. `reads` are the pipe's reads: when, and the index of its first chunk."""
+        if len(reads) == 1:
+            self._receive_together(chunks, reads[0][0])
+            return
+        ends = [start for _, start in reads[1:]]
+        for (at, start), end in zip(reads, [*ends, len(chunks)], strict=True):
+            self._receive_together(chunks[start:end], at)
+
+    def _receive_together(self, chunks: Sequence[ReceivedChunk], now: float) -> None:
+        metrics = self._metrics
+        tokens = chunks[0].tokens if len(chunks) == 1 else sum([chunk.tokens for chunk in chunks])
+        self.produced += tokens
+        metrics.generation_tokens += tokens
+        if self.last is not None:
+            metrics.inter_chunk_latency.observe(now - self.last)
+        else:
+            self.first, self._first_tokens = now, tokens
+            metrics.time_to_first_token.observe(now - self.received)
+            metrics.request_prefill_time.observe(now - self.admitted)
+        if len(chunks) > 1:
+            metrics.inter_chunk_latency.observe_zeros(len(chunks) - 1)
+        self.last = now
+
+    def complete(self, finish_reason: FinishReason, now: float) -> Ending:
+        """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
+        first = now if self.first is None else self.first
+        last = now if self.last is None else self.last
+        decode = last - first
+        self._metrics.e2e_request_latency.observe(last - self.received)
+        self._metrics.request_decode_time.observe(decode)
+        if self.produced > self._first_tokens:
+            self._metrics.time_per_output_token.observe(decode / (self.produced - self._first_tokens))
+        return Ending(
+            finish_reason=finish_reason,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self.produced,
+            queue=self.admitted - self.received,
+            prefill=first - self.admitted,
+            decode=decode,
+        )

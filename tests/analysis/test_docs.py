@@ -1,0 +1,36 @@
+"""docs/metrics.md says what the code does."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import polars as pl
+
+from analysis.run.load import load_run
+from analysis.verdict.finding import Kind
+from records.metrics import tables
+from tests.support.synthetic import Engine, simulate
+
+DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+def test_the_tables_of_metrics_are_those_of_the_code() -> None:
+    begin, end = "<!-- begin: python -m records.metrics -->\n", "<!-- end -->"
+    assert DOCS.partition(begin)[2].partition(end)[0] == tables()
+
+
+def test_every_kind_of_finding_is_explained() -> None:
+    table = DOCS.partition("## Findings")[2].partition("## Files")[0]
+    assert [kind for kind in typing.get_args(Kind) if f"`{kind}`" not in table] == []
+
+
+def test_the_example_reads_the_table(tmp_path: Path) -> None:
+    load_run(simulate(tmp_path / "runs" / "<id>", Engine(), (2, 4), 5.0))
+    code = DOCS.rpartition("```python\n")[2].partition("```")[0].replace("runs/<id>", str(tmp_path / "runs" / "<id>"))
+    *lines, expression = code.strip().splitlines()
+    scope: dict[str, object] = {}
+    exec("\n".join(lines), scope)
+    found = eval(expression, scope)
+    assert isinstance(found, pl.DataFrame)
+    assert sorted(found["stage"]) == [0, 1]

@@ -1,0 +1,203 @@
+"""When stages warm up, are measured, are held and end: the control driven by hand, a report at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loadtests.harness.schedule.control import Progress, StageControl, together
+from records.load import Rate, Users
+from records.stage import SECOND, Extent, Stage, StagePlan
+
+S = SECOND
+TIMED = StagePlan(Users(4), Extent(2.0), Extent(8.0), bound=20.0)
+COUNTED = StagePlan(Users(4), Extent(10, "requests"), Extent(100, "requests"), bound=20.0)
+ALL_SERVED = Progress(stage=0, known=0, users=4, served=4, answered=10)
+
+
+def begun(*plan: StagePlan) -> StageControl:
+    control = StageControl(plan)
+    assert control.current is None
+    control.begin(0)
+    return control
+
+
+def in_window(plan: StagePlan = TIMED, at: int = 2 * S) -> StageControl:
+    control = begun(plan)
+    assert control.update(at, ALL_SERVED)
+    assert control.stages[0].steady_start == at
+    return control
+
+
+def in_hold(plan: StagePlan = TIMED) -> StageControl:
+    control = in_window(plan)
+    assert control.update(10 * S, replace(ALL_SERVED, known=2 * S))
+    assert control.stages[0].steady_end == 10 * S
+    return control
+
+
+def test_a_stage_in_time_goes_through_warm_up_window_and_hold() -> None:
+    control = begun(TIMED)
+    assert not control.update(2 * S - 1, ALL_SERVED)
+    assert control.update(2 * S, ALL_SERVED)
+    assert not control.update(10 * S - 1, replace(ALL_SERVED, known=2 * S))
+    assert control.update(10 * S, replace(ALL_SERVED, known=2 * S, outstanding=3))
+    held = replace(ALL_SERVED, known=10 * S, outstanding=3)
+    assert not control.update(11 * S, held)
+    assert control.update(12 * S, replace(held, outstanding=0))
+    assert control.stages == [Stage(0, TIMED, 0, 2 * S, 10 * S, 12 * S)]
+    assert control.over
+    assert not control.update(13 * S, held), "after the last stage nothing changes"
+
+
+def test_a_window_in_time_has_its_planned_length_however_late_the_control_looks() -> None:
+    control = in_window(at=3 * S)
+    control.update(15 * S, replace(ALL_SERVED, known=3 * S))
+    assert control.stages[0].steady_end == 11 * S
+
+
+def test_the_warm_up_is_prolonged_until_every_user_has_had_an_answer() -> None:
+    control = begun(TIMED)
+    assert not control.update(5 * S, replace(ALL_SERVED, served=3))
+    assert not control.update(6 * S, replace(ALL_SERVED, users=3, served=3)), "the fourth user has not even started"
+    assert control.update(7 * S, ALL_SERVED)
+    assert (control.stages[0].steady_start, control.stages[0].unserved_users) == (7 * S, 0)
+
+
+def test_users_of_the_stage_before_that_are_still_leaving_are_waited_for() -> None:
+    control = begun(replace(TIMED, load=Users(2)))
+    assert not control.update(3 * S, replace(ALL_SERVED, users=4, served=2))
+    assert control.update(4 * S, replace(ALL_SERVED, users=2, served=2))
+
+
+def test_the_warm_up_ends_at_its_bound_and_says_how_many_users_were_unserved() -> None:
+    control = begun(TIMED)
+    assert not control.update(20 * S - 1, replace(ALL_SERVED, served=1))
+    assert control.update(20 * S, replace(ALL_SERVED, served=1))
+    assert (control.stages[0].steady_start, control.stages[0].unserved_users) == (20 * S, 3)
+
+
+def test_the_bound_never_shortens_the_warm_up_that_was_asked_for() -> None:
+    control = begun(replace(TIMED, warm_up=Extent(30.0)))
+    assert not control.update(29 * S, replace(ALL_SERVED, served=1))
+    assert control.update(30 * S, replace(ALL_SERVED, served=1))
+
+
+def test_in_an_open_loop_there_are_no_planned_users_to_be_served() -> None:
+    control = begun(replace(TIMED, load=Rate(8.0)))
+    assert control.update(2 * S, Progress(stage=0, known=0))
+
+
+def test_the_hold_ends_at_its_bound_and_says_how_many_requests_were_unanswered() -> None:
+    control = in_hold()
+    held = replace(ALL_SERVED, known=10 * S, outstanding=2)
+    assert not control.update(30 * S - 1, held)
+    assert control.update(30 * S, held)
+    assert (control.stages[0].end, control.stages[0].unanswered) == (30 * S, 2)
+
+
+def test_a_report_from_before_a_boundary_says_nothing_about_what_comes_after_it() -> None:
+    control = in_hold()
+    assert not control.update(11 * S, replace(ALL_SERVED, known=2 * S, outstanding=0)), "it still counts the window"
+    assert control.update(11 * S, replace(ALL_SERVED, known=10 * S, outstanding=0))
+
+
+def test_a_report_on_another_stage_is_ignored() -> None:
+    control = begun(TIMED, TIMED)
+    assert not control.update(5 * S, replace(ALL_SERVED, stage=1))
+    assert not control.update(5 * S, replace(ALL_SERVED, stage=-1))
+
+
+def test_a_window_in_requests_ends_right_after_the_last_of_them_was_scheduled() -> None:
+    control = begun(COUNTED)
+    assert not control.update(1 * S, replace(ALL_SERVED, answered=9))
+    assert control.update(2 * S, ALL_SERVED)
+    counted = replace(ALL_SERVED, known=2 * S, scheduled=100, last_scheduled=7 * S)
+    assert not control.update(7 * S, replace(counted, known=0)), "that report counts another interval"
+    assert not control.update(7 * S, replace(counted, scheduled=99))
+    assert control.update(8 * S, counted)
+    assert control.stages[0].steady_end == 7 * S + 1, "the hundredth is inside, whatever came after it is not"
+
+
+def test_the_next_stage_begins_where_the_one_before_ended() -> None:
+    control = in_hold()
+    control.plan.append(COUNTED)
+    assert control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    assert control.current == Stage(1, COUNTED, 12 * S)
+    assert not control.over
+
+
+def test_a_stage_appended_while_the_last_one_is_on_follows_it_and_one_after_the_end_does_not() -> None:
+    control = in_hold()
+    control.plan.append(replace(TIMED, name="probe 2"))
+    control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    assert control.current is not None
+    assert control.current.label == "probe 2"
+    control.stop(13 * S)
+    control.plan.append(TIMED)
+    assert not control.update(20 * S, ALL_SERVED)
+    assert len(control.stages) == 2
+
+
+@pytest.mark.parametrize(
+    ("control", "at", "expected"),
+    [
+        pytest.param(begun(TIMED), 1, (1, 1, 1), id="in the warm-up: nothing was measured"),
+        pytest.param(in_window(), 5, (2, 5, 5), id="in the window, which is shortened"),
+        pytest.param(in_hold(), 11, (2, 10, 11), id="in the hold: the window is whole"),
+    ],
+)
+def test_a_run_that_is_stopped_cuts_the_stage_that_is_on(
+    control: StageControl, at: int, expected: tuple[int, ...]
+) -> None:
+    control.stop(at * S)
+    (stage,) = control.stages
+    assert (stage.steady_start, stage.steady_end, stage.end) == tuple(second * S for second in expected)
+    assert control.over
+
+
+def test_a_stopped_run_begins_no_further_stage_and_a_finished_stage_stays_as_it_was() -> None:
+    control = in_hold()
+    control.plan.append(TIMED)
+    control.update(12 * S, replace(ALL_SERVED, known=10 * S))
+    control.stop(13 * S)
+    assert [stage.end for stage in control.stages] == [12 * S, 13 * S]
+    assert not control.update(50 * S, replace(ALL_SERVED, stage=1))
+
+
+@pytest.mark.parametrize(
+    ("control", "at"),
+    [
+        pytest.param(begun(TIMED), 2 * S, id="a warm-up in seconds"),
+        pytest.param(begun(COUNTED), 0, id="a warm-up in requests: any time"),
+        pytest.param(in_window(), 10 * S, id="a window in seconds"),
+        pytest.param(in_window(COUNTED), None, id="a window in requests: when they are scheduled"),
+        pytest.param(in_hold(), 30 * S, id="a hold: its bound"),
+    ],
+)
+def test_the_next_boundary(control: StageControl, at: int | None) -> None:
+    assert control.next_boundary() == at
+    control.stop(50 * S)
+    assert control.next_boundary() is None
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        pytest.param([], {"stage": -1}, id="no process yet"),
+        pytest.param(
+            [Progress(1, 5, 2, 2, 30, 20, 1, 900), Progress(1, 5, 3, 1, 10, 15, 2, 700)],
+            {"stage": 1, "known": 5, "users": 5, "served": 3, "answered": 40, "scheduled": 35, "outstanding": 3,
+             "last_scheduled": 900},
+            id="sums, and the latest request",
+        ),
+        pytest.param(
+            [Progress(1, 5, 2), Progress(0, 9, 3)], {"stage": 0, "known": 5, "users": 5},
+            id="as far as the one that lags behind has got",
+        ),
+    ],
+)  # fmt: skip
+def test_reports_of_several_processes_are_added_up(reports: list[Progress], expected: dict[str, Any]) -> None:
+    assert together(reports) == Progress(**{"stage": 0, "known": 0} | expected)

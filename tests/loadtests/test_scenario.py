@@ -1,0 +1,159 @@
+"""Settings of a scenario and of a run: read from text over the scenario's own defaults, refused in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests.harness.run.options import add_options, read_options, without_secrets
+from loadtests.harness.scenario import RunSettings, Scenario, read, tokens, users
+from records.load import Users
+from settings_schema import settings_of
+
+SINGLE = Scenario(load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
+
+
+def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
+    scenario = read(SINGLE, {"think_time": "0.5", "prompt_tokens": "uniform:10-20", "no_stream": "yes"})
+    assert scenario == Scenario(
+        load=(Users(1),), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
+        think_time=0.5, no_stream=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        pytest.param({"load": "3,5"}, "load", (Users(3), Users(5)), id="users of each stage"),
+        pytest.param({"stage_requests": ""}, "stage_requests", None, id="empty is none, where none is allowed"),
+        pytest.param({"stage_requests": "none"}, "stage_requests", None, id="none, too"),
+        pytest.param({"stage_requests": None}, "stage_requests", None, id="so is what a parser has for none"),
+        pytest.param({"warm_up": "5"}, "warm_up", (5.0, False), id="a warm-up"),
+        pytest.param({"output_tokens": "1,64"}, "output_tokens", tokens("1,64"), id="several lengths"),
+        pytest.param({"no_stream": True}, "no_stream", True, id="a value as it is"),
+        pytest.param({"unknown": "1"}, "seed", 0, id="what is no setting is left to others"),
+    ],
+)
+def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(read(SINGLE, given), field) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        pytest.param({"load": "many"}, "stages are numbers of users, such as 10,20,40", id="users"),
+        pytest.param({"stage_seconds": "soon"}, "--stage-seconds is a number, not `soon`", id="no number"),
+        pytest.param({"stage_seconds": "0"}, "--stage-seconds is 0.1 or more, not 0", id="too small"),
+        pytest.param({"stage_seconds": "nan"}, "--stage-seconds is 0.1 or more, not nan", id="not a number"),
+        pytest.param({"stage_requests": "0"}, "--stage-requests is 1 or more, not 0", id="no requests"),
+        pytest.param({"stage_requests": "1.5"}, "--stage-requests is a whole number", id="half a request"),
+        pytest.param({"endpoint": "grpc"}, "--endpoint is one of chat, completions, not `grpc`", id="a choice"),
+        pytest.param({"no_stream": "perhaps"}, "--no-stream is true or false", id="a switch"),
+        pytest.param({"prompt_tokens": "uniform:9-3"}, "uniform:16-128", id="a length"),
+    ],
+)
+def test_a_wrong_value_gets_a_sentence(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read(SINGLE, given)
+
+
+def test_every_setting_comes_back_from_its_own_text() -> None:
+    for defaults in (SINGLE, Scenario(), RunSettings()):
+        for one in settings_of(type(defaults)):
+            value = getattr(defaults, one.name)
+            assert one.parse(one.text(value)) == value, one.name
+
+
+def test_what_is_in_force_is_told_as_text_and_numbers() -> None:
+    facts = read(SINGLE, {"seed": "7"}).facts()
+    assert facts.keys() == {one.name for one in settings_of(Scenario)}
+    assert facts == json.loads(json.dumps(facts))
+    told = ("load", "stage_requests", "warm_up", "prompt_tokens", "seed", "no_stream", "think_time")
+    assert [facts[name] for name in told] == ["1", 100, "10%", "10,50", 7, False, 0.0]
+
+
+def parse(scenario: Scenario, *words: str) -> dict[str, Any]:
+    parser = argparse.ArgumentParser()
+
+    def without_variable(*names: str, **given: Any) -> argparse.Action:  # Locust's parser knows `env_var`
+        given.pop("env_var")
+        return real(*names, **given)
+
+    groups = parser.add_argument_group
+
+    def group(title: str) -> Any:
+        nonlocal real
+        made = groups(title)
+        real = made.add_argument  # type: ignore[assignment]
+        made.add_argument = without_variable  # type: ignore[method-assign, assignment]
+        return made
+
+    real: Any = None
+    parser.add_argument_group = group  # type: ignore[assignment, method-assign]
+    add_options(parser, scenario)
+    return vars(parser.parse_args(words))
+
+
+def test_flags_override_the_scenario_and_the_rest_is_its_own(tmp_path: Path) -> None:
+    given = parse(SINGLE, "--stages", "2,4", "--no-stream", "--runs", str(tmp_path), "--label", "mine")
+    scenario, settings = read_options(given, SINGLE)
+    assert scenario == Scenario(
+        load=users("2,4"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"), no_stream=True
+    )
+    assert (settings.runs, settings.label, settings.model) == (tmp_path, "mine", None)
+
+
+def test_a_wrong_flag_is_refused_with_the_settings_own_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(SINGLE, "--stages", "many")
+    assert refused.value.code == 2
+    assert "such as 10,20,40" in capsys.readouterr().err
+
+
+def test_the_key_is_taken_from_openais_variable_and_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    _, settings = read_options(parse(SINGLE), SINGLE)
+    assert settings.headers == {"Authorization": "Bearer a-secret"}
+    assert "a-secret" not in repr(settings)
+    with pytest.raises(SystemExit):
+        parse(SINGLE, "--help")
+    help = capsys.readouterr().out
+    assert "a-secret" not in help
+    assert "Default: 10,50." in help, "and the defaults in it are the scenario's own"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        pytest.param(["--api-key", "x", "--seed", "1"], ("--api-key", "***", "--seed", "1"), id="two words"),
+        pytest.param(["--api-key=x"], ("--api-key=***",), id="one word"),
+        pytest.param(["--model", "api-key"], ("--model", "api-key"), id="no secret"),
+    ],
+)
+def test_a_command_line_is_written_down_without_secrets(command: list[str], shown: tuple[str, ...]) -> None:
+    assert without_secrets(command) == shown
+
+
+FOLDER = Path(__file__).parents[2] / "loadtests"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_a_scenarios_file_is_a_lesson_and_a_value(path: Path) -> None:
+    if path.stem in {"__init__", "cli"}:
+        return
+    code = path.read_text()
+    assert len(code.splitlines()) < 30
+    assert f"locust -f loadtests/{path.name} --host" in code.split('"""')[1], "its docstring says how to run it"
+    assert "sys." not in code
+
+
+def test_help_names_every_scenario() -> None:
+    cli = importlib.import_module("loadtests.cli")
+    assert {one.name for each in (Scenario, RunSettings) for one in settings_of(each)} >= cli.NOT_OFFERED

@@ -1,0 +1,133 @@
+"""The scenarios as people run them, shortened: single's stages by prompt length, sustained's by users."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from records.request import RequestRecord
+from records.stage import Stage
+from tests.support.locust_process import MS, ROOT, Locust, start
+from tests.support.scripted import Script, ScriptedServer
+
+SINGLE, SUSTAINED = ROOT / "loadtests/single.py", ROOT / "loadtests/sustained.py"
+LENGTHS = (10, 50, 100, 150, 200, 250, 300, 350, 400)
+
+
+def of_window(locust: Locust, stage: Stage) -> list[RequestRecord]:
+    """What was scheduled inside a stage's window."""
+    assert stage.steady_start is not None
+    assert stage.steady_end is not None
+    return [one for one in locust.records if stage.steady_start <= one.t_sched < stage.steady_end]
+
+
+def finished(locust: Locust) -> Locust:
+    output = locust.wait(120)
+    assert locust.process.returncode == 0, output
+    assert "Traceback" not in output
+    return locust
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[Locust, ScriptedServer]:
+    """All nine stages, of 5 requests in place of 100."""
+    with ScriptedServer(Script(ttft=0.01, tpot=0.002, tokens=2)) as server:
+        folder = tmp_path_factory.mktemp("single")
+        return finished(start(server, folder, "--stage-requests", "5", scenario=SINGLE)), server
+
+
+def test_single_has_nine_stages_named_by_their_prompt_length(single: tuple[Locust, ScriptedServer]) -> None:
+    locust, _ = single
+    assert [stage.label for stage in locust.meta.stages] == [f"{tokens} prompt tokens" for tokens in LENGTHS]
+    assert {stage.load.label for stage in locust.meta.stages} == {"1 user"}
+    assert locust.meta.scenario == "single"
+    assert locust.meta.workload["prompt_tokens"] == "10,50,100,150,200,250,300,350,400"
+    assert (locust.meta.workload["stage_requests"], locust.meta.workload["output_tokens"]) == (5, "1")
+
+
+def test_exactly_so_many_requests_are_counted_after_at_least_one_of_warm_up(
+    single: tuple[Locust, ScriptedServer],
+) -> None:
+    locust, _ = single
+    for stage in locust.meta.stages:
+        window = of_window(locust, stage)
+        assert len(window) == 5
+        assert {one.stage for one in window} == {stage.index}
+        warm_up = [one for one in locust.records if one.stage == stage.index and one.t_end <= (stage.steady_start or 0)]
+        assert len(warm_up) >= 1
+        assert all(one.t_end <= (stage.end or 0) for one in window)
+
+
+def test_every_stage_asks_for_its_own_prompt_length(single: tuple[Locust, ScriptedServer]) -> None:
+    locust, server = single
+    asked = Counter((one.stage, one.planned_prompt_tokens, one.planned_output_tokens) for one in locust.records)
+    assert {(index, length, 1) for index, length in enumerate(LENGTHS)} == asked.keys()
+    # The scripted tokenizer counts words, and adds seven.
+    words = Counter(len(body["prompt"].split()) for body in server.bodies)
+    for index, length in enumerate(LENGTHS[1:], start=1):
+        assert words[length - 7] == asked[index, length, 1]
+    assert {body["max_tokens"] for body in server.bodies} == {1}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path, processes: int) -> None:
+    """With several processes the news that a window is full travels: at least so many are counted, and all answered."""
+    many = ("--stages", "4") if processes > 1 else ()
+    with ScriptedServer() as server:
+        locust = start(
+            server, tmp_path, "--stage-requests", "5", "--prompt-tokens", "10,50", "--output-tokens", "64", *many,
+            scenario=SINGLE, processes=processes,
+        )  # fmt: skip
+        finished(locust)
+        asked = len(server.bodies)
+    assert [stage.label for stage in locust.meta.stages] == ["10 prompt tokens", "50 prompt tokens"]
+    for stage in locust.meta.stages:
+        window = of_window(locust, stage)
+        assert len(window) == 5 if processes == 1 else 5 <= len(window) < 30
+        assert {one.planned_output_tokens for one in window} == {64}
+        assert (stage.unserved_users, stage.unanswered) == (0, 0)
+    assert len(locust.records) == asked
+    assert {one.outcome for one in locust.records} == {"ok"}
+    assert {one.worker for one in locust.records} == {str(worker) for worker in range(processes)}
+
+
+def test_sustained_holds_each_number_of_users_for_its_time(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=0.3)) as server:
+        locust = finished(start(server, tmp_path, "--stage-seconds", "2", scenario=SUSTAINED))
+    assert [stage.label for stage in locust.meta.stages] == ["32 users", "64 users"]
+    for stage, users in zip(locust.meta.stages, (32, 64), strict=True):
+        assert stage.steady_start is not None
+        assert stage.steady_end is not None
+        assert stage.steady_end - stage.steady_start == 1600 * MS
+        assert (stage.unserved_users, stage.unanswered) == (0, 0)
+        assert {one.user for one in of_window(locust, stage)} == set(range(users))
+    assert locust.meta.scenario == "sustained"
+
+
+def test_a_warm_up_that_cannot_serve_every_user_ends_at_its_bound(tmp_path: Path) -> None:
+    """The server takes a quarter of an hour for the first answer; a stage's bound is ten seconds."""
+    with ScriptedServer(Script(ttft=900)) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", "--stop-timeout", "1")
+        locust.wait(90)
+    (stage,) = locust.meta.stages
+    assert stage.steady_start is not None
+    assert 10_000 * MS <= stage.steady_start < 11_000 * MS
+    assert (stage.unserved_users, stage.unanswered) == (2, 0)
+    assert [one.outcome for one in locust.records] == ["cut_off", "cut_off"]
+
+
+def test_a_window_that_is_never_answered_is_held_until_the_bound(tmp_path: Path) -> None:
+    script = Script()
+    with ScriptedServer(script) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "3", "--stop-timeout", "1")
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        script.ttft = 900
+        locust.wait(90)
+    (stage,) = locust.meta.stages
+    assert stage.steady_end is not None
+    assert stage.end is not None
+    assert 10_000 * MS <= stage.end - stage.steady_end < 11_000 * MS
+    assert (stage.unserved_users, stage.unanswered) == (0, 2)
+    assert Counter(one.outcome for one in locust.records)["cut_off"] == 2

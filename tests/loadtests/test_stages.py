@@ -1,0 +1,141 @@
+"""From settings to stages: pure arithmetic."""
+
+from typing import Any
+
+import pytest
+
+from loadtests.harness.schedule.stages import parse_users, parse_warm_up, plan_stages, write_users, write_warm_up
+from loadtests.harness.workload.lengths import parse_several
+from records.load import Users
+from records.stage import Extent, StagePlan
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        pytest.param("10,20,40", (10, 20, 40), id="a list is taken as it is"),
+        pytest.param("10-100:10", tuple(range(10, 101, 10)), id="a range climbs by its step and includes its end"),
+        pytest.param("10-100", tuple(range(10, 101, 10)), id="without a step a range climbs by its start"),
+        pytest.param("1, 2-6:2,50", (1, 2, 4, 6, 50), id="lists and ranges mix, blanks do not matter"),
+        pytest.param("40,10", (40, 10), id="users may become fewer"),
+    ],
+)
+def test_numbers_of_users(text: str, counts: tuple[int, ...]) -> None:
+    loads = parse_users(text)
+    assert loads == tuple(Users(count) for count in counts)
+    assert parse_users(write_users(loads)) == loads
+
+
+@pytest.mark.parametrize("text", ["", "ten", "0,10", "-5", "10-1", "10-20:0", "1.5"])
+def test_wrong_numbers_of_users_get_a_sentence_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 10,20,40"):
+        parse_users(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "warm_up"),
+    [
+        pytest.param("5", (5.0, False), id="a number is seconds or requests"),
+        pytest.param("20%", (0.2, True), id="a share is of the stage"),
+        pytest.param("0", (0.0, False), id="none at all"),
+        pytest.param(" 2.5 ", (2.5, False), id="blanks do not matter"),
+    ],
+)
+def test_warm_ups(text: str, warm_up: tuple[float, bool]) -> None:
+    assert parse_warm_up(text) == warm_up
+    assert parse_warm_up(write_warm_up(warm_up)) == warm_up
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "%", "nan", "inf", "100%", ""])
+def test_wrong_warm_ups_get_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 5 or 20%"):
+        parse_warm_up(text)
+
+
+def planned(
+    users: str = "10",
+    prompts: str = "40",
+    answers: str = "16",
+    *,
+    seconds: float = 30.0,
+    requests: int | None = None,
+    warm_up: tuple[float, bool] = (0.2, True),
+) -> tuple[StagePlan, ...]:
+    lengths = parse_several(prompts), parse_several(answers)
+    return plan_stages(parse_users(users), *lengths, seconds=seconds, requests=requests, warm_up=warm_up)
+
+
+def test_a_stage_for_each_load_warm_up_and_window_filling_its_seconds() -> None:
+    assert planned("10,20") == (
+        StagePlan(Users(10), Extent(6.0), Extent(24.0), bound=30.0),
+        StagePlan(Users(20), Extent(6.0), Extent(24.0), bound=30.0),
+    )
+    assert [plan.label for plan in planned("10,20")] == ["10 users", "20 users"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "warm_up", "window", "bound"),
+    [
+        pytest.param({"warm_up": (5.0, False)}, Extent(5.0), Extent(25.0), 30.0, id="a warm-up in seconds"),
+        pytest.param({"warm_up": (0.0, False)}, Extent(0.0), Extent(30.0), 30.0, id="no warm-up"),
+        pytest.param({"seconds": 2.0}, Extent(0.4), Extent(1.6), 10.0, id="a short stage has the least bound"),
+        pytest.param(
+            {"requests": 100, "warm_up": (0.1, True)},
+            *(Extent(10, "requests"), Extent(100, "requests"), 30.0),
+            id="requests come on top of a share of them",
+        ),
+        pytest.param(
+            {"requests": 100, "warm_up": (7.0, False)},
+            *(Extent(7, "requests"), Extent(100, "requests"), 30.0),
+            id="a warm-up in requests",
+        ),
+        pytest.param(
+            {"requests": 5, "seconds": 300.0, "warm_up": (0.1, True)},
+            *(Extent(0, "requests"), Extent(5, "requests"), 300.0),
+            id="few requests; the stage's seconds are the bound",
+        ),
+    ],
+)
+def test_how_long_a_stage_lasts(changes: dict[str, Any], warm_up: Extent, window: Extent, bound: float) -> None:
+    (plan,) = planned(**changes)
+    assert (plan.warm_up.unit, plan.window.unit, plan.bound) == (warm_up.unit, window.unit, bound)
+    assert (plan.warm_up.amount, plan.window.amount) == pytest.approx((warm_up.amount, window.amount))
+
+
+def test_several_lengths_make_a_stage_each_named_by_what_tells_it_apart() -> None:
+    stages = planned("1", "10,50-400:50", "1")
+    assert [stage.label for stage in stages] == [
+        f"{tokens} prompt tokens" for tokens in (10, 50, 100, 150, 200, 250, 300, 350, 400)
+    ]
+    assert [stage.asks for stage in stages[:2]] == [{"prompt_tokens": "10"}, {"prompt_tokens": "50"}]
+
+
+def test_loads_prompts_and_answers_are_multiplied_the_loads_slowest() -> None:
+    stages = planned("1,2", "10,50", "1,64")
+    assert [stage.label for stage in stages] == [
+        f"{users}, {prompt} prompt tokens, {answer} output tokens"
+        for users in ("1 user", "2 users")
+        for prompt in (10, 50)
+        for answer in (1, 64)
+    ]
+    assert stages[5].load == Users(2)
+    assert stages[5].asks == {"prompt_tokens": "10", "output_tokens": "64"}
+
+
+def test_a_distribution_of_lengths_is_one_stage() -> None:
+    (stage,) = planned("10", "uniform:64-192", "lognormal:64,0.5")
+    assert (stage.label, stage.asks) == ("10 users", {})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warm_up"),
+    [
+        pytest.param(10.0, (10.0, False), id="a warm-up that fills the stage leaves nothing to measure"),
+        pytest.param(0.0, (0.0, False), id="a stage without length"),
+        pytest.param(float("nan"), (0.0, False), id="not a number"),
+        pytest.param(float("inf"), (0.0, False), id="without an end"),
+    ],
+)
+def test_a_plan_that_measures_nothing_is_refused(seconds: float, warm_up: tuple[float, bool]) -> None:
+    with pytest.raises(ValueError, match="stage"):
+        planned(seconds=seconds, warm_up=warm_up)

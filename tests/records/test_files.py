@@ -1,0 +1,102 @@
+"""The contract on disk: what is written can be read back, whatever a crash or another version did to it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.files import read_meta, read_requests, read_telemetry, write_meta
+from records.load import Rate
+from records.request import RequestRecord, SentRecord
+from records.stage import Extent, Stage, StagePlan
+from tests.support.records import META, RECORD, record
+
+CUT_OFF = record(2, outcome="cut_off", status=None, t_first=None, t_last=None, icl=(), detail="é\n", server_queue=None)
+SENT = SentRecord(request_id="0-3", worker="0", stage=0, t_sched=5, t_send=7)
+
+
+def line(one: Any) -> str:
+    return json.dumps(dataclasses.asdict(one)) + "\n"
+
+
+@pytest.mark.parametrize("one", [RECORD, CUT_OFF], ids=["answered", "cut off"])
+def test_a_record_comes_back_equal(one: RequestRecord, tmp_path: Path) -> None:
+    (tmp_path / "requests-0.jsonl").write_text(one.to_line())
+    assert list(read_requests(tmp_path)) == [one]
+
+
+def test_the_line_written_as_a_request_is_sent_is_no_finished_request(tmp_path: Path) -> None:
+    (tmp_path / "requests-0.jsonl").write_text(line(SENT) + RECORD.to_line())
+    assert list(read_requests(tmp_path)) == [RECORD]
+    assert json.loads(line(SENT)) == {
+        "request_id": "0-3", "worker": "0", "stage": 0, "t_sched": 5, "t_send": 7, "outcome": "sent",
+    }  # fmt: skip
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped_and_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "requests-0.jsonl").write_text(RECORD.to_line() + RECORD.to_line()[:40])
+    (tmp_path / "requests-1.jsonl").write_text(CUT_OFF.to_line())
+    assert list(read_requests(tmp_path)) == [RECORD, CUT_OFF]
+
+
+def test_fields_of_a_later_version_are_ignored_and_optional_ones_are_filled(tmp_path: Path) -> None:
+    required = {
+        field.name for field in dataclasses.fields(RequestRecord) if field.default is dataclasses.MISSING
+    }  # fmt: skip
+    document = json.loads(RECORD.to_line())
+    short = {name: document[name] for name in required} | {"a_later_field": 1}
+    (tmp_path / "requests-0.jsonl").write_text(json.dumps(short) + "\n")
+    (found,) = read_requests(tmp_path)
+    assert found == RequestRecord(**{name: document[name] for name in required})
+    assert required == {"request_id", "worker", "scenario", "stage", "outcome", "t_sched", "t_end"}
+    (tmp_path / "telemetry.jsonl").write_text('{"t": 5, "a_later_field": 1}\n{"no": "sample"}\nhalf a li')
+    (sample,) = read_telemetry(tmp_path / "telemetry.jsonl")
+    assert (sample.t, sample.server, sample.users, sample.last, sample.lost) == (5, {}, None, False, 0)
+
+
+def test_meta_comes_back_whole_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    write_meta(tmp_path, META)
+    assert read_meta(tmp_path) == META
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.json"]
+
+
+def test_open_loops_named_stages_and_stages_that_are_on_come_back_too(tmp_path: Path) -> None:
+    plan = StagePlan(
+        Rate(8.0, "gamma:cv=2"), Extent(5, "requests"), Extent(100, "requests"), 30.0, "probe 3", {"prompt_tokens": "9"}
+    )
+    meta = dataclasses.replace(META, plan=(plan,), stages=(Stage(0, plan, 0, 5, None, None),))
+    write_meta(tmp_path, meta)
+    assert read_meta(tmp_path) == meta
+
+
+def test_meta_of_a_later_version_of_the_same_schema_is_read(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(dataclasses.asdict(META))) | {"a_later_field": 1}
+    document["stages"][0] |= {"a_later_field": 1}
+    document["stages"][0]["plan"] |= {"a_later_field": 1}
+    document["plan"][0]["window"] |= {"a_later_field": 1}
+    for optional in ("repeat", "commit", "workers", "hosts", "client_error"):
+        del document[optional]
+    (tmp_path / "meta.json").write_text(json.dumps(document))
+    assert read_meta(tmp_path) == dataclasses.replace(META, client_error=(), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param('{"schema": 99}', "schema 99; this version reads 2", id="another schema"),
+        pytest.param("[]", "schema None; this version reads 2", id="no object"),
+        pytest.param('{"schema": 2, "run_id": "x"}', "cannot be understood", id="fields are missing"),
+        pytest.param('{"schema": 2, "plan": [{"load": 3}], "stages": []}', "cannot be understood", id="not as it was"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        read_meta(tmp_path)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_meta(tmp_path)

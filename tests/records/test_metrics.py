@@ -1,0 +1,163 @@
+"""Every metric's value on records whose truth was computed by hand, and the one place where each is defined."""
+
+import ast
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from records.formula import Between, Field, FirstOf, Formula, Positive, Where, evaluate
+from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, tables
+from tests.support.records import MS, record
+from tests.support.served import ROOT
+
+NOT_SENT = {"t_send": None, "t_first": None, "t_first_out": None, "t_last": None, "read_first": None}
+
+# By hand, from RECORD: scheduled at 0, sent at 1 ms, first token at 301 (read at 302), last at 501; 12 tokens in three
+# chunks, the first of which had two.
+WHOLE = {
+    "ttft": 0.300,
+    "ttft_user": 0.301,
+    "ttfo": 0.300,
+    "tpot": 0.020,  # 200 ms ÷ (12 − 2)
+    "ntpot": 0.500 / 12,
+    "e2e": 0.500,
+    "e2e_user": 0.501,
+    "send_lag": 0.001,
+    "connect": None,  # a connection was open
+    "client_lag": 0.001,
+    "delivery": 0.090,  # 300 − 10 queued − 200 of prefill
+}
+
+
+def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None:
+    assert {metric.name: metric.of(record()) for metric in REQUEST_METRICS} == pytest.approx(WHOLE, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"first_chunk_tokens": None}, {"tpot": 0.025}, id="unknown first chunk: the mean chunk, 12 ÷ 3"),
+        pytest.param(
+            {"unseen_tokens": 5}, {"tpot": 0.040, "ntpot": 0.500 / 12}, id="hidden reasoning: 7 seen, 2 of them first"
+        ),
+        pytest.param(
+            {"unseen_tokens": 6, "first_chunk_tokens": None}, {"tpot": 0.050}, id="both: 6 seen, 2 in the mean chunk"
+        ),
+        pytest.param(
+            {"chunks": 1, "first_chunk_tokens": 12, "icl": (), "t_last": 301 * MS},
+            {"tpot": None, "ttft": 0.3, "e2e": 0.3, "ntpot": 0.025},
+            id="one chunk has no time per token",
+        ),
+        pytest.param(
+            {"chunks": 1, "first_chunk_tokens": None, "icl": (), "t_last": 301 * MS},
+            {"tpot": None},
+            id="one chunk of unknown size neither",
+        ),
+        pytest.param({"t_last": 301 * MS}, {"tpot": None}, id="all chunks in one read: no time passed between them"),
+        pytest.param({"output_tokens": 2}, {"tpot": None, "ntpot": 0.250}, id="no token after the first chunk"),
+        pytest.param({"output_tokens": None}, {"tpot": None, "ntpot": None, "e2e": 0.5}, id="uncounted tokens"),
+        pytest.param({"output_tokens": 0}, {"tpot": None, "ntpot": None}, id="no tokens"),
+        pytest.param({"t_first_out": 401 * MS}, {"ttfo": 0.400, "ttft": 0.300}, id="reasoning came first"),
+        pytest.param({"t_first_out": None}, {"ttfo": None, "ttft": 0.300}, id="nothing but reasoning"),
+        pytest.param(
+            NOT_SENT, dict.fromkeys(WHOLE, None), id="never sent: nothing was observed, and nothing is 0"
+        ),
+        pytest.param(
+            {"t_connect": 500_000, "t_send": 3 * MS},
+            {"send_lag": 0.0005, "connect": 0.0025, "ttft": 0.298},
+            id="opening a connection is neither send lag nor the server's time",
+        ),
+        pytest.param(
+            NOT_SENT | {"t_connect": 2 * MS}, {"send_lag": 0.002, "connect": None}, id="it could not be opened"
+        ),
+        pytest.param({"stamps": "user"}, {"client_lag": None}, id="without kernel stamps the client's lag is unknown"),
+        pytest.param({"server_prefill": None}, {"delivery": None}, id="a server that sends no timing"),
+        pytest.param(
+            {"t_first": None, "t_first_out": None, "read_first": None, "icl": (), "chunks": 0, "streamed": False},
+            {"ttft": None, "tpot": None, "e2e": 0.500, "ntpot": 0.500 / 12},
+            id="an answer in one piece",
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_not_observed_is_none(changes: dict[str, Any], expected: dict[str, float | None]) -> None:
+    found = {name: BY_NAME[name].of(record(**changes)) for name in expected}
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("formula", "value", "text"),
+    [
+        pytest.param(Field("status"), 200, "status", id="a field"),
+        pytest.param(Between(Field("t_send"), Field("t_first")), 0.3, "t_first − t_send", id="seconds between stamps"),
+        pytest.param(Field("server_prefill") - Field("server_queue"), 0.19, "server_prefill − server_queue", id="−"),
+        pytest.param(Field("output_tokens") / Positive(Field("chunks")), 4.0, "output_tokens ÷ chunks", id="divided"),
+        pytest.param(
+            Field("a") - (Field("b") - Field("c")), None, "a − (b − c)", id="brackets where they are needed"
+        ),
+        pytest.param(Positive(Field("unseen_tokens")), None, "unseen_tokens", id="zero is not positive"),
+        pytest.param(FirstOf(Field("t_connect"), Field("t_send")), 1_000_000, "t_connect, else t_send", id="first of"),
+        pytest.param(
+            Where("stamps", "user", Field("status")), None, "status, where stamps = user", id="of another kind"
+        ),
+    ],
+)  # fmt: skip
+def test_formulas(formula: Formula, value: float | None, text: str) -> None:
+    class Lenient:
+        """A record, and `None` for fields that it has not."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(record(), name, None)
+
+    assert evaluate(formula, Lenient()) == pytest.approx(value)
+    assert str(formula) == text
+
+
+def test_objectives_are_about_what_users_feel() -> None:
+    assert {name: metric.name for name, metric in OBJECTIVES.items()} == {
+        "ttft": "ttft_user", "tpot": "tpot", "ntpot": "ntpot", "e2e": "e2e_user",
+    }  # fmt: skip
+
+
+def test_the_command_prints_a_row_for_every_metric() -> None:
+    command = [sys.executable, "-m", "records.metrics"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed == tables()
+    assert (
+        "| **TPOT** | `(t_last − t_first) ÷ (output_tokens − unseen_tokens − "
+        "(first_chunk_tokens, else (output_tokens − unseen_tokens) ÷ chunks))`" in printed
+    )
+    assert printed.count("\n| **") == len(REQUEST_METRICS) + 9
+
+
+STAMPS = {"t_sched", "t_connect", "t_send", "t_first", "t_first_out", "t_last"}
+
+
+@pytest.mark.parametrize("room", ["loadtests/harness/users", "loadtests/harness/run", "analysis"])
+def test_no_formula_is_written_down_a_second_time(room: str) -> None:
+    """No other file subtracts one of a request's stamps from another."""
+    for path in (ROOT / room).rglob("*.py"):
+        assert differences(path.read_text()) == [], path
+
+
+def test_a_second_formula_would_be_found() -> None:
+    assert differences("a = 1\nttft = (one.t_first - one.t_send) / 1e9") == [2]
+    assert differences('x = pl.col("t_first") - pl.col("t_send")') == [1]
+    assert differences("since_start = one.t_first - start") == []
+
+
+def differences(code: str) -> list[int]:
+    """The lines on which a stamp is subtracted from a stamp."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and stamp(node.left) and stamp(node.right)
+    ]
+
+
+def stamp(node: ast.expr) -> bool:
+    """`x.t_first`, or `x["t_first"]`, or `col("t_first")`."""
+    names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    names |= {str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    return bool(names & STAMPS)

@@ -1,0 +1,61 @@
+"""The published JSON Schema is that of the code, and says what a record is."""
+
+import json
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from records.request import RequestRecord
+from records.schema import json_schema
+from tests.support.records import RECORD, record
+from tests.support.served import ROOT
+
+SCHEMA = ROOT / "docs" / "request-record.schema.json"
+
+
+def test_the_published_schema_is_what_the_command_writes() -> None:
+    command = [sys.executable, "-m", "records.schema"]
+    written = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert SCHEMA.read_text() == written, "run: python -m records.schema > docs/request-record.schema.json"
+    jsonschema.Draft202012Validator.check_schema(json.loads(written))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(RECORD, id="answered"),
+        pytest.param(record(outcome="cut_off", status=None, t_first=None, t_last=None, icl=()), id="cut off"),
+        pytest.param(record(outcome="dropped", t_send=None, session="s", turn=4, request_class="chat"), id="dropped"),
+    ],
+)
+def test_a_record_obeys_the_schema(one: RequestRecord) -> None:
+    jsonschema.validate(json.loads(one.to_line()), json_schema())
+
+
+def test_fields_of_later_versions_obey_it_too() -> None:
+    jsonschema.validate(json.loads(RECORD.to_line()) | {"a_later_field": 1}, json_schema())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"outcome": "fine"}, id="an unknown outcome"),
+        pytest.param({"outcome": "sent"}, id="a request that has only been sent"),
+        pytest.param({"t_send": 0.5}, id="half a nanosecond"),
+        pytest.param({"t_sched": None}, id="no planned instant"),
+        pytest.param({"chunks": None}, id="a missing count"),
+        pytest.param({"icl": ["a"]}, id="gaps that are no numbers"),
+        pytest.param({"user": "seven"}, id="a user that is no number"),
+    ],
+)
+def test_the_schema_refuses_what_is_no_record(change: dict[str, object]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(RECORD.to_line()) | change, json_schema())
+
+
+def test_only_what_every_request_has_is_required() -> None:
+    assert json_schema()["required"] == [
+        "outcome", "t_sched", "t_end", "request_id", "worker", "scenario", "stage",
+    ]  # fmt: skip

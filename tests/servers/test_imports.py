@@ -1,0 +1,29 @@
+"""What a process that only serves imports."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from tests.support.served import COMMAND, started
+
+# Packages of the analysis, of the load tests and of engines. The fake engine needs no tokenizer either.
+FOREIGN = {
+    *("altair", "numpy", "pandas", "polars", "scipy", "vl_convert"),
+    *("gevent", "geventhttpclient", "locust", "httpx"),
+    *("huggingface_hub", "mistralrs", "tokenizers", "torch", "transformers"),
+    *("analysis", "loadtests", "records"),
+}
+
+
+def test_a_serving_process_imports_no_package_of_the_other_rooms() -> None:
+    with started([sys.executable, "-X", "importtime", *COMMAND[1:], "--engine", "fake"]) as (server, output):
+        server.client.get("/metrics").raise_for_status()
+        server.ask(2).raise_for_status()
+        server.client.get("/openapi.json").raise_for_status()
+        assert server.stop() == 0
+        assert server.process.stderr is not None
+        output += server.process.stderr.read()
+    modules = re.findall(r"^import time:.*\| +([\w.]+)$", output, re.MULTILINE)
+    assert {"fastapi", "uvicorn", "msgspec", "servers.app"} <= set(modules)
+    assert not {module.partition(".")[0] for module in modules} & FOREIGN

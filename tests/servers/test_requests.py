@@ -1,0 +1,114 @@
+"""Bodies: what is accepted, what is refused and where, and that large ones delay no other request for long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.worst_bodies import CHAT as CHAT_PATH
+from benchmarks.worst_bodies import FOUR, bodies, measure
+from servers.http.errors import ApiError
+from servers.openai.arrays import DIRECT, read_array
+from servers.openai.requests import ChatRequest, CompletionRequest, read, read_messages, read_prompt
+
+CONTEXT = 1000
+
+
+def chat(**fields: Any) -> list[dict[str, str]]:
+    return read_messages(read(json.dumps(fields).encode(), ChatRequest, CONTEXT).messages, CONTEXT)
+
+
+def prompt(given: Any) -> str | list[int]:
+    return read_prompt(read(json.dumps({"prompt": given}).encode(), CompletionRequest, CONTEXT).prompt, CONTEXT)
+
+
+USER = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"content": "Yes", "refusal": None}, id="as this server sends it"),
+        pytest.param({"content": "Yes", "refusal": None, "annotations": [], "audio": None}, id="as OpenAI sends it"),
+        pytest.param({"content": "Yes", "function_call": None, "tool_calls": None}, id="as the client dumps it"),
+        pytest.param({"content": "Yes", "tool_calls": [], "reasoning_content": None}, id="as vLLM sends it"),
+        pytest.param({"content": [{"type": "text", "text": "Y"}, {"type": "text", "text": "es"}]}, id="in parts"),
+    ],
+)
+def test_a_responses_message_can_be_sent_back(answer: dict[str, Any]) -> None:
+    messages = chat(messages=[USER, {"role": "assistant", **answer}, USER])
+    assert messages == [USER, {"role": "assistant", "content": "Yes"}, USER]
+
+
+def test_only_an_assistants_message_may_be_without_content() -> None:
+    assert chat(messages=[{"role": "assistant", "content": None}]) == [{"role": "assistant", "content": ""}]
+    with pytest.raises(ApiError, match=r"`messages\.1\.content` is required"):
+        chat(messages=[USER, {"role": "user", "content": None}])
+
+
+@pytest.mark.parametrize(
+    ("given", "read_as"),
+    [
+        pytest.param("a", "a", id="text"),
+        pytest.param(["a"], "a", id="text in an array"),
+        pytest.param([1, 2], [1, 2], id="token ids"),
+        pytest.param([[1, 2]], [1, 2], id="token ids in an array"),
+        pytest.param([], [], id="no token ids"),
+        pytest.param([7] * CONTEXT, [7] * CONTEXT, id="as many token ids as the context has"),
+    ],
+)
+def test_prompts(given: Any, read_as: str | list[int]) -> None:
+    assert prompt(given) == read_as
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "sentence"),
+    [
+        pytest.param(["a", "b"], "prompt", "several prompts", id="two prompts"),
+        pytest.param(["a", 1], "prompt", "several prompts", id="text and an id"),
+        pytest.param([1, "a"], "prompt.1", "Expected `integer`, got `string`", id="an id and text"),
+        pytest.param([[["a"]]], "prompt.0", "Expected `integer`, got `array`", id="nested once more"),
+        pytest.param([7] * (CONTEXT + 1), "prompt", "1000 tokens", id="more token ids than the context"),
+        pytest.param([7] * (4 * CONTEXT), None, "more values", id="many more token ids"),
+        pytest.param({"a": 1}, "prompt", "a string or an array", id="an object"),
+    ],
+)
+def test_prompts_that_are_refused(given: Any, param: str | None, sentence: str) -> None:
+    with pytest.raises(ApiError, match=sentence) as refused:
+        prompt(given)
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_a_large_array_reads_as_a_small_one() -> None:
+    """Strings that look like structure, nested values and white space: element by element as in one call."""
+    element = {"a": ['}],"[{\\', {"b": []}, {}], "c": '\\" ,', "d": {"e": [[1, 2], "]"]}, "f": None}
+    for count in (0, 1, 2, 3000):
+        text = json.dumps([element] * count, indent=1).encode()
+        assert (len(text) > DIRECT) == (count == 3000)
+        assert read_array(text, dict, 3000, "x") == [element] * count
+    with pytest.raises(ApiError, match="prompt alone has more"):
+        read_array(text, dict, 2999, "x")
+
+
+def test_an_error_in_a_large_array_has_its_place() -> None:
+    messages = [USER] * 3000 + [{"role": "user", "content": [{"type": "text", "text": 5}]}]
+    content = json.dumps({"messages": messages}).encode()
+    with pytest.raises(ApiError, match="Expected `string`, got `integer`") as refused:
+        read_messages(read(content, ChatRequest, 10_000).messages, 10_000)
+    assert refused.value.param == "messages.3000.content.0.text"
+
+
+def test_the_worst_bodies_neither_stall_another_stream_nor_fill_the_memory() -> None:
+    """A hundredth of the gap, and a fifth of the memory, of a reader that validates every element first.
+
+    `benchmarks/worst_bodies.py` has all bodies and the figures of a quiet machine.
+    """
+    chosen = [one for one in bodies() if one.name in {"ids and strings", "lists", "one word", "messages", "parts"}]
+    results = {one.name: one for one in measure(chosen)}
+    assert {one.status for one in results.values()} == {400}
+    assert {one.path for one in chosen} > {CHAT_PATH}
+    for one in results.values():
+        assert one.gap < (0.5 if one.name == FOUR else 0.3), one
+        assert one.peak_memory < 400e6, one

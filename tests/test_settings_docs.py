@@ -1,0 +1,26 @@
+"""The tables of settings in the documentation are those that the code declares."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests.harness.scenario import RunSettings, Scenario
+from settings_schema import settings_of, table
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "declared"),
+    [
+        pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
+        pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
+    ],
+)
+def test_a_table_of_settings_is_the_declared_one(page: str, name: str, declared: type[Any]) -> None:
+    shown = re.search(rf"<!-- settings: {name} -->\n(.*?)<!-- end -->", (DOCS / page).read_text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1] == table(declared)
+    assert len(shown[1].splitlines()) == 2 + len(settings_of(declared))

@@ -1,0 +1,63 @@
+"""A command's flags come from declared settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from settings_flags import given_texts, read_settings, with_flags
+from settings_schema import setting
+
+
+@dataclass(frozen=True, slots=True)
+class Tea:
+    cups: int = setting(2, "How many.", metavar="N", least=1, most=9)
+    kind: Literal["green", "black"] = setting("black", "Which leaves.")
+    milk: bool = setting(False, "With milk.")
+    secret: str | None = setting(None, "Not a flag.", secret=True)
+
+
+app = typer.Typer()
+seen: dict[str, Any] = {}
+
+
+@app.command()
+@with_flags(Tea, leave_out={"secret"})
+def brew(guest: str, **given: Any) -> None:
+    seen.update(guest=guest, typed=given_texts(Tea, given), tea=read_settings(Tea, given))
+
+
+def test_flags_count_before_variables_and_those_before_defaults() -> None:
+    variables = {"ENGINEBENCH_CUPS": "3", "ENGINEBENCH_KIND": "green", "ENGINEBENCH_SECRET": "s"}
+    result = CliRunner().invoke(app, ["anna", "--cups", "4", "--milk"], env=variables)
+    assert result.exit_code == 0, result.output
+    assert seen["guest"] == "anna"
+    assert seen["typed"] == {"cups": "4", "milk": "yes"}
+    assert seen["tea"] == Tea(4, "green", True, "s")
+    CliRunner().invoke(app, ["anna"])
+    assert (seen["typed"], seen["tea"]) == ({}, Tea())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["--cups", "0"], "--cups is 1 or more, not 0.", id="too few"),
+        pytest.param(["--cups", "10"], "--cups is 9 or less, not 10.", id="too many"),
+        pytest.param(["--cups", "two"], "--cups is a whole number, not `two`.", id="no number"),
+        pytest.param(["--kind", "red"], "--kind is one of green, black, not `red`.", id="no such kind"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_that_names_the_flag(arguments: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(app, ["anna", *arguments])
+    assert str(result.exception) == sentence
+
+
+def test_the_help_has_each_flag_with_its_default_and_no_secret() -> None:
+    text = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert "--cups N How many. Default: 2." in text
+    assert "--kind green|black Which leaves. Default: black." in text
+    assert "--secret" not in text
