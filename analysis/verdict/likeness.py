@@ -73,7 +73,7 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
 
 
 def number_format(run: RunSummary) -> str | None:
-    """What the engine said that it computes in."""
+    """The number format that the engine reports, such as bfloat16."""
     named = (run.engine or {}).get("dtype")
     return str(named) if named else None
 
