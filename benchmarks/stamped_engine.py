@@ -43,7 +43,7 @@ def main() -> None:
 
     os.environ["PYTHONPATH"] = str(ROOT / "benchmarks")
     command = (sys.executable, __file__, "worker", "stamped")
-    engine = ChildEngine("stamped", None, {"tpot": sys.argv[1]}, command)
+    engine = ChildEngine("stamped", None, {"tpot": sys.argv[1], "concurrency": "2000"}, command)
     settings = ServerSettings(port=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 
