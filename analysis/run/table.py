@@ -2,9 +2,9 @@
 `requests.parquet`.
 
 Blocks keep memory bounded: a million records of a gigabyte pass through 16 MB at a time. A line that a crash cut
-short is skipped; a line malformed in the middle of a file is skipped and counted. Unknown fields are ignored, and missing
-optional ones have their defaults. A request that was sent and has no final line was in flight when its process was
-killed: it is cut off.
+short is skipped; a malformed line in the middle of a file is skipped and counted. Unknown fields are ignored, and
+missing optional ones have their defaults. A request that was sent and has no final line was in flight when its process
+was killed: it is cut off.
 """
 
 from __future__ import annotations
