@@ -1,4 +1,4 @@
-"""A server around an engine that is at work in a thread, as real ones are, and writes down when it made each token.
+"""A server around an engine that computes in a thread, and records when it generated each token.
 
     python tests/support/working_engine.py FILE        # prints its address when it is ready
 
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob
 from engines.contract.registry import ENGINES, EngineSpec
+from settings_schema import setting
 
 TOKEN = 0.05
 SECRET_PATH = "/srv/models/secret"
@@ -25,11 +26,11 @@ SECRET_PATH = "/srv/models/secret"
 
 @dataclass(frozen=True, slots=True)
 class WorkingOptions:
-    file: str
+    file: str = setting("", "Where each token is recorded.")
 
 
 class WorkingEngine(BlockingEngine):
-    """Two at a time. A prompt that begins with an exclamation mark makes it fail in a way that nobody foresaw."""
+    """Two at a time. A prompt that begins with an exclamation mark raises an unexpected exception."""
 
     Options = WorkingOptions
     options: WorkingOptions
