@@ -245,7 +245,7 @@ def test_a_slow_reader_changes_no_duration() -> None:
         assert answer.count('"content":" ') == 30_000
         decode = float(re.findall(r'"decode":([0-9.e-]+)', answer)[-1])
         assert decode < 2
-        assert server.metric("e2e_request_latency_seconds_sum") < 2.5
+        assert (server.metric("e2e_request_latency_seconds_sum") or 9) < 2.5
 
 
 def test_a_hung_engine_is_found_out_and_started_again() -> None:
