@@ -1,4 +1,4 @@
-"""A server around an engine that is at work in a thread, as real ones are, and writes down when it made each token.
+"""A server around an engine that computes in a thread, and records when it generated each token.
 
     python tests/support/working_engine.py FILE        # prints its address when it is ready
 
@@ -28,7 +28,7 @@ class WorkingOptions:
 
 
 class WorkingEngine(BlockingEngine):
-    """Two at a time. A prompt that begins with an exclamation mark makes it fail in a way that nobody foresaw."""
+    """Two at a time. A prompt that begins with an exclamation mark raises an unexpected exception."""
 
     Options = WorkingOptions
     options: WorkingOptions
