@@ -117,6 +117,36 @@ def closed_queue(
     return [trace(seconds, start, sent[:, i], end[:, i] - sent[:, i], user[:, i]) for i in range(runs)]
 
 
+def replicas(
+    rng: Generator,
+    runs: int,
+    users: int = 60,
+    seconds: float = 150.0,
+    speeds: tuple[float, ...] = (1.0, 1.0, 1.4, 2.0),
+    answer: float = 0.2,
+    think: float = 1.0,
+) -> list[Trace]:
+    """Users stay with a replica drawn at random, which has two servers and a queue of its own."""
+    found = []
+    for _ in range(runs):
+        replica = rng.integers(len(speeds), size=users)
+        rows: list[tuple[float, float, int]] = []
+        for k, slowness in enumerate(speeds):
+            ready = {int(user): float(rng.uniform(0, 3.0)) for user in np.flatnonzero(replica == k)}
+            free = [0.0, 0.0]
+            while ready:
+                user = min(ready, key=ready.__getitem__)
+                now, server = ready[user], free.index(min(free))
+                if now > 1.4 * seconds:
+                    break
+                free[server] = max(now, free[server]) + answer * slowness * rng.exponential()
+                rows.append((now, free[server] - now, user))
+                ready[user] = free[server] + rng.exponential(think)
+        sent, latency, user_of = (np.array(column) for column in zip(*rows, strict=True))
+        found.append(trace(seconds, 0.3 * seconds, sent, latency, user_of.astype(np.int64)))
+    return found
+
+
 def open_queue(
     rng: Generator,
     runs: int,

@@ -29,6 +29,9 @@ LEAST_POINTS = 16
 MOST_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
 SKEW_BATCHES = 32
 PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
+CONGESTION = (
+    1.44  # users of one replica wait for each other too: more of them make it slower, which clusters don't show
+)
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
 MULTIPLE = 0.8  # of the largest autocorrelation: the first so large is that of one cycle
 CYCLE_POINTS = 65_536  # of a long series in which cycles are looked for
@@ -114,7 +117,7 @@ def with_users(along_time: MeanError, cells: Floats) -> MeanError:
     by_both = float((cells**2).sum())
     # Where users are all alike the two differ by chance, with twice this standard deviation: half of it is ignored.
     noise = by_both * math.sqrt(0.5 / (users - 1))
-    excess = max(0.0, by_user - by_both - noise) * parts / (parts - 1)
+    excess = max(0.0, by_user - by_both - noise) * parts / (parts - 1) * CONGESTION
     total = along_time.variance + excess
     if total <= 0:
         return along_time
@@ -126,8 +129,8 @@ def cycle_length(values: Floats) -> int | None:
     """After how many values a series repeats itself, as users in lock step make it do; `None` if it does not.
 
     The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
-    and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary from
-    one run to the next, so no interval can be had from it.
+    and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
+    from one run to the next, so no interval can be had from it.
     """
     ranks = stats.rankdata(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()

@@ -40,7 +40,8 @@ COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: st
 TAIL_WIDENING = 2.5  # how much further from the end of the distribution the neighbouring percentile is
 NEIGHBOUR = 1.4  # by how much correlation may be weaker at a percentile than at its neighbour
 BULK = 1.2  # and at a tail percentile than at the median, along time
-USERS = 1.5  # and between users
+USERS = 0.5  # and where users differ
+DIFFERENT = 0.7  # of the effective sample size along time, below which users differ
 LEAST_RARE = 10  # hits or misses, to look for cycles among them
 LEAST_EFFECTIVE = 5  # hits or misses, where they are correlated
 
@@ -107,12 +108,9 @@ def _with_interval(
         return _too_few(plain, n, q)
     if cyclic:
         return replace(plain, why=IN_CYCLES)
-    error = _error_at(values, lower, q, codes)
+    error = _of_a_tail(_error_below(values, lower, q, codes), values, lower, q)
     effective = _effective(error, q, n)
-    enough = effective
-    if q != 0.5:  # the tail alone does not show how few the bursts are, or the users, that it comes from
-        enough = min(enough, BULK * _effective(_error_below(values, lower, 0.5, None), 0.5, n))
-        enough = min(enough, USERS * _effective(_error_below(values, lower, 0.5, codes), 0.5, n))
+    enough = effective if q == 0.5 else min(effective, _seen_in_the_bulk(values, lower, codes))
     if enough < needed(q):
         return _too_few(plain, enough, q)
     below, above = _binomial_limits(effective, q)
@@ -129,13 +127,12 @@ def _too_few(plain: Estimate, effective: float, q: float) -> Estimate:
     return replace(plain, why=f"{about}{int(effective)} < {needed(q)}")
 
 
-def _error_at(values: Floats, ascending: Floats, q: float, codes: Codes | None) -> MeanError:
-    """The error of the share of values at or below percentile q.
+def _of_a_tail(error: MeanError, values: Floats, ascending: Floats, q: float) -> MeanError:
+    """The error of the share of values at or below percentile q, no smaller than its neighbour's suggests.
 
     A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than at the
     neighbouring percentile nearer to the median, where there are more.
     """
-    error = _error_below(values, ascending, q, codes)
     tail = min(q, 1 - q)
     if tail > 0.25:
         return error
@@ -150,6 +147,19 @@ def _error_below(values: Floats, ascending: Floats, q: float, codes: Codes | Non
     error = mean_error(below, codes)
     assert error is not None, "there are at least `needed` values"
     return error
+
+
+def _seen_in_the_bulk(values: Floats, ascending: Floats, codes: Codes | None) -> float:
+    """The largest effective sample size that is believed of a tail, from that of the median.
+
+    A tail alone does not show how few the bursts are that it comes from. Where users differ, it comes from the few
+    users of the slowest replica, which is the slower the more of them it has.
+    """
+    if ascending[0] == ascending[-1]:
+        return float(len(values))
+    along_time = _effective(_error_below(values, ascending, 0.5, None), 0.5, len(values))
+    by_user = _effective(_error_below(values, ascending, 0.5, codes), 0.5, len(values))
+    return USERS * by_user if by_user < DIFFERENT * along_time else BULK * along_time
 
 
 def _effective(error: MeanError, share: float, n: int) -> float:
@@ -199,28 +209,24 @@ def share_interval(
     rarer = min(share, 1 - share)
     if (latencies is not None or rarer * n >= LEAST_RARE) and cycle_length(values) is not None:
         return Estimate(share, n=n, why=IN_CYCLES)
-    bulk = float(n) if latencies is None or n < LEAST_POINTS else _of_the_bulk(values)
+    codes = user_codes(users)
+    ascending = np.sort(values)
+    bulk = float(n) if n < LEAST_POINTS else _seen_in_the_bulk(values, ascending, codes)
     if rarer == 0:
-        return Estimate(share, *_clopper_pearson(share, min(n, BULK * bulk)), n)
-    error = mean_error(hits, user_codes(users))
+        return Estimate(share, *_clopper_pearson(share, min(n, bulk)), n)
+    error = mean_error(hits, codes)
     if error is None:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
+    if latencies is not None:
+        error = _of_a_tail(error, values, ascending, max(share, 1 - share))
     effective = _effective(error, share, n)
-    enough = rarer * min(effective, 2 * BULK * bulk)
+    enough = rarer * min(effective, 2 * bulk)
     if enough < LEAST_EFFECTIVE and enough < rarer * n / 2:
         return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE}")
     low, high = _clopper_pearson(share, effective)
     low = share - (share - low) * _widening(error, share, n)
     high = share + (high - share) * _widening(error, 1 - share, n)
     return Estimate(share, max(0.0, low), min(1.0, high), n)
-
-
-def _of_the_bulk(values: Floats) -> float:
-    """Effective sample size along time of the share of values at or below the median; never more than their number."""
-    ascending = np.sort(values)
-    if ascending[0] == ascending[-1]:
-        return float(len(values))
-    return min(float(len(values)), _effective(_error_below(values, ascending, 0.5, None), 0.5, len(values)))
 
 
 def _clopper_pearson(share: float, n: float) -> tuple[float, float]:
