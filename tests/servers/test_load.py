@@ -17,6 +17,8 @@ import pytest
 
 from tests.support.served import CHAT, TEXT, Served, body, served, until
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Served]:

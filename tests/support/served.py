@@ -78,16 +78,16 @@ def served_with(**settings: Any) -> AbstractContextManager[Served]:
 
 
 @contextmanager
-def running(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[Served]:
+def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[Served]:
     """Any program that serves, and prints its address as `enginebench serve` does."""
-    with started(command, environment) as (server, _):
+    with started(command, environment, cwd) as (server, _):
         yield server
 
 
 @contextmanager
-def started(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[tuple[Served, str]]:
+def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[tuple[Served, str]]:
     """The same, with the standard error up to the line that says that it is ready."""
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=cwd, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         output = ""
