@@ -7,6 +7,7 @@
     paced      64 streams × 400 tokens/s: one write per token; CPU per token
     latency    100 streams × 50 tokens/s: from the generation of a token in the engine to its arrival in the driver
     requests   16 clients, answers of 1 token, not streamed: requests per second
+    streams-N  as `latency`, with N streams × 20 tokens/s: added delay by the number of streams
 
 CPU time is that of the server's process only, user and system, read before and after (psutil). "Tokens per CPU second"
 is the throughput of a core that does nothing else; "tokens per second" was measured while this machine also ran engine
@@ -60,6 +61,9 @@ SCENARIOS = {
     "paced": Scenario(("tpot=0.0025",), clients=64, tokens=2_000),
     "latency": Scenario((), clients=100, tokens=100, stamped=0.02),
     "requests": Scenario((), clients=16, tokens=1, streamed=False),
+    "streams-100": Scenario((), clients=100, tokens=200, stamped=0.05),
+    "streams-300": Scenario((), clients=300, tokens=200, stamped=0.05),
+    "streams-1000": Scenario((), clients=1_000, tokens=200, stamped=0.05),
 }
 
 
@@ -215,12 +219,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"host": host_facts(), "results": [asdict(result) for result in results]}, indent=2))
         return
-    print(f"{'scenario':10}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
+    print(f"{'scenario':14}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
     print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
     for one in results:
         late = [f"{1e3 * value:.2f}" if value is not None else "" for value in (one.late_p50, one.late_p99)]
         print(
-            f"{one.scenario:10}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
+            f"{one.scenario:14}{one.requests:9.0f}{one.tokens:11.0f}{1e6 * one.server_cpu_per_token:17.1f}"
             f"{one.tokens_per_cpu_second:14.0f}{one.server_cpu_share:9.0%}{one.engine_cpu_share:9.0%}"
             f"{one.driver_cpu_share:9.0%}{late[0]:>13}{late[1]:>9}"
         )

@@ -99,16 +99,16 @@ def post(port: int, body: Body) -> int:
 def read_stream(port: int, results: Pipe) -> None:
     """A process of its own: read tokens until told to stop, then send when they arrived (monotonic seconds)."""
     content = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100_000, "stream": True})
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     arrived = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
         ask_for_stamps(connection)
         offset = WallOffset.read()
         connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n{content}".encode())
         while not results.poll():
-            _, ancillary, _, _ = connection.recvmsg(65536, ANCILLARY_BYTES)
+            data, ancillary, _, _ = connection.recvmsg(65536, ANCILLARY_BYTES)
+            if not data:
+                raise ConnectionError("the stream ended")
             stamp = kernel_stamp(timespec(ancillary))
             arrived.append(1e-9 * (time.monotonic_ns() if stamp is None else stamp - offset.middle))
     results.send(arrived)

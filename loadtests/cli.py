@@ -79,8 +79,7 @@ def run(
         texts = (
             given_texts(Scenario, given) | given_texts(RunSettings, given) | ({"model": model} if url and model else {})
         )
-        locust = [*(["--processes", str(processes)] if processes > 1 else []), *context.args]
-        job = Job.of(find_scenario(scenario), texts, locust)
+        job = Job.of(find_scenario(scenario), texts, processes, context.args)
     except UsageError as mistake:
         console.print(str(mistake), style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(2) from None

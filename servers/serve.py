@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
@@ -84,8 +85,18 @@ def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str 
     )
     _say(f"loading {lifecycle.engine.name}; it will be served at {address}")
     sys.setswitchinterval(SWITCH_INTERVAL)
+    _raise_descriptor_limit()
     Server(config, lifecycle, address).run(sockets=[listener])
     return lifecycle.failure
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection takes a file descriptor; many systems allow 1024 of them until asked for more."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # elsewhere than under Unix, or not allowed
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def configure_logging(level: str) -> None:

@@ -17,16 +17,18 @@ from msgspec import Meta
 
 from servers.http.errors import ApiError, bad_request
 
+WINDOW = 256 * 1024  # bytes that are searched in one call
+SMALL = 512  # bytes of an object that is skipped in one call
 DIRECT = 64 * 1024  # bytes of an array that is decoded in one call
+COMMA, QUOTE, BACKSLASH, BRACE = b',"\\{'
 LONGEST_NAME = 100  # characters of a field's name in an error
 JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 TOO_LONG = "context_length_exceeded"
 T = TypeVar("T")
 TokenId = Annotated[int, Meta(ge=0)]
 
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_FLAT_OBJECT = rb"\{[^\[\]{}\"]*+(?:" + _STRING + rb"[^\[\]{}\"]*+)*+\}"
-_PART = re.compile(_FLAT_OBJECT + b"|" + _STRING + rb"|[\[\]{},]", re.DOTALL)
+_MARK = re.compile(rb'["\[\]{},]')
+_SMALL_OBJECT = re.compile(rb'\{[^\[\]{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^\[\]{}"]*+)*+\}', re.DOTALL)
 _PLACE = re.compile(r" - at `\$(.*)`$")
 
 
@@ -45,9 +47,10 @@ def decoded(content: bytes, kind: type[T], where: str = "") -> T:
 
 def refuse_more_values_than(limit: int, content: bytes) -> None:
     """Raises `ApiError` for a body with more commas outside strings and small objects than any prompt needs."""
-    if content.count(b",") > limit:
-        commas = (1 for part in _PART.finditer(content) if part[0] == b",")
-        if sum(itertools.islice(commas, limit + 1)) > limit:
+    windows = range(0, len(content), WINDOW)
+    if sum(content.count(b",", start, start + WINDOW) for start in windows) > limit:
+        commas = (at for at in _structure(content, 0) if content[at] == COMMA)
+        if sum(1 for _ in itertools.islice(commas, limit + 1)) > limit:
             raise bad_request("The body holds more values than the model's context has tokens.", None, TOO_LONG)
 
 
@@ -83,12 +86,8 @@ def too_long(limit: int, where: str) -> ApiError:
 
 def _elements(array: bytes) -> Iterator[bytes]:
     """The elements of a JSON array that is well formed."""
-    begin = array.index(b"[") + 1
-    depth = 1
-    for part in _PART.finditer(array, begin):
-        at, end = part.span()
-        if end > at + 1:
-            continue  # a string or an object without arrays and objects in it
+    begin = depth = 1
+    for at in _structure(array, 1):
         match array[at]:
             case 0x5B | 0x7B:  # [ {
                 depth += 1
@@ -96,9 +95,37 @@ def _elements(array: bytes) -> Iterator[bytes]:
                 depth -= 1
                 if depth == 0 and (last := array[begin:at].strip()):
                     yield last
-            case 0x2C if depth == 1:  # ,
+            case _ if depth == 1:
                 yield array[begin:at].strip()
-                begin = end
+                begin = at + 1
+
+
+def _structure(content: bytes, at: int) -> Iterator[int]:
+    """Where brackets and commas stand, from `at` on, except those in strings and in small flat objects."""
+    while at < len(content):
+        found = _MARK.search(content, at, at + WINDOW)
+        if found is None:
+            at += WINDOW
+            continue
+        at = found.start()
+        if content[at] == QUOTE:
+            at = _end_of_string(content, at)
+        elif content[at] == BRACE and (small := _SMALL_OBJECT.match(content, at, at + SMALL)):
+            at = small.end()
+        else:
+            yield at
+            at += 1
+
+
+def _end_of_string(content: bytes, at: int) -> int:
+    """The position after the string that begins at `at`."""
+    while (at := content.find(b'"', at + 1)) >= 0:
+        escapes = at
+        while content[escapes - 1] == BACKSLASH:
+            escapes -= 1
+        if (at - escapes) % 2 == 0:
+            return at + 1
+    return len(content)
 
 
 @cache

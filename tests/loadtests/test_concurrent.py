@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.words import WordTokens
@@ -17,7 +18,7 @@ from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.load import Users
 from settings_schema import settings_of
-from tests.support.locust_process import MS, Locust, free_port, start
+from tests.support.locust_process import MS, Locust, start
 from tests.support.scripted import Script, ScriptedServer
 
 
@@ -113,6 +114,7 @@ def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, 
     assert all(record.t_connect is None for record in finished.records), "connections were open before"
 
 
+@pytest.mark.alone
 def test_fifty_users_that_start_together_spread_over_a_second(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
         locust = start(server, tmp_path, "--stages", "50", "--stage-seconds", "2")
@@ -187,7 +189,7 @@ def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, proc
     with ScriptedServer() as server:
         locust = start(
             server, tmp_path, "--stages", "4,8", "--stage-seconds", "1.5", "--prompt-tokens", "40", "--seed", "7",
-            "--processes", str(processes), "--json-file", str(tmp_path / "stats"),
+            "--json-file", str(tmp_path / "stats"), processes=processes,
         )  # fmt: skip
         output = locust.wait()
         assert locust.process.returncode == 0, output

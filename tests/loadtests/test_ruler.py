@@ -11,8 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from records.request import json_schema
+from records.request import SENT
+from records.schema import json_schema
 from tests.support.served import ROOT, served
+
+pytestmark = pytest.mark.alone
 
 TTFT, TPOT, TOKENS, USERS = 0.3, 0.02, 11, 5
 E2E = TTFT + (TOKENS - 1) * TPOT
@@ -24,7 +27,16 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     runs = tmp_path_factory.mktemp("runs")
     with served(f"ttft={TTFT}", f"tpot={TPOT}") as server:
         command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--host", server.url, "--headless"]
-        command += ["--steps", str(USERS), "--stage-seconds", "12", "--output-tokens", str(TOKENS), "--runs", str(runs)]
+        command += [
+            "--stages",
+            str(USERS),
+            "--stage-seconds",
+            "12",
+            "--output-tokens",
+            str(TOKENS),
+            "--runs",
+            str(runs),
+        ]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (folder,) = (path.parent for path in runs.glob("*/meta.json"))
     command = [sys.executable, "-m", "enginebench", "report", str(folder), "--json", "--allow-invalid"]
@@ -60,9 +72,11 @@ def test_nothing_failed_and_the_server_says_where_the_time_went(reported: tuple[
 
 def test_every_record_obeys_the_published_schema(reported: tuple[Path, dict[str, Any]]) -> None:
     lines = [line for path in reported[0].glob("requests*.jsonl") for line in path.read_text().splitlines()]
-    assert len(lines) > 50
-    for line in lines:
-        jsonschema.validate(json.loads(line), json_schema())
+    ended = [line for line in map(json.loads, lines) if line["outcome"] != SENT]
+    assert len(ended) > 50
+    assert len(lines) == 2 * len(ended), "one line as a request is sent, one as it ends"
+    for line in ended:
+        jsonschema.validate(line, json_schema())
 
 
 def test_the_page_that_people_open_shows_it(reported: tuple[Path, dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, rounds
+from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
 from tests.support.documented_engine import NAME, installed
@@ -180,9 +181,20 @@ def test_the_scenarios_are_the_choices() -> None:
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
     given = {"load": "2", "no_stream": "yes", "api_key": "a-secret", "runs": str(tmp_path), "insecure": "yes"}
-    job = Job.of(CONCURRENT, given, ["--processes", "2"])
+    job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
-    assert (job.settings.api_key, job.settings.runs, job.locust) == ("a-secret", tmp_path, ("--processes", "2"))
+    assert (job.settings.api_key, job.settings.runs, job.processes, job.locust) == (
+        "a-secret", tmp_path, 2, ("--loglevel", "DEBUG"),
+    )  # fmt: skip
+
+
+def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:
+    assert processes_options(1) == []
+    flags, values = processes_options(3)[::2], processes_options(3)[1::2]
+    assert flags == ["--processes", "--master-bind-host", "--master-bind-port", "--master-port"]
+    assert values[:2] == ["3", "127.0.0.1"]
+    assert values[2] == values[3]
+    assert values[2] not in processes_options(3)
 
 
 def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
@@ -192,13 +204,20 @@ def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
     assert len(set(sets)) == 6, "every round of every series asks its own prompts"
 
 
+TWIN = "cockatoo"  # the same engine under another name
+
+
 @pytest.fixture(scope="module")
 def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], subprocess.CompletedProcess[str]]:
-    """Two engines, twice each: the folders in the order in which they were run."""
+    """Two engines with one model, twice each: the folders in the order in which they were run."""
     folder = tmp_path_factory.mktemp("repeated")
-    command = [*RUN, "--engine", "fake", "--engine", NAME, "-o", "tpot=0.002", "--repeat", "2", "--stages", "2"]
+    command = [*RUN, "--engine", NAME, "--engine", TWIN, "-o", "tpot=0.002", "--repeat", "2", "--stages", "2"]
     command += ["--stage-seconds", "1.5", "--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:4-8"]
-    with installed(tmp_path_factory.mktemp("parrot")):
+    with installed(package := tmp_path_factory.mktemp("parrot")):
+        twin = package / "twin-1.dist-info"
+        twin.mkdir()
+        (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
+        (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
         path = os.environ["PYTHONPATH"]
         environment = ENVIRONMENT | {"PYTHONPATH": path}
         done = subprocess.run([*command, "--runs", folder], capture_output=True, text=True, env=environment)
@@ -221,18 +240,19 @@ Repeated = tuple[list[Path], subprocess.CompletedProcess[str]]
 def test_repeats_are_interleaved_and_numbered(repeated: Repeated) -> None:
     runs, done = repeated
     metas = [read_meta(run) for run in runs]
-    assert [(meta.label, meta.repeat) for meta in metas] == [("fake", 0), (NAME, 0), (NAME, 1), ("fake", 1)]
+    assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
     assert done.returncode in {0, 2}, "two seconds of two users are too few samples to be valid"
     assert "round 2 of 2" in done.stderr
     assert NAME in done.stdout
+    assert TWIN in done.stdout
 
 
 def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(repeated: Repeated) -> None:
     """The same prompts within a round, others in the next one, and the same planned lengths in both."""
-    fake_0, parrot_0, parrot_1, fake_1 = (asked(run) for run in repeated[0])
+    parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
     sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]
     assert sets[0] == sets[1] != sets[2] == sets[3]
-    for one, other, same in ((fake_0, parrot_0, True), (fake_1, parrot_1, True), (fake_0, fake_1, False)):
+    for one, other, same in ((parrot_0, twin_0, True), (parrot_1, twin_1, True), (parrot_0, parrot_1, False)):
         assert one.keys() == other.keys() == {0, 1}
         for user in one:
             pairs = list(zip(one[user], other[user], strict=False))

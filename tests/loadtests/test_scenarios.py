@@ -74,11 +74,11 @@ def test_every_stage_asks_for_its_own_prompt_length(single: tuple[Locust, Script
 @pytest.mark.parametrize("processes", [1, 2])
 def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path, processes: int) -> None:
     """With several processes the news that a window is full travels: at least so many are counted, and all answered."""
-    many = ("--processes", str(processes), "--stages", "4") if processes > 1 else ()
+    many = ("--stages", "4") if processes > 1 else ()
     with ScriptedServer() as server:
         locust = start(
             server, tmp_path, "--stage-requests", "5", "--prompt-tokens", "10,50", "--output-tokens", "64", *many,
-            scenario=SINGLE,
+            scenario=SINGLE, processes=processes,
         )  # fmt: skip
         finished(locust)
         asked = len(server.bodies)

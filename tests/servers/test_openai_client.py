@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -33,6 +35,23 @@ def test_chat(client: openai.OpenAI) -> None:
     assert (answer.usage.completion_tokens, answer.usage.total_tokens) == (3, answer.usage.prompt_tokens + 3)
     assert answer.model_extra is not None
     assert answer.model_extra["timing"]["prefill"] > 0
+
+
+@pytest.mark.parametrize("dumped", [False, True], ids=["the message itself", "dumped with all its fields"])
+def test_a_conversation_of_three_turns(dumped: bool, client: openai.OpenAI) -> None:
+    messages: list[Any] = []
+    prompt_tokens = []
+    for question in ("Who are you?", "And who am I?", "Thanks."):
+        messages.append({"role": "user", "content": question})
+        answer = client.chat.completions.create(model="fake", messages=messages, max_tokens=3, top_p=0, seed=1)
+        message = answer.choices[0].message
+        assert message.content == " the quick brown"
+        messages.append(message.model_dump() if dumped else message)
+        assert answer.usage is not None
+        prompt_tokens.append(answer.usage.prompt_tokens)
+    # Each turn adds "assistant: the quick brown" and the next question.
+    added = [len("user: And who am I?\n" + "assistant:  the quick brown\n"), len("user: Thanks.\n") + 28]
+    assert [later - earlier for earlier, later in itertools.pairwise(prompt_tokens)] == added
 
 
 @pytest.mark.parametrize("include_usage", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
 from records.run import RunMeta
@@ -30,8 +32,14 @@ class Locust:
     process: subprocess.Popen[str]
     runs: Path
 
-    def wait(self, timeout: float = 60) -> str:
-        output, _ = self.process.communicate(timeout=timeout)
+    def wait(self, timeout: float = 120) -> str:
+        """What it said. If it has not ended by then, it and its workers are killed, and the test fails."""
+        try:
+            output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            output, _ = self.process.communicate()
+            raise AssertionError(f"Locust has not ended after {timeout:g} s: {output}") from None
         return output
 
     def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
@@ -66,6 +74,7 @@ def start(
     folder: Path,
     *options: str,
     headless: bool = True,
+    processes: int = 1,
     cwd: Path = ROOT,
     scenario: Path = CONCURRENT,
     preparation: Callable[[], None] | None = None,
@@ -73,6 +82,7 @@ def start(
     """`preparation` is called in the new process before it becomes Locust."""
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
+    command += processes_options(processes)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,
@@ -81,16 +91,10 @@ def start(
         text=True,
         cwd=cwd,
         env=environment,
+        start_new_session=True,
         preexec_fn=preparation,
     )
     return Locust(process, runs)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

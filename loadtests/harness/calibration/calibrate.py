@@ -28,6 +28,7 @@ from typing import Any
 
 from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
 from loadtests.harness.run.host import host_facts, versions
+from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.server_process import PYTHON
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
@@ -127,7 +128,7 @@ def measure(users: int, rate: float, seconds: float, processes: int, condition: 
                 f"{WARM_UP:g}",
             ]
             command += ["--output-tokens", str(tokens), "--runs", name, "--run-id", "run", "--only-summary"]
-            command += ["--processes", str(processes)] if processes > 1 else []
+            command += processes_options(processes)
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")

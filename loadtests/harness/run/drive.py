@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
+from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.progress import Tally, progress, where_it_stands
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.server_process import PYTHON, ServerProcess
@@ -48,17 +49,18 @@ class Job:
     scenario: Path
     given: Mapping[str, str]
     settings: RunSettings
+    processes: int = 1
     locust: tuple[str, ...] = ()
 
     @staticmethod
-    def of(scenario: Path, given: Mapping[str, str], locust: Sequence[str]) -> Job:
+    def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
         """Raises `UsageError` for a value that no scenario takes."""
         try:
             read(Scenario(), from_environment(Scenario) | known(Scenario, given)).plan()
             settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         except ValueError as error:
             raise UsageError(str(error)) from error
-        return Job(scenario, given, settings, tuple(locust))
+        return Job(scenario, given, settings, processes, tuple(locust))
 
     @property
     def words(self) -> list[str]:
@@ -162,7 +164,7 @@ def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: 
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
-    command += job.locust
+    command += [*processes_options(job.processes), *job.locust]
     log = folder / "locust.log"
     tally = Tally(folder)
     with log.open("wb") as output, progress(console, label) as show:

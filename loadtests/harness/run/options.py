@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import RunSettings, Scenario, read
 from settings_schema import Setting, settings_of
 
@@ -54,6 +55,15 @@ def _checked(one: Setting) -> Callable[[str], str]:
 def read_options(given: Mapping[str, Any], scenario: Scenario) -> tuple[Scenario, RunSettings]:
     """The scenario and the run's settings as an options namespace has them. Raises `ValueError` with a sentence."""
     return read(scenario, given), read(RunSettings(), given)
+
+
+def processes_options(count: int) -> list[str]:
+    """Options of Locust for so many processes on this machine, on a port of their own, so that runs do not collide."""
+    if count == 1:
+        return []
+    port = str(free_port())
+    bound = ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
+    return ["--processes", str(count), *bound]
 
 
 def without_secrets(command: list[str]) -> tuple[str, ...]:

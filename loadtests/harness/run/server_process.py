@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 
 import httpx
+
+from loadtests.harness.run.host import free_port
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two looks
@@ -28,7 +29,7 @@ class ServerProcess:
         """`options` are `name=value`; the server's output goes to the file `log`."""
         self.engine = engine
         self.log = log
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self._command = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine]
         self._command += ["--port", self.url.rpartition(":")[2]]
         self._command += [word for option in options for word in ("-o", option)]
@@ -80,10 +81,3 @@ class ServerProcess:
         if not lines:
             return f"{self.engine} ended at once without output."
         return f"{lines[-1].strip()}\n(all output: {self.log})"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
