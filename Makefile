@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
+WORKERS ?= 4
+SELECTED := not gpu and not lmrs
 
 # Behind a company's proxy only the system's certificates know the way; where there are none, uv's own do.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
@@ -45,11 +47,14 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
 	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets -- -D warnings
 
-engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
+engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system ## the whole suite
-	$(BIN)/python -m pytest
+test: system ## the whole suite: what waits side by side, then what measures alone
+	@failed=0; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
+	$(BIN)/python -m pytest -m "$(SELECTED) and alone" || failed=1; \
+	exit $$failed
 
 check: lint test ## lint, types and tests
 

@@ -21,6 +21,22 @@ from tests.support.reference import PROMPTS, Reference
 T = TypeVar("T")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under pytest-xdist, tests that share a fixture of their module run in the same process, so that it is made once.
+
+    Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
+    lock (`engines.models.cache.built_once`).
+    """
+    for item in items:
+        if isinstance(item, pytest.Function):
+            fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
+            shared = sorted(name for name, fixture in fixtures.items() if fixture.scope == "module")
+            if shared:
+                variants = item.callspec.params if hasattr(item, "callspec") else {}
+                group = [str(item.path), *(str(variants[name]) for name in shared if name in variants)]
+                item.add_marker(pytest.mark.xdist_group(" ".join(group)))
+
+
 class BackgroundLoop:
     """An event loop on a thread of its own, so that an engine can outlive one test function."""
 

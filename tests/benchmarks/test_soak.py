@@ -10,6 +10,8 @@ import pytest
 from benchmarks.soak import Resources, Soak, soak
 from benchmarks.soak_server import CONCURRENCY
 
+pytestmark = pytest.mark.alone
+
 IDLE = Resources(descriptors=17, tasks=4, threads=2, children=1)
 GOOD = Soak(
     seconds=60.0,

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.served import served
 
+pytestmark = pytest.mark.alone
+
 FIRST, EACH, FURTHER = 0.05, 0.003, 0.0003  # seconds to the first token, per token, and more for each other request
 
 

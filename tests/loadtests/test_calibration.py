@@ -12,6 +12,8 @@ from loadtests.harness.calibration.calibrate import TTFT, measure, pace, parse_g
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def cell() -> Cell:

@@ -38,6 +38,8 @@ from tests.support.wire_script import (
     usage,
 )
 
+pytestmark = pytest.mark.alone
+
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
 WHOLE = Call("/v1/chat/completions", b"{}", False)
 ROOT = Path(__file__).parents[2]

@@ -114,6 +114,7 @@ def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, 
     assert all(record.t_connect is None for record in finished.records), "connections were open before"
 
 
+@pytest.mark.alone
 def test_fifty_users_that_start_together_spread_over_a_second(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
         locust = start(server, tmp_path, "--stages", "50", "--stage-seconds", "2")

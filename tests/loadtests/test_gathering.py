@@ -17,7 +17,10 @@ from loadtests.harness.client.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathe
 from records.request import Observation
 from tests.support.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what it receives"),
+]
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
 GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END

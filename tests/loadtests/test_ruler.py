@@ -15,6 +15,8 @@ from records.request import SENT
 from records.schema import json_schema
 from tests.support.served import ROOT, served
 
+pytestmark = pytest.mark.alone
+
 TTFT, TPOT, TOKENS, USERS = 0.3, 0.02, 11, 5
 E2E = TTFT + (TOKENS - 1) * TPOT
 

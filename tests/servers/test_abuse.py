@@ -1,4 +1,4 @@
-"""Clients who mean no good, or know no better: what they can do to a server, and what they are told."""
+"""Hostile and broken clients: what they can do to a server, and how it responds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("first-key", "second-key")
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Served]:
-    """A server that waits for nobody."""
+    """A server with short limits."""
     limits = {"header_timeout": 0.3, "body_timeout": 0.3, "keep_alive": 1, "write_timeout": 0.5}
     with served_with(**limits, max_body_bytes=2_000, max_header_bytes=4_000, max_output_tokens=1_000_000) as running:
         yield running
@@ -35,14 +35,14 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """All that comes until the server hangs up."""
+    """All data until the server closes the connection."""
     parts = []
     while data := connection.recv(65536):
         parts.append(data)
     return b"".join(parts)
 
 
-def told(raw: bytes) -> tuple[int, str]:
+def refusal(raw: bytes) -> tuple[int, str]:
     """Status and sentence of the only response in `raw`."""
     head, _, content = raw.partition(b"\r\n\r\n")
     assert b"content-type: application/json" in head.lower()
@@ -61,10 +61,12 @@ def told(raw: bytes) -> tuple[int, str]:
         pytest.param(HEAD + b"Content-Length: 100\r\n\r\n{", 408, "body did not arrive", id="a body that never ends"),
     ],
 )
-def test_told_in_json_and_hung_up_on(sent: bytes, status: int, sentence: str, impatient: Served) -> None:
+def test_broken_requests_get_json_and_the_connection_is_closed(
+    sent: bytes, status: int, sentence: str, impatient: Served
+) -> None:
     with impatient.connect() as connection:
         connection.sendall(sent)
-        got, message = told(everything(connection))
+        got, message = refusal(everything(connection))
     assert got == status
     assert sentence in message
 
@@ -82,7 +84,7 @@ def _trickle(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_idle_connections_are_closed_whether_or_not_they_ever_asked(impatient: Served) -> None:
+def test_idle_connections_are_closed_with_and_without_earlier_requests(impatient: Served) -> None:
     with impatient.connect() as silent, impatient.connect() as asked:
         asked.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in everything(asked)
@@ -123,14 +125,14 @@ def test_a_later_request_that_is_refused_does_not_break_into_a_running_stream(mo
 def test_a_body_that_is_larger_than_announced_or_unannounced(impatient: Served) -> None:
     with impatient.connect() as connection:
         connection.sendall(HEAD + b"Content-Length: 999999999\r\nConnection: close\r\n\r\n")
-        assert told(everything(connection))[0] == 413
+        assert refusal(everything(connection))[0] == 413
     with impatient.connect() as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
         connection.sendall(b"bb8\r\n" + b" " * 3_000 + b"\r\n0\r\n\r\n")
-        assert told(everything(connection))[0] == 413
+        assert refusal(everything(connection))[0] == 413
 
 
-def test_a_client_that_does_not_read_is_cut_off_and_holds_no_place(impatient: Served) -> None:
+def test_a_client_that_does_not_read_is_disconnected_and_holds_no_slot(impatient: Served) -> None:
     def cut_off() -> float:
         return impatient.metric("requests_total", endpoint="chat", outcome="cancelled") or 0
 
@@ -139,8 +141,8 @@ def test_a_client_that_does_not_read_is_cut_off_and_holds_no_place(impatient: Se
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
         until(lambda: (impatient.metric("generation_tokens_total") or 0) > 0, "it has begun")
-        until(lambda: impatient.metric("requests_running") == 0, "its place is free")
-        until(lambda: cut_off() == before + 1, "it was cut off")
+        until(lambda: impatient.metric("requests_running") == 0, "its slot is free")
+        until(lambda: cut_off() == before + 1, "it was disconnected")
 
 
 def test_pipelined_requests_are_answered_in_order(impatient: Served) -> None:
@@ -178,7 +180,7 @@ def _asks_in_vain(server: Served) -> bool:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fake", "/v1/engine"])
-def test_a_key_is_wanted_to_look_around(path: str, locked: Served) -> None:
+def test_descriptions_need_a_key(path: str, locked: Served) -> None:
     refused = locked.client.get(path)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == "Bearer"
@@ -199,7 +201,7 @@ def test_a_key_is_wanted_to_look_around(path: str, locked: Served) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/tokenize", "/detokenize"])
-def test_a_key_is_wanted_to_ask(path: str, header: str | None, locked: Served) -> None:
+def test_requests_need_a_key(path: str, header: str | None, locked: Served) -> None:
     headers = {} if header is None else {"authorization": header}
     refused = locked.client.post(path, json={}, headers=headers)
     assert refused.status_code == 401
@@ -208,7 +210,7 @@ def test_a_key_is_wanted_to_ask(path: str, header: str | None, locked: Served) -
     assert "first-ke" not in refused.text
 
 
-def test_with_a_key_all_is_well_and_what_watches_needs_none(locked: Served) -> None:
+def test_a_valid_key_is_accepted_and_monitoring_needs_none(locked: Served) -> None:
     headers = {"authorization": f"bearer {KEYS[1]}"}
     assert locked.client.post(CHAT, json=body(), headers=headers).status_code == 200
     for path in ("/health", "/ready", "/metrics", "/openapi.json"):
@@ -219,8 +221,8 @@ def test_with_a_key_all_is_well_and_what_watches_needs_none(locked: Served) -> N
     assert "security" not in paths["/health"]["get"]
 
 
-def test_keys_are_neither_logged_nor_handed_on() -> None:
-    """What the server says at its most talkative, and what its engine's process finds in its surroundings."""
+def test_keys_are_neither_logged_nor_inherited() -> None:
+    """The log at its most verbose, and the environment of the engine's process."""
     environment = {"ENGINEBENCH_API_KEY": KEYS[0]}
     with served(arguments=("--log-level", "debug"), environment=environment) as server:
         assert server.ask().status_code == 401
@@ -237,8 +239,8 @@ def test_keys_are_neither_logged_nor_handed_on() -> None:
     assert "key" not in said
 
 
-def test_a_page_of_another_site_gets_no_answer_that_it_may_read(locked: Served) -> None:
-    """A browser asks first, and without these headers it shows the page nothing (CORS is off)."""
+def test_scripts_of_other_sites_cannot_read_answers(locked: Served) -> None:
+    """A browser sends a preflight request, and without CORS headers it gives the page no access."""
     origin = {"origin": "https://elsewhere.example"}
     asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
     before_posting = locked.client.options(CHAT, headers=origin | asked)
@@ -247,7 +249,7 @@ def test_a_page_of_another_site_gets_no_answer_that_it_may_read(locked: Served) 
         assert not any(name.startswith("access-control-") for name in answer.headers)
 
 
-def test_the_refused_are_counted(locked: Served) -> None:
+def test_refused_requests_are_counted(locked: Served) -> None:
     before = locked.metric("requests_total", endpoint="chat", outcome="bad_request") or 0
     httpx.post(locked.url + CHAT, json=body())
     assert locked.metric("requests_total", endpoint="chat", outcome="bad_request") == before + 1

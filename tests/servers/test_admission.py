@@ -1,4 +1,4 @@
-"""Who runs, who waits, and what becomes of a place whose owner leaves."""
+"""Slots and the queue, and what happens to a slot when its request is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -83,7 +83,7 @@ def test_leaving_the_queue_makes_room_for_others() -> None:
     run(work())
 
 
-def test_a_slot_given_to_someone_who_leaves_in_that_moment_is_passed_on() -> None:
+def test_a_slot_granted_to_a_request_that_is_cancelled_at_that_moment_is_passed_on() -> None:
     async def work() -> None:
         admission = Admission(capacity=1, queue_size=2)
         first = await admission.enter()

@@ -1,4 +1,4 @@
-"""`enginebench serve`: what it says to people, and its exit codes."""
+"""`enginebench serve`: its messages and exit codes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(("--engine", "vlm"), "no engine called `vlm`; choose from fake", id="an engine that is none"),
+        pytest.param(("--engine", "vlm"), "no engine called `vlm`; choose from fake", id="an unknown engine"),
         pytest.param(("--engine", "fake", "-o", "ttft"), "not of the form name=value", id="an option without a value"),
-        pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an option that is none"),
+        pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an unknown option"),
         pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
         pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
         pytest.param(("--engine", "fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
@@ -53,7 +53,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...],
     assert len(said.strip().splitlines()) == 1
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_loaded() -> None:
+def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, said = serve("--engine", "fake", "--port", str(port), "-o", "load_time=50")
@@ -66,8 +66,8 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded() -> None:
     ("victim", "blow", "code", "sentence"),
     [
         pytest.param("engine", signal.SIGKILL, 2, "fake could not be loaded: ", id="an engine that dies while loading"),
-        pytest.param("server", signal.SIGINT, 0, "stopping", id="a server that is told to go before it is ready"),
-        pytest.param("server", signal.SIGKILL, -9, "loading fake", id="a server that cannot tell its engine to go"),
+        pytest.param("server", signal.SIGINT, 0, "stopping", id="a server that is stopped before it is ready"),
+        pytest.param("server", signal.SIGKILL, -9, "loading fake", id="a server that is killed"),
     ],
 )
 def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sentence: str) -> None:
@@ -85,7 +85,7 @@ def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sent
     until(lambda: not engine.is_running(), "the engine's process is gone")
 
 
-def test_it_says_where_it_is_ready_and_keeps_standard_output_clean() -> None:
+def test_it_prints_its_address_and_nothing_on_standard_output() -> None:
     with served(arguments=("--served-model", "my-model")) as server:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.url)
         assert server.client.get("/v1/models").json()["data"][0]["id"] == "my-model"
@@ -93,7 +93,7 @@ def test_it_says_where_it_is_ready_and_keeps_standard_output_clean() -> None:
         assert server.ask(1, model="fake").status_code == 404
 
 
-def test_it_listens_on_loopback_unless_told() -> None:
+def test_it_listens_on_loopback_by_default() -> None:
     assert ServerSettings().host == "127.0.0.1"
 
 

@@ -1,4 +1,4 @@
-"""What only an engine at work can show: that it stops when its client goes, and what it knows besides text."""
+"""An engine that computes in a thread: it stops when its client disconnects, and reports log probabilities."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def server(made: Path) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_when_a_client_leaves_the_engine_makes_one_more_token_at_most(stream: bool, server: Served, made: Path) -> None:
-    """The token that is being made when the client hangs up is the last, and then the place is free.
+def test_after_a_disconnect_the_engine_generates_one_more_token_at_most(
+    stream: bool, server: Served, made: Path
+) -> None:
+    """The token that is being computed when the client disconnects is the last; then the slot is free.
 
     The best of several, because a busy machine may be slow to tell the server that the client has gone.
     """
@@ -74,7 +76,7 @@ def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
     assert server.ask(2).json()["choices"][0]["logprobs"] is None
 
 
-def test_what_this_engine_cannot_do_is_refused(server: Served) -> None:
+def test_unsupported_features_are_refused(server: Served) -> None:
     for field in ({"stop": ["x"]}, {"seed": 1, "temperature": 1}, {"min_tokens": 1}):
         refused = server.ask(2, **field)
         assert refused.status_code == 400
@@ -82,7 +84,7 @@ def test_what_this_engine_cannot_do_is_refused(server: Served) -> None:
 
 
 def test_no_path_of_the_host_reaches_a_client(server: Served) -> None:
-    """The engine's own words about what nobody foresaw are for the log."""
+    """The message of an unexpected exception is only for the log."""
     for stream in (False, True):
         answer = server.ask(2, TEXT, prompt="!", stream=stream)
         assert answer.status_code == 500

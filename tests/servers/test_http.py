@@ -1,4 +1,4 @@
-"""The wire: what a real server answers to good, odd and bad requests."""
+"""Responses of a real server to good, odd and bad requests."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_the_scrape_knows_its_format(server: Served) -> None:
         pytest.param(TEXT, {"prompt": ["a", "b"]}, "prompt", "several", id="two prompts"),
         pytest.param(TEXT, {"prompt": ""}, "prompt", "empty", id="an empty prompt"),
         pytest.param(TEXT, {"prompt": []}, "prompt", "empty", id="no token ids"),
-        pytest.param(TEXT, {"prompt": [1, 256]}, "prompt", "vocabulary of 256", id="a token that is none"),
+        pytest.param(TEXT, {"prompt": [1, 256]}, "prompt", "vocabulary of 256", id="an unknown token"),
         pytest.param(TEXT, {"prompt": [-1]}, "prompt", "", id="a negative token"),
         pytest.param(TEXT, {"prompt": 5}, "prompt", "string", id="a number for a prompt"),
         pytest.param(TEXT, {"echo": True, "logprobs": 1}, "echo", "not supported", id="log probabilities of a prompt"),
@@ -244,11 +244,11 @@ def test_refused_with_the_field_and_a_reason(
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, TEXT, "/tokenize", "/detokenize"])
-def test_bodies_that_are_none(path: str, content: bytes, headers: dict[str, str], status: int, server: Served) -> None:
+def test_invalid_bodies(path: str, content: bytes, headers: dict[str, str], status: int, server: Served) -> None:
     refusal(server.client.post(path, content=content, headers=headers), status)
 
 
-def test_a_context_that_is_too_short_is_told_with_both_numbers(server: Served) -> None:
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: Served) -> None:
     error = refusal(server.ask(200_000), 400)
     assert error["code"] == "context_length_exceeded"
     assert "131072" in error["message"]
@@ -256,7 +256,7 @@ def test_a_context_that_is_too_short_is_told_with_both_numbers(server: Served) -
     assert refusal(server.ask(1, TEXT, prompt="x" * 131_072), 400)["code"] == "context_length_exceeded"
 
 
-def test_an_unknown_model_is_told_which_one_there_is(server: Served) -> None:
+def test_an_unknown_model_is_refused_with_the_name_of_the_served_one(server: Served) -> None:
     error = refusal(server.ask(1, model="gpt-4"), 404)
     assert error["code"] == "model_not_found"
     assert "`fake`" in error["message"]

@@ -1,4 +1,4 @@
-"""Queues, deadlines, clients that leave, engines that fail, servers that are told to go: every request counted once."""
+"""Queues, deadlines, disconnects, engine failures and shutdown: every request is counted once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import httpx
 import pytest
 
 from tests.support.served import CHAT, TEXT, Served, body, served, until
+
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture(scope="module")
@@ -122,40 +124,40 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(narrow: Served) -> None
         assert not any(one.done() for one in waiting)
     # Those who ran have left, so those who waited were served.
     assert [one.result().status_code for one in waiting] == [200, 200]
-    until(lambda: idle(narrow), "everybody has gone")
+    until(lambda: idle(narrow), "all requests have ended")
     assert gained(before, outcomes(narrow)) == {"ok": 2, "cancelled": 2, "rejected": 1}
 
 
-def test_a_client_that_leaves_frees_its_place_within_a_few_tokens(narrow: Served) -> None:
+def test_a_disconnect_frees_the_slot_within_a_few_tokens(narrow: Served) -> None:
     until(lambda: idle(narrow), "the server is idle")
     with occupied(narrow, 2):
         assert narrow.metric("requests_running") == 2
     left = time.monotonic()
-    until(lambda: idle(narrow), "both places are free")
+    until(lambda: idle(narrow), "both slots are free")
     assert time.monotonic() - left < 5  # 1000 s were left to generate
     produced = narrow.metric("generation_tokens_total")
     time.sleep(0.1)
     assert narrow.metric("generation_tokens_total") == produced, "the engine has really stopped"
 
 
-def test_a_client_that_leaves_the_queue_is_counted_and_forgotten(narrow: Served) -> None:
+def test_a_disconnect_in_the_queue_is_counted(narrow: Served) -> None:
     until(lambda: idle(narrow), "the server is idle")
     before = outcomes(narrow)
     with occupied(narrow, 2):
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(narrow.url + CHAT, json=body(1), timeout=0.3)
-        until(lambda: narrow.metric("requests_waiting") == 0, "nobody waits")
+        until(lambda: narrow.metric("requests_waiting") == 0, "no request waits")
         assert narrow.metric("requests_running") == 2
-    until(lambda: idle(narrow), "everybody has gone")
+    until(lambda: idle(narrow), "all requests have ended")
     assert gained(before, outcomes(narrow)) == {"cancelled": 3}
 
 
-def test_a_client_that_leaves_before_the_first_token_is_noticed() -> None:
+def test_a_disconnect_before_the_first_token_is_noticed() -> None:
     with served("ttft=600", arguments=("--warmup-tokens", "0")) as server:
         for stream in (True, False):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(server.url + CHAT, json=body(1, stream=stream), timeout=0.3)
-        until(lambda: idle(server), "both places are free")
+        until(lambda: idle(server), "both slots are free")
         assert outcomes(server)["cancelled"] == 2
 
 
@@ -167,7 +169,7 @@ def test_deadlines(narrow: Served) -> None:
     assert late.json()["error"]["type"] == "timeout_error"
     with occupied(narrow, 2):
         assert narrow.ask(1, timeout=0.1, stream=True).status_code == 504  # while it waits, a stream has no head yet
-    until(lambda: idle(narrow), "everybody has gone")
+    until(lambda: idle(narrow), "all requests have ended")
     cut = narrow.ask(100_000, timeout=0.2, stream=True)
     assert cut.status_code == 200
     *chunks, last, end = cut.text.split("\n\n")
@@ -175,7 +177,7 @@ def test_deadlines(narrow: Served) -> None:
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "timeout_error"
     assert end == ""
     assert "[DONE]" not in cut.text
-    until(lambda: idle(narrow), "the places are free")
+    until(lambda: idle(narrow), "the slots are free")
     assert gained(before, outcomes(narrow)) == {"timeout": 3, "cancelled": 2}
 
 
@@ -192,13 +194,13 @@ def test_an_engine_that_fails_before_and_after_the_first_token() -> None:
         streamed = server.ask(9, stream=True).text
         assert '"code":"engine_error"' in streamed
         assert "[DONE]" not in streamed
-        until(lambda: idle(server), "the places are free")
+        until(lambda: idle(server), "the slots are free")
         assert outcomes(server)["engine_error"] == 2
         assert server.metric("time_to_first_token_seconds_count") == 2
         assert server.metric("e2e_request_latency_seconds_count") == 0  # only complete answers
 
 
-def test_a_killed_engine_comes_back_and_those_who_asked_are_told() -> None:
+def test_a_killed_engine_is_restarted_and_running_requests_get_an_error() -> None:
     with served("tpot=0.01") as server:
         with occupied(server, 2, tokens=5_000) as streams:
             server.engine_process().send_signal(signal.SIGKILL)
@@ -245,7 +247,7 @@ def test_a_slow_reader_changes_no_duration() -> None:
         assert answer.count('"content":" ') == 30_000
         decode = float(re.findall(r'"decode":([0-9.e-]+)', answer)[-1])
         assert decode < 2
-        assert server.metric("e2e_request_latency_seconds_sum") < 2.5
+        assert (server.metric("e2e_request_latency_seconds_sum") or 9) < 2.5
 
 
 def test_a_hung_engine_is_found_out_and_started_again() -> None:
@@ -259,7 +261,7 @@ def test_a_hung_engine_is_found_out_and_started_again() -> None:
         assert idle(server)
 
 
-def test_a_restarted_engine_is_warm_before_anybody_is_served() -> None:
+def test_a_restarted_engine_is_warmed_up_before_requests_are_accepted() -> None:
     with served("ttft=2", "crash_after=3") as server:
         assert server.ask(1).status_code == 200
         server.engine_process().kill()
@@ -271,7 +273,7 @@ def test_a_restarted_engine_is_warm_before_anybody_is_served() -> None:
         assert server.metric("generation_tokens_total") == 2
 
 
-def test_nobody_is_served_before_the_engine_is_loaded() -> None:
+def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
     """`/ready` says no, `/health` says yes, and a request is refused with a reason."""
     import subprocess
 

@@ -1,4 +1,4 @@
-"""Other people's clients than OpenAI's, unchanged, against a real server: LangChain's chat model, and curl."""
+"""Other clients, unchanged, against a real server: LangChain's chat model, and curl."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_langchain_asks_many_at_once_and_stops_at_a_word(server: Served) -> None
     assert [answer.content for answer in answers] == [" the quick brown"] * 8
 
 
-def test_langchain_is_told_what_is_not_offered(server: Served) -> None:
+def test_langchain_gets_an_error_for_unsupported_features(server: Served) -> None:
     with pytest.raises(openai.BadRequestError, match="`response_format` is not supported"):
         chat_model(server).bind(response_format={"type": "json_object"}).invoke(QUESTION)
     with pytest.raises(openai.NotFoundError, match="no model `gpt-4`"):
@@ -96,7 +96,9 @@ def test_curl_streams(server: Served, program: Callable[[str], str]) -> None:
     )
 
 
-def test_curl_waits_to_be_told_before_it_sends_a_large_body(server: Served, program: Callable[[str], str]) -> None:
+def test_curl_waits_for_100_continue_before_it_sends_a_large_body(
+    server: Served, program: Callable[[str], str]
+) -> None:
     """`Expect: 100-continue`: a body that is too large is refused, and never sent."""
     large = json.dumps(body(1, messages=[{"role": "user", "content": "x" * 100_000}]))
     asked = ("--http1.1", "--header", "expect: 100-continue", "--expect100-timeout", "20", "--json", "@-")

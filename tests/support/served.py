@@ -1,4 +1,4 @@
-"""A real server, as people start it: `enginebench serve` in a process of its own, on a free port."""
+"""A real server: `enginebench serve` in a separate process, on a free port."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Served:
         return None
 
     def connect(self) -> socket.socket:
-        """A bare connection, for what a well-behaved client would not do."""
+        """A bare socket, for what a well-behaved client would not do."""
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
 
     def engine_process(self) -> psutil.Process:
@@ -66,7 +66,7 @@ def body(tokens: int = 4, path: str = CHAT, **fields: Any) -> dict[str, Any]:
 def served(
     *options: str, engine: str = "fake", arguments: tuple[str, ...] = (), environment: Mapping[str, str] = {}
 ) -> AbstractContextManager[Served]:
-    """`served("ttft=0.3")` is a server around the fake engine with that option, ready to be asked."""
+    """`served("ttft=0.3")` is a server with the fake engine and that option, ready for requests."""
     settings = [part for option in options for part in ("-o", option)]
     return running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
 
@@ -78,16 +78,16 @@ def served_with(**settings: Any) -> AbstractContextManager[Served]:
 
 
 @contextmanager
-def running(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[Served]:
+def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[Served]:
     """Any program that serves, and prints its address as `enginebench serve` does."""
-    with started(command, environment) as (server, _):
+    with started(command, environment, cwd) as (server, _):
         yield server
 
 
 @contextmanager
-def started(command: list[str], environment: Mapping[str, str] = {}) -> Iterator[tuple[Served, str]]:
+def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[tuple[Served, str]]:
     """The same, with the standard error up to the line that says that it is ready."""
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=cwd, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         output = ""
@@ -113,8 +113,8 @@ def started(command: list[str], environment: Mapping[str, str] = {}) -> Iterator
 
 
 def until(condition: Any, what: str, seconds: float = 15) -> None:
-    """Wait for `condition()`; a test that would hang says for what."""
+    """Wait for `condition()`; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"in vain for {seconds:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.02)
