@@ -45,7 +45,7 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
 	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets -- -D warnings
 
-engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… for more); skipped without cargo
+engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
 test: system ## the whole suite

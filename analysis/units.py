@@ -95,7 +95,7 @@ def in_words(items: Sequence[str]) -> str:
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Labels of stages with what they share said once: `10, 20 and 40 users`."""
+    """Labels of stages, their common unit written once: `10, 20 and 40 users`."""
     parts = [label.partition(" ") for label in labels]
     units = {"users" if unit == "user" else unit for _, _, unit in parts}
     if len(labels) < 2 or len(units) > 1 or units == {""} or not all(number[:1].isdigit() for number, _, _ in parts):

@@ -34,7 +34,7 @@ import psutil
 import uvloop
 
 from benchmarks.watched_process import machine_cpu
-from engines.contract.base import GenerateRequest
+from engines.contract.base import GenerateRequest, Launch
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
 from loadtests.harness.run.host import host_facts, versions
@@ -152,7 +152,7 @@ async def _watch(name: str, pid: int, count: Count, computing: float, seconds: f
 
 @asynccontextmanager
 async def echo_engine(program: Path, scenario: Scenario) -> AsyncIterator[ChildEngine]:
-    engine = ChildEngine("echo", None, {"tpot": str(scenario.tpot)}, command=(str(program),))
+    engine = ChildEngine("echo", None, {"tpot": str(scenario.tpot)}, launch=Launch((str(program),)))
     await engine.start()
     try:
         yield engine

@@ -7,7 +7,6 @@ The text of a token is the reading of CLOCK_MONOTONIC in nanoseconds, which ever
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -17,7 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from engines.contract.base import Chunk, GenerateRequest  # noqa: E402
-from engines.contract.registry import ENGINES, EngineSpec  # noqa: E402
 from engines.fake import FakeEngine  # noqa: E402
 
 
@@ -28,12 +26,6 @@ class StampedEngine(FakeEngine):
 
 
 def main() -> None:
-    ENGINES["stamped"] = EngineSpec("stamped_engine:StampedEngine", "", "python", "continuous", needs_model=False)
-    if sys.argv[1] == "worker":
-        from engines.process.worker import main as work
-
-        work()
-        return
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
@@ -41,9 +33,8 @@ def main() -> None:
     from servers.serve import run
     from servers.settings import ServerSettings
 
-    os.environ["PYTHONPATH"] = str(ROOT / "benchmarks")
-    command = (sys.executable, __file__, "worker", "stamped")
-    engine = ChildEngine("stamped", None, {"tpot": sys.argv[1], "concurrency": "2000"}, command)
+    options = {"tpot": sys.argv[1], "concurrency": "2000"}
+    engine = ChildEngine("stamped", None, options, target="stamped_engine:StampedEngine")
     settings = ServerSettings(port=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 

@@ -30,6 +30,7 @@ from engines.contract.base import (
     GenerateRequest,
 )
 from engines.models.fetch import context_length
+from engines.models.random_weights import with_weights
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -78,12 +79,7 @@ class MistralRsEngine(BlockingEngine):
         from tokenizers import Tokenizer
 
         assert self.model is not None
-        if self.model.random_weights:
-            raise EngineUnavailable(
-                "mistralrs reads weights from files and cannot generate random ones; use a model with weights, or "
-                "another engine."
-            )
-        folder = self.model.folder
+        folder = with_weights(self.model).folder
         build = _distribution()
         device = BUILDS.get(build, "cpu")
         dtype = self.options.dtype
@@ -139,7 +135,7 @@ class MistralRsEngine(BlockingEngine):
             messages=self._same_text(request),
             model="default",
             max_tokens=request.most_tokens(self._context_length),
-            temperature=request.temperature,
+            temperature=0.0 if request.greedy else request.temperature,
             top_p=request.top_p if request.top_p < 1 else None,
             ignore_eos=request.ignore_eos,
             stream=True,

@@ -1,4 +1,4 @@
-"""How the stages of a report stand beside each other: their order, and what an axis or a column of them is called."""
+"""The order of the stages in a report, and the title and texts of an axis or a column of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings as people read them: once each, with the stages they belong to."""
+"""Findings merged for reading: one for each kind and engine, with the stages it applies to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.verdict.finding import Finding, Kind, Severity, in_order
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The same finding at several stages, said once, with the evidence of the last of them."""
+    """The same finding at several stages, merged; the evidence is that of the last of them."""
 
     kind: Kind
     severity: Severity

@@ -44,12 +44,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`answered` is the same number of the answered requests alone, where others failed."""
+    """`answered` is the same number of the answered requests alone, where others failed. `clock` says whose time it is,
+    where that is not plain."""
 
     name: str
     of: Callable[[StageSummary], Estimate]
     answered: Callable[[StageSummary], float | None] = lambda stage: None
     duration: bool = True
+    clock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ class Results:
     accuracy: str
 
 
-def percentile_column(metric: str, p: str, title: str | None = None) -> Column:
+def percentile_column(metric: str, p: str) -> Column:
+    """`TTFT (user)` becomes TTFT on the user's clock."""
+    title, _, clock = BY_NAME[metric].title.partition(" (")
+
     def of(stage: StageSummary) -> Estimate:
         found: Estimate = getattr(stage.latencies[metric], p)
         return found
@@ -111,7 +116,7 @@ def percentile_column(metric: str, p: str, title: str | None = None) -> Column:
         known = stage.latencies[metric].answered
         return known[p] if known else None
 
-    return Column(f"{title or BY_NAME[metric].title} {p}", of, answered)
+    return Column(f"{title} {p}", of, answered, clock=clock.rstrip(")"))
 
 
 def columns_of(summaries: Sequence[RunSummary]) -> list[Column]:
@@ -143,7 +148,10 @@ def results_of(summaries: Sequence[RunSummary]) -> Results:
         for column, found, unit in zip(columns, estimates, units, strict=True)
     ]
     rows = tuple(Row(one, place, of_row) for (place, one), of_row in zip(placed, zip(*cells, strict=True), strict=True))
-    headers = tuple((column.name, unit.name or "tokens/s") for column, unit in zip(columns, units, strict=True))
+    headers = tuple(
+        (column.name, ", ".join(filter(None, (unit.name or "tokens/s", column.clock))))
+        for column, unit in zip(columns, units, strict=True)
+    )
     return Results(axis, headers, rows, _accuracy(summaries))
 
 

@@ -1,4 +1,4 @@
-"""The report in a terminal: one table, what speaks against it, and what it means."""
+"""The report in a terminal: one table, the findings, and a sentence that says what it means."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What had arrived before each of some ascending instants: tokens, chunks, and chunks that nobody counted."""
+    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown."""
 
     tokens: Floats
     chunks: Floats

@@ -47,7 +47,7 @@ class RunData:
     telemetry: TelemetrySeries
     last: int
     killed: Mapping[str, int]
-    spoilt_lines: int
+    malformed_lines: int
 
 
 def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
@@ -57,7 +57,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     """
     try:
         meta = read_meta(folder)
-        spoilt = write_table(folder, TokenCounter(meta, tokenizer))
+        malformed = write_table(folder, TokenCounter(meta, tokenizer))
     except FileNotFoundError as error:
         raise NotARun(f"{folder} is no run: it has no {Path(error.filename or 'meta.json').name}.") from None
     except json.JSONDecodeError as error:
@@ -76,7 +76,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     ended = requests["t_end"].max()
     assert isinstance(ended, int)
     last = max(ended, telemetry.last)
-    return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), spoilt)
+    return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), malformed)
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:

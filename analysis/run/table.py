@@ -2,9 +2,9 @@
 `requests.parquet`.
 
 Blocks keep memory bounded: a million records of a gigabyte pass through 16 MB at a time. A line that a crash cut
-short is skipped; a line spoilt in the middle of a file is skipped and counted. Unknown fields are ignored, and missing
-optional ones have their defaults. A request that was sent and has no final line was in flight when its process was
-killed: it is cut off.
+short is skipped; a malformed line in the middle of a file is skipped and counted. Unknown fields are ignored, and
+missing optional ones have their defaults. A request that was sent and has no final line was in flight when its process
+was killed: it is cut off.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ FILLED = [
 
 
 def write_table(folder: Path, count_tokens: CountTokens) -> int:
-    """Write `requests.parquet` from every worker's file; how many spoilt lines were skipped.
+    """Write `requests.parquet` from every worker's file; how many malformed lines were skipped.
 
     The columns are the record's fields without `text`, then the metrics of records/metrics.py. `count_tokens` counts
     the answers of servers that send no usage. Raises `OSError` on a full disk.
     """
-    spoilt = 0
+    malformed = 0
 
     def tables() -> Iterator[pl.DataFrame]:
-        nonlocal spoilt
+        nonlocal malformed
         for path in sorted(folder.glob("requests*.jsonl")):
             for table, skipped in _records(path):
-                spoilt += skipped
+                malformed += skipped
                 yield _counted(table.with_columns(FILLED), count_tokens)
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
@@ -80,18 +80,18 @@ def write_table(folder: Path, count_tokens: CountTokens) -> int:
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
         raise
     partial.replace(folder / "requests.parquet")
-    return spoilt
+    return malformed
 
 
 def _records(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
-    """The requests of one worker's file with the number of spoilt lines; at last those that never ended."""
+    """The requests of one worker's file with the number of malformed lines; at last those that never ended."""
     sent, last = SCHEMA.to_frame(), 0
     for block in _whole_lines(path):
-        table, spoilt = _parse(block)
+        table, malformed = _parse(block)
         ended = table.filter(pl.col("outcome") != SENT)
         sent = pl.concat([sent, table.filter(pl.col("outcome") == SENT)]).join(ended, on="request_id", how="anti")
         last = max(last, table.select(pl.max_horizontal(pl.col("t_send", "t_end").max())).item() or 0)
-        yield ended, spoilt
+        yield ended, malformed
     cut_off = {"outcome": pl.lit("cut_off"), "detail": pl.lit(KILLED), "t_end": pl.lit(last, pl.Int64)}
     yield sent.with_columns(**cut_off), 0
 

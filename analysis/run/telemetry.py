@@ -1,6 +1,6 @@
 """What the server, its GPU and the load generator itself reported about once a second.
 
-Names of other servers' metrics stand beside ours, so that a run against vLLM shows its queue too. What was not there is
+The names of other servers' metrics are known too, so that a run against vLLM shows its queue. What was not there is
 `None`: a machine without a GPU has no GPU utilisation of 0.
 """
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TokenCounter:
-    """Looks for the tokenizer only when the first text comes: most servers send usage."""
+    """Loads the tokenizer when the first text comes: most servers send usage, so that it is not needed."""
 
     def __init__(self, meta: RunMeta, given: Path | None = None) -> None:
         """`given` is a tokenizer.json, or a folder with one; without it the model's own is looked for."""

@@ -1,4 +1,4 @@
-"""What the answers of a stage looked like: their lengths, who counted them, and whether they came as a stream."""
+"""The answers of a stage: their lengths, how they were counted, and whether they came as a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT = 0.9  # share of the planned tokens below which an answer counts as cut s
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """Means over the requests that ended well, and what speaks against the counts."""
+    """Means over the requests that ended well, and what makes the counts doubtful."""
 
     prompt_tokens: float | None
     cached_tokens: float | None  # of the prompt, from the server's prefix cache; `None` where it does not say

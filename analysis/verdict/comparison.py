@@ -99,9 +99,9 @@ def _throughput(contender: Contender, stage: str) -> Estimate:
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
-    """The i-th runs of all engines are pairs where each repeat has a run of every engine."""
+    """The i-th runs of all engines are pairs where each repeat asked every engine the same prompts once."""
     samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
-    repeats = {tuple(run.repeat for run in one.runs) for one in contenders}
+    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in one.runs) for one in contenders}
     paired = len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
     return winner(samples, margin, paired)
 

@@ -1,7 +1,7 @@
 """Percentiles of a stage over the requests that were attempted: failed ones count as +∞, stopped ones are censored.
 
 Without failures an engine would look fast that refuses what it cannot serve quickly. The percentiles of the answered
-requests stand beside those of all, under that name.
+requests are given beside those of all, under that name.
 """
 
 from __future__ import annotations

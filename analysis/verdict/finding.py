@@ -1,4 +1,4 @@
-"""One thing that speaks against a run: its evidence, and what to do about it.
+"""One problem of a run: its evidence, and what to do about it.
 
 A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not those of
 the server: the load generator was too slow, or nothing was measured. A run with an invalid finding names no winner.
@@ -38,7 +38,7 @@ Kind = Literal[
     "run_to_run",
     "scenarios_differ",
     "several_hosts",
-    "spoilt_lines",
+    "malformed_lines",
     "stopped_early",
     "token_count_disagrees",
     "tokens_per_chunk",

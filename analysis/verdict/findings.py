@@ -1,4 +1,4 @@
-"""All that speaks against a run: its load generator (load_generator.py), its load (steady.py) and its answers."""
+"""All problems of a run: of its load generator (load_generator.py), its load (steady.py) and its answers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Find
         said = [f"nothing was measured at {join_labels(unreached)}"] if unreached else []
         said += [f"the stage at {join_labels(cut)} was cut short"] if cut else []
         yield Finding("stopped_early", "warn", f"the run was stopped: {' and '.join(said)}", "run it to its end")
-    if run.spoilt_lines:
+    if run.malformed_lines:
         yield Finding(
-            "spoilt_lines",
+            "malformed_lines",
             "warn",
-            f"{format_count(run.spoilt_lines)} lines of requests*.jsonl are not records and were left out",
+            f"{format_count(run.malformed_lines)} lines of requests*.jsonl are not records and were left out",
             "look for a full disk, or for two runs that wrote into one folder",
         )
     if run.telemetry.lost:

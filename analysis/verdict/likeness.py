@@ -8,8 +8,11 @@ from analysis.units import format_seconds, format_share, significant
 from analysis.verdict.finding import Finding
 from analysis.verdict.summary import RunSummary
 
-# Settings that may differ: what they do to the lengths shows in the lengths themselves.
-SOFT_SETTINGS = {"seed", "ignore_eos", "request_timeout", "prompt_length_measured", "repeat", "same_prompts"}
+# Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
+SOFT_SETTINGS = {
+    *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
+    *("load", "stage_seconds", "stage_requests", "warm_up"),
+}
 LENGTH_TOLERANCE = 0.1
 CACHED_TOLERANCE = 0.1  # of the prompt's tokens
 CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
@@ -70,7 +73,7 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
 
 
 def number_format(run: RunSummary) -> str | None:
-    """What the engine said that it computes in."""
+    """The number format that the engine reports, such as bfloat16."""
     named = (run.engine or {}).get("dtype")
     return str(named) if named else None
 

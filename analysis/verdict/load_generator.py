@@ -1,4 +1,4 @@
-"""What speaks against the load generator rather than the server: late, not calibrated, or partly gone."""
+"""Problems of the load generator rather than the server: late, not calibrated, or partly gone."""
 
 from __future__ import annotations
 

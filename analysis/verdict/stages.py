@@ -36,7 +36,7 @@ class TtftParts:
     queue: float
     prefill: float
     delivery: float
-    n: int  # requests whose server said so
+    n: int  # requests with these durations
 
 
 @dataclass(frozen=True, slots=True)

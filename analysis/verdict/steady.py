@@ -41,7 +41,8 @@ def _never_steady(stage: StageSummary) -> Finding | None:
         "never_steady",
         "warn",
         f"inside the steady window {in_words(said)}: the numbers depend on how long the test ran",
-        "make the stages and their warm-up longer; under an open load, the rate may be more than the server can take",
+        "make the stages and their warm-up longer"
+        + ("" if stage.load_unit == "users" else ", or the rate lower: it may be more than the server can take"),
     )
 
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens"]
-ErrorKind = Literal["bad_request", "unavailable", "crashed", "internal"]
+ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fatal", "internal"]
+GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
 
 
 # The errors. Each message is one sentence for the user, with the remedy.
@@ -41,6 +42,16 @@ class BadRequest(EngineError):
     kind = "bad_request"
 
 
+class EngineOverloaded(EngineError):
+    """The engine, or a server behind it, refuses more requests. `retry_after` in seconds, where it is known."""
+
+    kind = "overloaded"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class EngineUnavailable(EngineError):
     """The engine cannot run here, or is not loaded: a missing package, model or device."""
 
@@ -51,6 +62,12 @@ class EngineCrashed(EngineError):
     """The engine's process ended while the request was running."""
 
     kind = "crashed"
+
+
+class FatalError(EngineError):
+    """The engine cannot continue (a sticky CUDA error, a dead scheduler): its process is replaced."""
+
+    kind = "fatal"
 
 
 # What goes in and what comes out.
@@ -78,13 +95,18 @@ class GenerateRequest:
     prompt: str
     prompt_token_ids: tuple[int, ...]
     max_tokens: int
-    temperature: float = 0.0  # 0 is greedy
+    temperature: float = 0.0  # below `GREEDY_BELOW`: greedy
     top_p: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0
     logprobs: int | None = None  # how many alternatives per token
+    messages: tuple[Mapping[str, Any], ...] | None = None  # the chat, for engines that render the template themselves
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
 
     def most_tokens(self, context_length: int) -> int:
         """The limit of the answer's tokens: `max_tokens`, or what the prompt leaves of the context.
@@ -99,11 +121,26 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural-log probability of one produced token, and of the likeliest alternatives, likeliest first."""
+    """Natural-log probability of one generated token, and of the likeliest alternatives, likeliest first.
+
+    The bytes are given where they are not those of the text: a token may be a part of a character.
+    """
 
     token: str
     logprob: float
-    top: tuple[tuple[str, float], ...] = ()
+    top: tuple[tuple[str, float, tuple[int, ...] | None], ...] = ()
+    bytes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """An engine's own figures of one request; `None` where it has none. Durations in seconds."""
+
+    queue: float | None = None  # in the engine's own queue
+    first_token: float | None = None  # from the engine's receipt of the request to its first token
+    cached_tokens: int | None = None  # prompt tokens taken from a prefix cache
+    prompt_tokens: int | None = None  # as a remote server counted them
+    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +148,14 @@ class Chunk:
     """Text that became ready at one moment, and the number of tokens generated for it.
 
     `text` may be empty while the bytes of a character are incomplete or a stop string may be forming; the tokens still
-    count. The last chunk of a request carries `finish_reason`.
+    count. The last chunk of a request carries `finish_reason`, and `usage` where the engine measures more itself.
     """
 
     text: str
     tokens: int = 1
     finish_reason: FinishReason | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +182,32 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot of resource use. Bytes; `kv_cache_usage` from 0 to 1; `None` where the engine cannot tell."""
+    """A snapshot of resource use; `None` where unknown.
 
-    memory_bytes: int | None = None
+    An engine reports `device_memory_bytes` and `kv_cache_usage` (0 to 1). The rest is that of its process and all
+    processes under it, filled in by `engines.process.child`: memory now and at its peak in bytes (the sum of each
+    process's own peak), and CPU time in seconds.
+    """
+
     device_memory_bytes: int | None = None
     kv_cache_usage: float | None = None
+    memory_bytes: int | None = None
     memory_peak_bytes: int | None = None
     cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an engine's process is started.
+
+    `command` is a program that implements the protocol. Without one, `engines.process.worker` runs the engine's class
+    on the interpreter `python` (none: this one), which needs only the engine's own packages. `environment` is added to,
+    or with `None` removed from, the variables of this process.
+    """
+
+    command: tuple[str, ...] | None = None
+    python: str | None = None
+    environment: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Engine(ABC):
@@ -178,13 +235,18 @@ class Engine(ABC):
         return None
 
     @classmethod
-    def command(cls) -> tuple[str, ...] | None:
-        """The program that implements the protocol; `None` for an engine in Python, run by `engines.process.worker`."""
-        return None
+    def launch(cls, options: Any, model: Model | None) -> Launch:
+        """How to start its process, given its options. With another interpreter, `why_not_here` and `version_here`
+        are called there."""
+        return Launch()
+
+    # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
+    # be asynchronous and use the running loop; heartbeats are not answered while it blocks.
+    loads_on: ClassVar[Literal["thread", "main"]] = "thread"
 
     @abstractmethod
     def load(self) -> EngineInfo:
-        """Load the model. Called once, off the event loop; may take minutes. Raises `EngineUnavailable`."""
+        """Load the model. Called once; may take minutes. Raises `EngineUnavailable`."""
 
     @abstractmethod
     def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
@@ -201,10 +263,10 @@ class Engine(ABC):
 class BlockingEngine(Engine):
     """An engine whose library computes in the calling thread: each running request has a thread of its own.
 
-    `max_threads` may be set by `load`; at most so many requests run at a time.
+    `max_threads` bounds them where the library has a limit of its own; `load` may set it.
     """
 
-    max_threads = 64
+    max_threads = 4096
 
     @abstractmethod
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:

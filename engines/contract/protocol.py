@@ -26,13 +26,16 @@ from engines.contract.base import (
     EngineCrashed,
     EngineError,
     EngineInfo,
+    EngineOverloaded,
     EngineStats,
     EngineUnavailable,
     ErrorKind,
+    FatalError,
     FinishReason,
     GenerateRequest,
     Model,
     TokenLogprob,
+    Usage,
 )
 
 T = TypeVar("T")
@@ -84,6 +87,7 @@ class ChunkReady:
 class Done:
     id: int
     finish_reason: FinishReason
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,13 @@ class Failed:
     id: int | None
     kind: ErrorKind
     message: str
+    retry_after: float | None = None  # seconds, with the kind `overloaded`
 
     def as_error(self) -> EngineError:
-        return {"bad_request": BadRequest, "unavailable": EngineUnavailable, "crashed": EngineCrashed}.get(
-            self.kind, EngineError
-        )(self.message)
+        if self.kind == "overloaded":
+            return EngineOverloaded(self.message, self.retry_after)
+        kinds = (BadRequest, EngineUnavailable, EngineCrashed, FatalError)
+        return next((kind for kind in kinds if kind.kind == self.kind), EngineError)(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +151,12 @@ def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
         case ChunkReady(id, chunk):
             logprobs = {"logprobs": [_plain(one) for one in chunk.logprobs]} if chunk.logprobs else {}
             return {"type": "chunk", "id": id, "text": chunk.text, "tokens": chunk.tokens, **logprobs}
-        case Done(id, finish_reason):
-            return {"type": "done", "id": id, "finish_reason": finish_reason}
-        case Failed(id, kind, message_text):
-            return {"type": "error", "id": id, "kind": kind, "message": message_text}
+        case Done(id, finish_reason, usage):
+            more = {} if usage is None else {"usage": _plain(usage)}
+            return {"type": "done", "id": id, "finish_reason": finish_reason, **more}
+        case Failed(id, kind, message_text, retry_after):
+            later = {} if retry_after is None else {"retry_after": retry_after}
+            return {"type": "error", "id": id, "kind": kind, "message": message_text, **later}
         case AskStats():
             return {"type": "stats"}
         case Stats(stats):
@@ -156,7 +164,7 @@ def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON would have it: fields at their default are left out, paths become text."""
+    """A dataclass as a JSON object: fields at their default are left out, paths become text."""
     plain = {}
     for f in dataclasses.fields(value):
         item = getattr(value, f.name)
@@ -188,6 +196,8 @@ def decode_to_child(line: bytes) -> ToChild:
                 id = int(fields.pop("id"))
                 fields["prompt_token_ids"] = tuple(fields["prompt_token_ids"])
                 fields["stop"] = tuple(fields.get("stop", ()))
+                if fields.get("messages") is not None:
+                    fields["messages"] = tuple(fields["messages"])
                 return Generate(id, _known(GenerateRequest, fields))
             case "cancel":
                 return Cancel(int(fields["id"]))
@@ -208,9 +218,11 @@ def decode_to_parent(line: bytes, loads: Callable[[bytes], Any] = json.loads) ->
                 logprobs = _logprobs(fields["logprobs"]) if "logprobs" in fields else ()
                 return ChunkReady(fields["id"], Chunk(fields["text"], fields["tokens"], None, logprobs))
             case "done":
-                return Done(fields["id"], fields["finish_reason"])
+                usage = fields.get("usage")
+                return Done(fields["id"], fields["finish_reason"], None if usage is None else _known(Usage, usage))
             case "error":
-                return Failed(fields["id"], cast(ErrorKind, fields["kind"]), fields["message"])
+                kind = cast(ErrorKind, fields["kind"])
+                return Failed(fields["id"], kind, fields["message"], fields.get("retry_after"))
             case "stats":
                 return Stats(_known(EngineStats, fields))
             case "ready":
@@ -243,8 +255,17 @@ def _model(fields: dict[str, Any]) -> Model:
     return _known(Model, fields | {"folder": Path(fields["folder"]), "gguf": Path(gguf) if gguf else None})
 
 
+def _bytes(given: Any) -> tuple[int, ...] | None:
+    return None if given is None else tuple(given)
+
+
 def _logprobs(given: Any) -> tuple[TokenLogprob, ...]:
     return tuple(
-        TokenLogprob(one["token"], one["logprob"], tuple((token, logprob) for token, logprob in one.get("top", ())))
+        TokenLogprob(
+            one["token"],
+            one["logprob"],
+            tuple((token, logprob, _bytes(data)) for token, logprob, data in one.get("top", ())),
+            _bytes(one.get("bytes")),
+        )
         for one in given
     )

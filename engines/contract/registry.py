@@ -49,8 +49,15 @@ ENGINES: dict[str, EngineSpec] = {
     "mistralrs": EngineSpec(
         "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
     ),
-    "candle": EngineSpec("engines.candle:CandleEngine", "Candle, Hugging Face's Rust library", "rust", "continuous"),
-    "burn": EngineSpec("engines.burn:BurnEngine", "Burn, a Rust library for every device", "rust", "continuous"),
+    "candle": EngineSpec(
+        "engines.candle:CandleEngine",
+        "candle-transformers' models; with concurrency above 1 our decoder and scheduler on Candle",
+        "rust",
+        "none",
+    ),
+    "burn": EngineSpec(
+        "engines.burn:BurnEngine", "our decoder and scheduler on Burn's operations", "rust", "continuous"
+    ),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
 }
 
@@ -101,12 +108,15 @@ def load_engine(
     Raises `ValueError` for an unknown name or option and `EngineUnavailable` where the engine cannot run here.
     """
     from engines.process.child import ChildEngine
+    from engines.process.environments import ask, is_foreign
     from engines.process.watch import Watch
 
     kind = engine_class(name)
-    from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts
-    if (reason := kind.why_not_here()) is not None:
-        raise EngineUnavailable(f"{name} cannot run here: {reason}")
+    parsed = from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    return ChildEngine(name, model, options or {}, kind.command(), watch or Watch())
+    launch = kind.launch(parsed, model)
+    reason = ask(launch, spec(name).target)["why_not_here"] if is_foreign(launch) else kind.why_not_here()
+    if reason is not None:
+        raise EngineUnavailable(f"{name} cannot run here: {reason}")
+    return ChildEngine(name, model, options or {}, launch, watch or Watch(), spec(name).target)

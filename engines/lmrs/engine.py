@@ -128,7 +128,7 @@ class LmrsEngine(Engine):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         most = request.most_tokens(self._context_length)
         message = self._message(request)
-        sampling = (request.temperature, request.top_p, request.ignore_eos)
+        sampling = (0.0 if request.greedy else request.temperature, request.top_p, request.ignore_eos)
         backend = await self._take(sampling)
         try:
             text, stops = Detokenizer(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
@@ -154,7 +154,7 @@ class LmrsEngine(Engine):
 
     def _message(self, request: GenerateRequest) -> str:
         """The message that makes lm.rs read the request's prompt. Raises `BadRequest`."""
-        if request.seed is not None and request.temperature > 0:
+        if request.seed is not None and not request.greedy:
             raise BadRequest("lm.rs draws the same random number for every token; leave `seed` out, or be greedy.")
         if request.logprobs is not None or (request.min_tokens and not request.ignore_eos):
             raise BadRequest("lm.rs supports neither logprobs nor min_tokens; leave them out.")

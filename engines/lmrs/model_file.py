@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +23,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.lmrs.tokens import HIGHEST_ID
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
+from engines.models.random_weights import with_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +57,7 @@ def converted(model: Model, dtype: DType, progress: Progress = silent) -> Path:
     """
     config = json.loads((model.folder / "config.json").read_text())
     check(config)
+    model = with_weights(model, progress)
     sources = [model.folder / "config.json", *sorted(model.folder.glob("*.safetensors"))]
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
     identity = hashlib.sha256(repr((stamps, BLOCK)).encode()).hexdigest()[:12]
@@ -133,7 +134,7 @@ def header(config: Mapping[str, Any], dtype: DType) -> bytes:
 
 def _write(model: Model, config: Mapping[str, Any], dtype: DType, path: Path, progress: Progress) -> None:
     shapes = list(tensors(config))
-    weights = _random if model.random_weights else _stored(model.folder, dict(shapes))
+    weights = _stored(model.folder, dict(shapes))
     total, done = 4 * sum(rows * columns for _, (rows, columns) in shapes), 0
     with path.open("wb") as file:
         file.write(header(config, dtype))
@@ -164,19 +165,6 @@ def quantise(weights: Floats, dtype: DType) -> tuple[NDArray[Any], Floats]:
         return steps.astype(np.int8).reshape(-1), scale
     nibbles = np.clip(steps, 0, 15).astype(np.uint8).reshape(-1)
     return nibbles[0::2] | (nibbles[1::2] << 4), scale
-
-
-def _random(name: str, shape: tuple[int, ...]) -> Iterator[Floats]:
-    """Random weights, the same ones each time."""
-    import numpy as np
-
-    if shape[0] == 1:
-        yield np.ones(shape[1], np.float32)
-        return
-    generator = np.random.default_rng(zlib.crc32(name.encode()))
-    size = shape[0] * shape[1]
-    for start in range(0, size, AT_A_TIME):
-        yield generator.standard_normal(min(AT_A_TIME, size - start), np.float32) * np.float32(0.02)
 
 
 def _stored(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> Weights:

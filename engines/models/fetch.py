@@ -78,7 +78,7 @@ def _embedded(progress: Progress) -> Model:
         needs_bytes=F32_PER_Q4 * GGUF_BYTES,
         progress=progress,
     )
-    return Model(name, folder, gguf)
+    return Model(name, folder)
 
 
 def _embedded_gguf(progress: Progress) -> Path:

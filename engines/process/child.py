@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Literal
 
-from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Model
+from engines.contract import registry
+from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
 from engines.contract.protocol import AskStats, Load
+from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
+from engines.process.tree import Guard
 from engines.process.watch import Watch
 
-ROOT = str(Path(__file__).resolve().parents[2])  # where the child finds `engines`
+DEFAULT_LAUNCH = Launch()
+READY_CHECK = 0.02  # seconds
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
 
 
@@ -37,16 +39,20 @@ class ChildEngine:
         name: str,
         model: Model | None,
         options: Mapping[str, str],
-        command: tuple[str, ...] | None = None,
+        launch: Launch = DEFAULT_LAUNCH,
         watch: Watch = Watch(),
+        target: str | None = None,
     ) -> None:
+        """`target` is the "module:Class" of an engine in Python; none: that of the engine registered as `name`."""
         self.name = name
         self._state: State = "stopped"
         self.info: EngineInfo | None = None
         self.restarts = 0
         self.on_restart: Callable[[EngineInfo], None] | None = None  # called when a new child is ready
         self._load = Load(name, model, dict(options))
-        self._command = command or (sys.executable, "-m", "engines.process.worker", name)
+        self._launch = launch
+        self._target = target
+        self._guard: Guard | None = None
         self._watch = watch
         self._ids = itertools.count(1)
         self._process: Process | None = None
@@ -67,9 +73,12 @@ class ChildEngine:
         """Start the child and load the model. Raises `EngineUnavailable`."""
         self._state = "loading"
         try:
-            info = await self._launch()
+            info = await self._start_process()
         except BaseException:
             self._state = "failed"
+            if self._guard is not None:
+                self._guard.close()
+                self._guard = None
             raise
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"keep {self.name} alive")
         return info
@@ -80,9 +89,24 @@ class ChildEngine:
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return self._process.open_stream(next(self._ids), request)
 
+    async def until_ready(self) -> None:
+        """Wait until requests are accepted. Raises `EngineUnavailable` where that will not happen again."""
+        while self.state != "ready":
+            if self._keeper is None or self._keeper.done() or self._state in {"failed", "stopped"}:
+                raise EngineUnavailable(f"the engine is {self.state}.")
+            await asyncio.sleep(READY_CHECK)
+
     async def stats(self) -> EngineStats:
-        """As of the last heartbeat."""
-        return self._process.stats if self._process is not None else EngineStats()
+        """The engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now."""
+        process = self._process
+        if process is None or process.tree is None:
+            return EngineStats()
+        usage = await asyncio.to_thread(process.tree.usage)  # reads every process of the machine
+        if usage is None:
+            return EngineStats()
+        return replace(
+            process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak, cpu_seconds=usage.cpu
+        )
 
     async def stop(self) -> None:
         """End the child: by ending its input, then by a kill. Running requests fail."""
@@ -92,14 +116,21 @@ class ChildEngine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
         await self._end_process()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
-    async def _launch(self) -> EngineInfo:
+    async def _start_process(self) -> EngineInfo:
+        target = self._target or registry.spec(self.name).target if self._launch.command is None else ""
+        command = command_of(self._launch, target)
         process = self._process = Process(self.name)
-        path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
         try:
-            await process.start(self._command, os.environ | {"PYTHONPATH": path})
+            await process.start(command, environment_of(self._launch, target))
         except OSError as error:
-            raise EngineUnavailable(f"cannot start {self._command[0]}: {error.strerror}.") from error
+            raise EngineUnavailable(f"cannot start {command[0]}: {error.strerror}.") from error
+        if self._guard is None:
+            self._guard = Guard()
+        self._guard.watch(process.pid)
         process.send(self._load)
         try:
             async with asyncio.timeout(self._watch.load_timeout):
@@ -127,6 +158,7 @@ class ChildEngine:
             process.kill("it did not stop when asked")
             await asyncio.wait([process.exited])
         finally:
+            process.kill("it was stopped")  # also what outlived its leader
             process.close()
 
     async def _keep_alive(self) -> None:
@@ -146,7 +178,7 @@ class ChildEngine:
 
     async def _relaunch(self) -> bool:
         try:
-            info = await self._launch()
+            info = await self._start_process()
         except EngineUnavailable:
             return False
         if self.on_restart is not None:

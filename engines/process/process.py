@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO, cast
 
@@ -18,8 +19,10 @@ from engines.contract.base import (
     EngineInfo,
     EngineStats,
     EngineUnavailable,
+    FatalError,
     FinishReason,
     GenerateRequest,
+    Usage,
 )
 from engines.contract.protocol import (
     MAX_LINE_BYTES,
@@ -36,13 +39,16 @@ from engines.contract.protocol import (
     encode,
 )
 from engines.process.stream import ReceivedChunk, Stream
+from engines.process.tree import ProcessTree
 
 PIPE_BYTES = 1024 * 1024
+LAST_LINES = 20  # of a dead engine's standard error, in the server's log
 
 
 class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="done"):
     id: int
     finish_reason: FinishReason
+    usage: Usage | None = None
 
 
 # Nearly all lines are one of these, at least one per token: decoded together, at a tenth of the general way's cost.
@@ -70,6 +76,9 @@ class Process(asyncio.SubprocessProtocol):
         self.asked_at: float | None = None  # when the open heartbeat was sent
         self.last_output_at = time.monotonic()
         self.killed_because: str | None = None
+        self.tree: ProcessTree | None = None
+        self._stopping = False
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._streams: dict[int, Stream] = {}
         self._tail = b""
         self._log = logging.getLogger(f"enginebench.engine.{name}")
@@ -95,6 +104,7 @@ class Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
+        self.tree = ProcessTree(self._transport.get_pid())  # the leader of a group, as it has a session of its own
 
     @property
     def pid(self) -> int | None:
@@ -113,6 +123,7 @@ class Process(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Standard error."""
         for text in data.decode(errors="replace").splitlines():
+            self._last_lines.append(text)
             self._log.info("%s", text)
 
     def receive(self, data: bytes) -> None:
@@ -142,7 +153,7 @@ class Process(asyncio.SubprocessProtocol):
             if (stream := self._streams.get(answer.id)) is not None:
                 stream.feed(answer, self.last_output_at)
         elif (stream := self._streams.pop(answer.id, None)) is not None:
-            stream.end(answer.finish_reason)
+            stream.end(answer.finish_reason, usage=answer.usage)
 
     def _receive_line(self, line: bytes) -> None:
         try:
@@ -154,8 +165,11 @@ class Process(asyncio.SubprocessProtocol):
             return
         match message := decode_to_parent(line, msgspec.json.decode):
             case Failed(id, _, _) if id is not None:
+                error = message.as_error()
                 if (stream := self._streams.pop(id, None)) is not None:
-                    stream.end(None, message.as_error())
+                    stream.end(None, error)
+                if isinstance(error, FatalError):
+                    self.kill(f"it cannot continue: {error}")
             case Failed():
                 if not self.loaded.done():
                     self.loaded.set_exception(EngineUnavailable(message.message))
@@ -172,6 +186,11 @@ class Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         code = self._transport.get_returncode() if self._transport is not None else None
         reason = self.killed_because or f"it {_ending(code)}"
+        if self.tree is not None:
+            self.tree.kill()  # what it had started would keep its memory
+        if not self._stopping:
+            last = "; its last output:\n" + "\n".join(self._last_lines) if self._last_lines else ""
+            self._log.error("the engine's process ended: %s%s", reason, last)
         if not self.loaded.done():
             self.loaded.set_exception(EngineUnavailable(f"the engine's process ended while loading: {reason}."))
         self.loaded.exception()  # marks it as retrieved
@@ -182,13 +201,13 @@ class Process(asyncio.SubprocessProtocol):
             self.exited.set_result(-1 if code is None else code)
 
     def kill(self, because: str) -> None:
+        """End it and all processes under it."""
         self.killed_because = because
-        self._log.error("killing the engine: %s", because)
-        with contextlib.suppress(ProcessLookupError):
-            if self._transport is not None:
-                self._transport.kill()
+        if self.tree is not None:
+            self.tree.kill()
 
     def end_input(self) -> None:
+        self._stopping = True
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         if pipe is not None:
             pipe.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engines.contract.base import EngineError, FinishReason, TokenLogprob
+from engines.contract.base import EngineError, FinishReason, TokenLogprob, Usage
 from engines.contract.protocol import Cancel
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Stream:
 
     __slots__ = (
         *("_child", "_ended", "_error", "_id", "_pending", "_pending_reads", "_read_at", "_waiter"),
-        *("finish_reason", "on_end", "reads"),
+        *("finish_reason", "on_end", "reads", "usage"),
     )
 
     def __init__(self, child: Process, id: int) -> None:
@@ -49,6 +49,7 @@ class Stream:
         self._ended = False
         self._error: EngineError | None = None
         self.finish_reason: FinishReason | None = None
+        self.usage: Usage | None = None  # the engine's own figures, with the end
         self.on_end: Callable[[], None] | None = None
 
     def __aiter__(self) -> Stream:
@@ -87,8 +88,10 @@ class Stream:
         self._pending.append(chunk)
         self._wake()
 
-    def end(self, finish_reason: FinishReason | None, error: EngineError | None = None) -> None:
-        self._ended, self.finish_reason, self._error = True, finish_reason, error
+    def end(
+        self, finish_reason: FinishReason | None, error: EngineError | None = None, usage: Usage | None = None
+    ) -> None:
+        self._ended, self.finish_reason, self._error, self.usage = True, finish_reason, error, usage
         if self.on_end is not None:
             self.on_end()
         self._wake()

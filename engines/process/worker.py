@@ -1,4 +1,4 @@
-"""The child's side of the engine protocol for engines written in Python: `python -m engines.process.worker fake`.
+"""The child's side of the protocol for engines in Python: `python -m engines.process.worker engines.fake:FakeEngine`.
 
 Standard output is reserved for the protocol: whatever a library prints goes to standard error. Lines that are ready at
 the same moment are sent in one write. Standard library only: this also runs in environments without our packages.
@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import inspect
+import json
 import os
 import resource
+import select
 import selectors
+import signal
 import sys
 import threading
 import traceback
 from typing import Any
 
-from engines.contract.base import BadRequest, Engine, EngineError, EngineStats, EngineUnavailable
+from engines.contract.base import BadRequest, Engine, EngineError, EngineOverloaded, EngineStats, EngineUnavailable
 from engines.contract.protocol import (
+    MAX_LINE_BYTES,
     VERSION,
     AskStats,
     Cancel,
@@ -33,14 +39,16 @@ from engines.contract.protocol import (
     encode,
     encode_chunk,
 )
-from engines.contract.registry import engine_class
 from settings_schema import from_text
+
+OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
 
 
 class Worker:
     """Runs one engine, with requests and answers on a pair of pipes."""
 
-    def __init__(self, out: int) -> None:
+    def __init__(self, kind: type[Engine], out: int) -> None:
+        self._kind = kind
         self._out = out
         self._lines: list[bytes] = []
         self._running: dict[int, asyncio.Task[Done | Failed]] = {}
@@ -78,10 +86,14 @@ class Worker:
     async def _load(self, load: Load) -> None:
         try:
             if load.version != VERSION:
-                raise EngineUnavailable(f"this worker speaks protocol {VERSION}, the server {load.version}.")
-            kind = engine_class(load.engine)
-            engine = kind(load.model, from_text(kind.Options, load.options))
-            info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
+                raise EngineUnavailable(f"this worker implements protocol {VERSION}, the server {load.version}.")
+            engine = self._kind(load.model, from_text(self._kind.Options, load.options))
+            if engine.loads_on == "main":
+                info: Any = engine.load()
+                if inspect.isawaitable(info):
+                    info = await info
+            else:
+                info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
         except Exception as error:
             self._send(encode(_failed(None, error)))
         else:
@@ -100,7 +112,7 @@ class Worker:
                 async for chunk in chunks:
                     self._send(encode_chunk(id, chunk))
                     if chunk.finish_reason is not None:
-                        return Done(id, chunk.finish_reason)
+                        return Done(id, chunk.finish_reason, chunk.usage)
             raise EngineError("the engine ended its answer without a finish reason.")
         except Exception as error:
             return _failed(id, error)
@@ -112,10 +124,13 @@ class Worker:
         self._send(encode(last))
 
     def _stats(self) -> EngineStats:
-        stats = EngineStats() if self._engine is None else self._engine.stats()
-        if stats.memory_bytes is not None:
-            return stats
-        return EngineStats(resident_bytes(), stats.device_memory_bytes, stats.kv_cache_usage)
+        if self._engine is None:
+            return EngineStats()
+        try:
+            return self._engine.stats()
+        except Exception as error:  # as after a CUDA error; the heartbeat is answered all the same
+            traceback.print_exception(error)
+            return EngineStats()
 
     def _send(self, line: bytes) -> None:
         if not self._lines:
@@ -129,17 +144,9 @@ class Worker:
             data = data[os.write(self._out, data) :]
 
 
-def resident_bytes() -> int:
-    """Resident memory of this process now; its peak where the system reports only that."""
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def _failed(id: int | None, error: Exception) -> Failed:
+    if isinstance(error, EngineOverloaded):
+        return Failed(id, error.kind, str(error), error.retry_after)
     if isinstance(error, EngineError):
         return Failed(id, error.kind, str(error))
     traceback.print_exception(error)  # for the server's log; the client gets one sentence
@@ -148,26 +155,62 @@ def _failed(id: int | None, error: Exception) -> Failed:
     return Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")
 
 
-async def _serve(out: int) -> None:
+def _selector() -> selectors.BaseSelector:
+    """One that waits in microseconds, on any number of descriptors: the fake engine's delays depend on it."""
+    if not hasattr(selectors, "EpollSelector"):
+        return selectors.DefaultSelector()
+
+    class Precise(selectors.EpollSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            if timeout is None or timeout <= 0:
+                return super().select(timeout)
+            select.select([self.fileno()], [], [], timeout)  # epoll itself rounds up to milliseconds
+            return super().select(0)
+
+    return Precise()
+
+
+async def _serve(kind: type[Engine], out: int) -> None:
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=64 * 1024 * 1024)
+    lines = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    await Worker(out).run(lines)
+    await Worker(kind, out).run(lines)
+
+
+def _class(target: str) -> type[Engine]:
+    module, _, attribute = target.partition(":")
+    kind: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return kind
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def main() -> None:
+    target, *more = sys.argv[1:]
     out = os.dup(1)
     os.dup2(2, 1)  # a library that prints must not break the protocol
+    if more == ["--describe"]:
+        kind = _class(target)
+        answer = {"why_not_here": kind.why_not_here(), "version": kind.version_here()}
+        os.write(out, json.dumps(answer).encode())
+        return
     threading.current_thread().name = "engine-worker"
-    # select() waits in microseconds where epoll rounds up to milliseconds: the fake engine's delays depend on it.
-    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+    _raise_file_limit()
+    loop = asyncio.SelectorEventLoop(_selector())
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(out))
+        loop.run_until_complete(_serve(_class(target), out))
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:
         sys.stderr.flush()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # with all that the library has started
         os._exit(0)  # a thread may still be computing an abandoned answer
 
 

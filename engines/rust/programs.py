@@ -2,6 +2,7 @@
 
     make engines                                       # both engines
     python -m engines.rust.programs build candle --features cuda
+    python -m engines.rust.programs list               # which features each has
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
@@ -23,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest, Launch, Model
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
 from settings_schema import setting
@@ -31,7 +32,6 @@ from settings_schema import setting
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
 NO_CARGO = "cargo is not here; install Rust from rustup.rs, then run `make engines`."
-FEATURES = ("accelerate", "cuda", "cudnn", "flash-attn", "metal", "mkl", "rocm", "wgpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,12 @@ class Program:
     def package(self) -> str:
         return f"enginebench-{self.folder}"
 
+    @property
+    def features(self) -> frozenset[str]:
+        """What it can be built with, as its Cargo.toml declares."""
+        declared = tomllib.loads((WORKSPACE / self.folder / "Cargo.toml").read_text()).get("features", {})
+        return frozenset(declared) - {"default"}
+
 
 PROGRAMS = {
     one.name: one for one in (Program("echo", "protocol"), Program("candle", "candle"), Program("burn", "burn"))
@@ -63,11 +69,12 @@ def find(name: str) -> Path | None:
 
 
 def build(name: str, features: Iterable[str] = (), *, progress: Progress = silent) -> Path:
-    """Build the program, unless it is there, and give its path. Cargo prints its progress on standard error.
+    """Build the program, unless it is there, and return its path. Cargo prints its progress on standard error.
 
-    Raises `EngineUnavailable` where it cannot be built.
+    Of `features`, the program gets those that it has. Raises `EngineUnavailable` where it cannot be built.
     """
-    program, wanted = PROGRAMS[name], sorted(set(features))
+    program = PROGRAMS[name]
+    wanted = sorted(program.features & set(features))
     folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
@@ -159,8 +166,9 @@ class BatchOptions:
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     concurrency: int = setting(32, "requests that run at a time", least=1)
     context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
-    step_tokens: int | None = setting(
-        None, "prompt and answer tokens computed in one step (none: 256 on a CPU, 2048 on a GPU)", least=1
+    step_time: float = setting(0.25, "seconds for which a step may delay running answers to read prompts", least=0.001)
+    kv_tokens: int | None = setting(
+        None, "tokens in the key/value caches of all requests (none: what fits in 80 % of the free memory)", least=1
     )
 
 
@@ -186,9 +194,9 @@ class RustEngine(Engine):
         return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
 
     @classmethod
-    def command(cls) -> tuple[str, ...] | None:
-        path = find(cls.program)
-        return None if path is None else (str(path),)
+    def launch(cls, options: BatchOptions, model: Model | None) -> Launch:
+        threads = {} if options.threads is None else {"RAYON_NUM_THREADS": str(options.threads)}
+        return Launch((str(find(cls.program)),), environment=threads)
 
     def load(self) -> EngineInfo:
         raise EngineUnavailable(f"{self.program} is a program of its own: {self.why_not_here()}")
@@ -209,7 +217,8 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("build", help="build programs, unless they are there")
     making.add_argument("name", nargs="*", choices=[[], *PROGRAMS], help=f"of {', '.join(PROGRAMS)}; all by default")
-    making.add_argument("--features", default="", help=f"of {', '.join(FEATURES)}, by comma, where the engine has them")
+    making.add_argument("--features", default="", help="separated by commas; `list` shows which program has which")
+    commands.add_parser("list", help="print the programs, and the features that each can be built with")
     finding = commands.add_parser("find", help="print where a program is")
     finding.add_argument("name", choices=list(PROGRAMS))
     commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
@@ -220,7 +229,15 @@ def main(arguments: list[str]) -> int:
         path = find(given.name)
         print(path if path is not None else "not built", file=sys.stdout if path else sys.stderr)
         return 0 if path else 2
+    if given.command == "list":
+        for program in PROGRAMS.values():
+            print(f"{program.name:8} {', '.join(sorted(program.features)) or '-'}")
+        return 0
     features = [one for one in given.features.split(",") if one]
+    known = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
+    if unknown := [one for one in features if one not in known]:
+        print(f"no program has the feature {unknown[0]}; choose from {', '.join(sorted(known))}.", file=sys.stderr)
+        return 2
     try:
         with terminal_progress() as progress:
             for name in given.name or PROGRAMS:

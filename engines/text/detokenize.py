@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
+REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
 LONGEST_CHARACTER = 4  # bytes of UTF-8, and so the most tokens that one character can take
+
+
+def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | None]:
+    """The text of one token, special ones included, and its bytes where it is a part of a character."""
+    text = str(tokenizer.decode([id], skip_special_tokens=False))
+    if REPLACEMENT not in text:
+        return text, None
+    token = str(tokenizer.id_to_token(id))
+    if found := re.fullmatch(r"<0x([0-9A-F]{2})>", token):  # SentencePiece
+        return text, (int(found[1], 16),)
+    alphabet = _byte_alphabet()
+    return text, tuple(alphabet[letter] for letter in token) if all(letter in alphabet for letter in token) else None
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
 class Detokenizer:
@@ -18,7 +41,18 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._held: list[int] = []
-        self._begin(prompt_token_ids[-CONTEXT:])
+        context = list(prompt_token_ids[-CONTEXT:])
+        whole = self._without_incomplete_character(context)
+        self._begin(whole)
+        for id in context[len(whole) :]:  # the answer may complete the character
+            self._stream.step(tokenizer, id)
+
+    def _without_incomplete_character(self, ids: list[int]) -> list[int]:
+        """The decoder would keep no context of a prompt that ends within a character, and repeat its text."""
+        for end in range(len(ids), max(len(ids) - LONGEST_CHARACTER, -1), -1):
+            if not self._tokenizer.decode(ids[:end], skip_special_tokens=True).endswith(REPLACEMENT):
+                return ids[:end]
+        return ids
 
     def _begin(self, context: Sequence[int]) -> None:
         from tokenizers.decoders import DecodeStream

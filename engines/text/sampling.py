@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engines.contract.base import GenerateRequest, TokenLogprob
+from engines.text.detokenize import token_text
 
 if TYPE_CHECKING:
     import torch
@@ -22,11 +23,11 @@ class Sampler:
     def __init__(self, request: GenerateRequest, end_ids: Sequence[int], device: torch.device) -> None:
         import torch
 
-        self._temperature, self._top_p = request.temperature, request.top_p
+        self._temperature, self._top_p = (0.0 if request.greedy else request.temperature), request.top_p
         self._min_tokens, self._end_ids = request.min_tokens, list(end_ids)
         self._picked = 0
         self._generator: torch.Generator | None = None
-        if request.seed is not None:
+        if request.seed is not None and not request.greedy:
             self._generator = torch.Generator(device).manual_seed(request.seed)
 
     def pick(self, logits: torch.Tensor) -> int:
@@ -58,11 +59,9 @@ def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Toke
 
     logprobs = torch.log_softmax(logits.float(), dim=-1)
     best = logprobs.topk(alternatives)
-    top = tuple(
-        (_text(tokenizer, int(other)), float(value)) for other, value in zip(best.indices, best.values, strict=True)
-    )
-    return TokenLogprob(_text(tokenizer, id), float(logprobs[id]), top)
-
-
-def _text(tokenizer: Tokenizer, id: int) -> str:
-    return str(tokenizer.decode([id], skip_special_tokens=False))
+    top = []
+    for other, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        text, data = token_text(tokenizer, other)
+        top.append((text, value, data))
+    text, data = token_text(tokenizer, id)
+    return TokenLogprob(text, float(logprobs[id]), tuple(top), data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, ClassVar, Literal
@@ -167,7 +167,7 @@ class ChatWire(Wire):
             return None
         content = [
             {
-                **_token(one.token, one.logprob, getattr(one, "bytes", None)),
+                **_token(one.token, one.logprob, one.bytes),
                 "top_logprobs": [_token(*alternative) for alternative in one.top],
             }
             for one in logprobs
@@ -216,6 +216,6 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> Mapping[str, Any]:
+def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> dict[str, Any]:
     """`data` are the token's bytes where they are not those of the text, as in a part of a character."""
     return {"token": token, "logprob": logprob, "bytes": list(token.encode() if data is None else data)}

@@ -214,8 +214,18 @@ def test_other_work_at_the_same_stage_is_told(
     assert any(evidence in text for text in found), found
 
 
-def test_another_seed_is_not_another_workload(quick: RunSummary, slow: RunSummary) -> None:
-    assert compare([quick, dataclasses.replace(slow, workload=dict(slow.workload) | {"seed": 7})]).findings == ()
+@pytest.mark.parametrize("setting", [{"seed": 7}, {"prompt_set": "another"}, {"load": "4,8,16"}])
+def test_another_seed_is_not_another_workload(quick: RunSummary, slow: RunSummary, setting: dict[str, Any]) -> None:
+    assert compare([quick, dataclasses.replace(slow, workload=dict(slow.workload) | setting)]).findings == ()
+
+
+def test_runs_that_asked_different_prompts_are_not_pairs(quick: RunSummary, slow: RunSummary) -> None:
+    """Both engines are faster and slower together, which pairs take out of the ratio."""
+    together = (1.0, 0.8, 1.2)
+    pairs = [*repeated(quick, together), *repeated(slow, together)]
+    apart = [dataclasses.replace(run, workload=dict(run.workload) | {"prompt_set": run.label}) for run in pairs]
+    narrow, wide = (compare(runs).standings[1].ratio for runs in (pairs, apart))
+    assert width(wide) > 0.5 > 100 * width(narrow)
 
 
 def test_an_invalid_run_cannot_win(quick: RunSummary, slow: RunSummary) -> None:

@@ -228,12 +228,12 @@ def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
     assert found[0].severity == "invalid"
 
 
-def test_spoilt_lines_and_missing_workers(tmp_path: Path) -> None:
+def test_malformed_lines_and_missing_workers(tmp_path: Path) -> None:
     folder = write_run(tmp_path, meta_of(STAGES, workers=3), every_100_ms(), samples())
     with (folder / "requests-0.jsonl").open("a") as file:
         file.write("not json\n")
     found = {f.kind: f.evidence for f in summarise(load_run(folder)).findings}
-    assert found["spoilt_lines"].startswith("1 lines")
+    assert found["malformed_lines"].startswith("1 lines")
     assert found["workers_missing"] == "the folder has records of 1 of the 3 worker processes"
 
 

@@ -309,7 +309,8 @@ def test_the_users_ttft_makes_the_headlines_where_it_differs(tmp_path: Path, sum
     late = summarise(load_run(write_run(tmp_path / "late", meta_of(stages_of((1,), 10.0)), records)))
     assert headline_ttft([late]) == "ttft_user"
     assert headline_ttft(summaries) == "ttft"
-    assert "TTFT (user) p95" in printed([late], 120)
+    assert "ms, user" in printed([late], 120)
+    assert "ms, user" not in printed(summaries, 120)
     assert "<dt>TTFT (user) p95</dt>" in render([late], compare([late]))
 
 

@@ -158,7 +158,7 @@ def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
     assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-1"]
 
 
-def test_spoilt_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> None:
     lines = [record(k, k * SECOND).to_line() for k in range(6)]
     lines[1] = lines[1][:100] + lines[2]  # a disk was full for a while
     lines[4] = "\0\0\0\n"

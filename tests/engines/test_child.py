@@ -16,7 +16,7 @@ import psutil
 import pytest
 import uvloop
 
-from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest, TokenLogprob
+from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable, GenerateRequest, Launch, TokenLogprob
 from engines.contract.protocol import AskStats, Load, Stats, decode_to_parent, encode
 from engines.contract.registry import load_engine
 from engines.process.child import ChildEngine
@@ -214,7 +214,7 @@ def script(folder: Path, body: str) -> tuple[str, ...]:
 
 
 def scripted(folder: Path, body: str) -> ChildEngine:
-    return ChildEngine("tiny", None, {}, command=script(folder, body), watch=QUICK)
+    return ChildEngine("tiny", None, {}, launch=Launch(script(folder, body)), watch=QUICK)
 
 
 def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
@@ -229,14 +229,14 @@ def test_a_child_in_twenty_lines_is_an_engine(tmp_path: Path) -> None:
                     case "generate":
                         for _ in range(got["max_tokens"]): say(type="chunk", id=got["id"], text=" hi", tokens=1)
                         say(type="done", id=got["id"], finish_reason="length")
-                    case "stats": say(type="stats", memory_bytes=1000)
+                    case "stats": say(type="stats", device_memory_bytes=1000)
             """,
         )
         info = await engine.start()
         assert (info.name, info.max_concurrency, info.features) == ("tiny", 1, ())
         assert await answer(engine, 9) == 9
         async with asyncio.timeout(5):
-            while (await engine.stats()).memory_bytes != 1000:
+            while (await engine.stats()).device_memory_bytes != 1000:
                 await asyncio.sleep(0.02)
         await engine.stop()
 
@@ -276,7 +276,7 @@ def test_a_child_that_cannot_start_is_explained(tmp_path: Path, body: str, sente
 def test_a_program_that_is_not_there_is_named_and_leaves_nothing_open() -> None:
     async def main() -> None:
         before = psutil.Process().num_fds()
-        engine = ChildEngine("x", None, {}, command=("/no/such/program",))
+        engine = ChildEngine("x", None, {}, launch=Launch(("/no/such/program",)))
         with pytest.raises(EngineUnavailable, match=r"cannot start /no/such/program"):
             await engine.start()
         await asyncio.sleep(0)
@@ -315,7 +315,7 @@ def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
             """
             for got in requests():
                 one = dict(type="chunk", id=got["id"], tokens=1)
-                lines = [dict(one, text="a"), dict(type="stats", memory_bytes=7), dict(one, text="é"),
+                lines = [dict(one, text="a"), dict(type="stats", device_memory_bytes=7), dict(one, text="é"),
                          dict(one, text=""), dict(one, text="b", logprobs=[dict(token="b", logprob=-0.5)], news=1),
                          dict(type="done", id=got["id"], finish_reason="stop")]
                 data = "".join(json.dumps(line, ensure_ascii=False) + "\\n" for line in lines).encode()
@@ -332,7 +332,7 @@ def test_however_lines_are_cut_and_mixed_each_is_heard(tmp_path: Path) -> None:
             assert [chunk.text for chunk in chunks] == ["a", "é", "", "b"]
             assert chunks[3].logprobs == (TokenLogprob("b", -0.5),)
             assert stream.finish_reason == "stop"
-            assert (await engine.stats()).memory_bytes == 7
+            assert (await engine.stats()).device_memory_bytes == 7
         await engine.stop()
 
     asyncio.run(main())
@@ -377,7 +377,7 @@ def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> 
 
 
 def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None:
-    command = [sys.executable, "-m", "engines.process.worker", "fake"]
+    command = [sys.executable, "-m", "engines.process.worker", "engines.fake:FakeEngine"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -401,7 +401,7 @@ def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> No
     command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
 
     async def main() -> None:
-        engine = ChildEngine("fake", None, {}, command=(*command, "fake"), watch=QUICK)
+        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake:FakeEngine")), watch=QUICK)
         await engine.start()
         assert await answer(engine) == 5
         await engine.stop()

@@ -1,10 +1,10 @@
-"""From ids to text: every character whole, every stop string left out, wherever the pieces are cut."""
+"""From token ids to text: only whole characters."""
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from engines.text.detokenize import Detokenizer
+from engines.text.detokenize import Detokenizer, token_text
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +57,19 @@ def test_the_first_word_keeps_the_space_that_parts_it_from_the_prompt() -> None:
     tokenizer.decoder = decoders.Metaspace()
     assert Detokenizer(tokenizer, [0]).add(1) == " two"
     assert Detokenizer(tokenizer, []).add(1) == "two"
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_half_a_character_at_the_prompts_end_brings_none_of_its_text(cut: int, by_bytes: Tokenizer) -> None:
+    ids = by_bytes.encode("The village near the sea 🦭").ids
+    answer = Detokenizer(by_bytes, ids[:-cut])
+    shown = "".join(map(answer.add, [*ids[-cut:], *by_bytes.encode(" barks").ids]))
+    assert shown + answer.rest() == "🦭 barks"
+
+
+def test_the_bytes_of_a_part_of_a_character_are_the_tokens(by_bytes: Tokenizer) -> None:
+    ids = by_bytes.encode("a🚀").ids
+    assert token_text(by_bytes, ids[0]) == ("a", None)
+    told = [token_text(by_bytes, id) for id in ids[1:]]
+    assert [text for text, _ in told] == ["\ufffd"] * 4
+    assert bytes(byte for _, data in told for byte in data or ()) == "🚀".encode()

@@ -12,6 +12,7 @@ from engines.contract.base import BadRequest, Chunk, EngineUnavailable, Generate
 from engines.contract.registry import load_engine
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
 from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
 from tests.conftest import BackgroundLoop
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
@@ -167,9 +168,14 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
 
 
-def test_random_weights_are_refused_with_the_way_out() -> None:
-    with pytest.raises(EngineUnavailable, match="cannot generate random ones; use a model with weights"):
-        MistralRsEngine(fetch_model("random:smollm2-135m"), MistralRsOptions()).load()
+def test_random_weights_come_from_a_file_that_is_written_once() -> None:
+    model = with_weights(fetch_model("random:smollm2-135m"))
+    weights = model.folder / "model.safetensors"
+    inode = weights.stat().st_ino
+    assert not model.random_weights
+    assert weights.stat().st_size == pytest.approx(2 * 134_515_008, rel=0.001)
+    info = MistralRsEngine(fetch_model("random:smollm2-135m"), MistralRsOptions()).load()
+    assert (info.model, weights.stat().st_ino) == ("random:smollm2-135m", inode)
 
 
 def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]

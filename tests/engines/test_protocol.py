@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineInfo,
+    EngineStats,
+    GenerateRequest,
+    Model,
+    TokenLogprob,
+    Usage,
+)
 from engines.contract.protocol import (
     AskStats,
     Cancel,
@@ -72,13 +81,17 @@ def test_what_the_parent_writes_the_child_reads(message: ToChild) -> None:
         pytest.param(Ready(INFO), id="ready"),
         pytest.param(ChunkReady(1, Chunk("héllo\n", 2)), id="chunk"),
         pytest.param(
-            ChunkReady(1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -2.0))),))),
+            ChunkReady(
+                1, Chunk("a", 1, None, (TokenLogprob("a", -0.5, (("a", -0.5, None), ("\ufffd", -2.0, (240, 159)))),))
+            ),
             id="chunk with logprobs",
         ),
         pytest.param(Done(1, "cancelled"), id="done"),
+        pytest.param(Done(1, "stop", Usage(0.1, 0.2, 3, 4, 5)), id="done, with the engine's own figures"),
         pytest.param(Failed(1, "bad_request", "no"), id="a request failed"),
+        pytest.param(Failed(1, "overloaded", "later", 2.5), id="overloaded"),
         pytest.param(Failed(None, "unavailable", "no model"), id="the engine failed"),
-        pytest.param(Stats(EngineStats(1, None, 0.5)), id="stats"),
+        pytest.param(Stats(EngineStats(1, 0.5)), id="stats"),
     ],
 )
 def test_what_the_child_writes_the_parent_reads(message: ToParent, loads) -> None:  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
 from engines.contract.protocol import decode_to_child, decode_to_parent, encode
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
@@ -75,7 +75,7 @@ def _by_answer(messages: list[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]
 
 def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoop) -> None:
     async def talk() -> list[str]:
-        engine = ChildEngine("echo", None, {}, command=(str(echo),))
+        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
         await engine.start()
 
         async def ask(word: str) -> str:
@@ -91,7 +91,7 @@ def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoo
 
 def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: BackgroundLoop) -> None:
     async def kill_and_ask() -> str:
-        engine = ChildEngine("echo", None, {}, command=(str(echo),))
+        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
         await engine.start()
         stream = engine.generate(GenerateRequest("on and on", (1,), 10**9))
         await anext(stream)

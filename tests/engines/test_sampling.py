@@ -66,5 +66,5 @@ def test_logprobs_are_the_models_own() -> None:
     one = logprob_of(PROBABILITIES.log() + 3, 2, 2, letters)
     assert one.token == "c"
     assert one.logprob == pytest.approx(math.log(0.15), abs=1e-5)
-    assert [token for token, _ in one.top] == ["a", "b"]
-    assert [value for _, value in one.top] == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-5)
+    assert [token for token, _, _ in one.top] == ["a", "b"]
+    assert [value for _, value, _ in one.top] == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-5)

@@ -139,7 +139,7 @@ def test_logprobs_come_with_each_token(loaded: Loaded) -> None:
     assert [chunk.logprobs[0].token for chunk in chunks] == ["The", " capital", " of"]
     for chunk in chunks:
         (one,) = chunk.logprobs
-        assert one.top[0] == (one.token, one.logprob), "greedy takes the likeliest"
+        assert one.top[0] == (one.token, one.logprob, None), "greedy takes the likeliest"
         assert one.top[1][1] < one.logprob <= 0
 
 

@@ -97,7 +97,7 @@ def test_an_echo_opens_the_stream() -> None:
     assert text().opening() == b""
 
 
-LOGPROBS = (TokenLogprob(" a", -0.5, ((" a", -0.5), (" é", -1.5))), TokenLogprob("b", -0.25))
+LOGPROBS = (TokenLogprob(" a", -0.5, ((" a", -0.5, None), (" é", -1.5, None))), TokenLogprob("b", -0.25))
 
 
 def test_chat_log_probabilities() -> None:

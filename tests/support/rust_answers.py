@@ -50,5 +50,5 @@ def first_words(
 
 def assert_same_likeliest(chunk: ReceivedChunk, wanted: list[tuple[int, float]], tokenizer: Tokenizer) -> None:
     top = chunk.logprobs[0].top
-    assert [token for token, _ in top] == [tokenizer.decode([id], False) for id, _ in wanted]
-    assert [logprob for _, logprob in top] == pytest.approx([logprob for _, logprob in wanted], abs=1e-3)
+    assert [token for token, _, _ in top] == [tokenizer.decode([id], False) for id, _ in wanted]
+    assert [logprob for _, logprob, _ in top] == pytest.approx([logprob for _, logprob in wanted], abs=1e-3)

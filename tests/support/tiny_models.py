@@ -60,6 +60,7 @@ def write_tiny_gguf(folder: Path, kind: str) -> tuple[Model, Reference]:
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     for name, weights in said.model.named_parameters():
         short = f"{names.get_name(name.removesuffix('.weight'))}.weight"

@@ -7,7 +7,6 @@ A token takes `TOKEN` seconds, in which nothing can stop it. FILE gets a line of
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob
-from engines.contract.registry import ENGINES, EngineSpec
 from settings_schema import setting
 
 TOKEN = 0.05
@@ -26,7 +24,7 @@ SECRET_PATH = "/srv/models/secret"
 
 @dataclass(frozen=True, slots=True)
 class WorkingOptions:
-    file: str = setting("", "Where each token is recorded.")
+    file: str = setting("", "file that gets a line for each token")
 
 
 class WorkingEngine(BlockingEngine):
@@ -46,20 +44,12 @@ class WorkingEngine(BlockingEngine):
             time.sleep(TOKEN)
             with open(self.options.file, "a") as made:
                 made.write(f"{time.monotonic()}\n")
-            top = tuple((f" {rank}", -1.0 - rank) for rank in range(request.logprobs or 0))
+            top = tuple((f" {rank}", -1.0 - rank, None) for rank in range(request.logprobs or 0))
             known = () if request.logprobs is None else (TokenLogprob(" a", -0.5, top),)
             yield Chunk(" a", 1, "length" if produced == request.max_tokens else None, known)
 
 
 def main() -> None:
-    ENGINES["working"] = EngineSpec(
-        "tests.support.working_engine:WorkingEngine", "", "python", "continuous", needs_model=False
-    )
-    if sys.argv[1] == "worker":
-        from engines.process.worker import main as work
-
-        work()
-        return
     from engines.process.child import ChildEngine
     from servers.app import create_app
     from servers.http.address import listen
@@ -67,9 +57,8 @@ def main() -> None:
     from servers.serve import run
     from servers.settings import ServerSettings
 
-    os.environ["PYTHONPATH"] = sys.path[0]
-    command = (sys.executable, __file__, "worker", "working")
-    engine = ChildEngine("working", None, {"file": sys.argv[1]}, command)
+    target = "tests.support.working_engine:WorkingEngine"
+    engine = ChildEngine("working", None, {"file": sys.argv[1]}, target=target)
     settings = ServerSettings(port=0, warmup_tokens=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 

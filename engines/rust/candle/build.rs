@@ -1,4 +1,4 @@
-//! Tells the program what it was built with.
+//! Records what the program was built with.
 
 use std::env;
 
@@ -13,24 +13,7 @@ fn main() {
     let with = features.into_iter().filter(|name| env::var(variable(name)).is_ok());
     let mut words = vec![env::var("TARGET").unwrap_or_default(), env::var("PROFILE").unwrap_or_default()];
     words.extend(env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default().split('\x1f').map(String::from));
-    words.push(vectors().into());
     words.extend(with.map(String::from));
     words.retain(|word| !word.is_empty());
     println!("cargo::rustc-env=ENGINEBENCH_BUILD={}", words.join(" "));
-}
-
-/// Which of `src/lanes/` is compiled, chosen by what the machine has that this is built for.
-fn vectors() -> &'static str {
-    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
-    let has = |wanted: &[&str]| wanted.iter().all(|one| features.split(',').any(|it| it == *one));
-    println!("cargo::rustc-check-cfg=cfg(avx512, avx2)");
-    if has(&["avx512f", "avx512bw", "avx512vnni"]) {
-        println!("cargo::rustc-cfg=avx512");
-        "avx512"
-    } else if has(&["avx2", "fma", "f16c"]) {
-        println!("cargo::rustc-cfg=avx2");
-        "avx2"
-    } else {
-        "plain vectors"
-    }
 }

@@ -21,6 +21,10 @@ pub struct Config {
     pub tie_word_embeddings: bool,
     #[serde(default)]
     attention_bias: bool,
+    #[serde(default)]
+    mlp_bias: bool,
+    hidden_act: Option<String>,
+    partial_rotary_factor: Option<f64>,
     rope_theta: Option<f64>,
     rope_scaling: Option<Rope>,
     rope_parameters: Option<Rope>, // the newer name of both
@@ -60,7 +64,17 @@ impl Config {
         }
         let windowed = self.sliding_window.is_some_and(|window| window < self.max_position_embeddings);
         if windowed && self.use_sliding_window != Some(false) {
-            return Err(Failure::unavailable("this engine has no sliding-window attention; take another model."));
+            return Err(Failure::unavailable("this engine has no sliding-window attention; use another engine."));
+        }
+        let activation = self.hidden_act.as_deref().unwrap_or("silu");
+        let ignored = [
+            (self.attention_bias && self.model_type != "qwen2", "`attention_bias`".to_owned()),
+            (self.mlp_bias, "`mlp_bias`".to_owned()),
+            (activation != "silu", format!("the activation {activation}")),
+            (self.partial_rotary_factor.is_some_and(|part| part != 1.0), "`partial_rotary_factor`".to_owned()),
+        ];
+        if let Some((_, what)) = ignored.into_iter().find(|(has, _)| *has) {
+            return Err(Failure::unavailable(format!("this engine does not support {what}; use another engine.")));
         }
         self.inverse_frequencies().map(|_| ())
     }
@@ -73,9 +87,9 @@ impl Config {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads)
     }
 
-    /// Whether queries, keys and values get something added after their projection.
+    /// Whether the projections of queries, keys and values have a bias.
     pub fn has_qkv_bias(&self) -> bool {
-        self.attention_bias || self.model_type == "qwen2"
+        self.model_type == "qwen2"
     }
 
     /// Radians per position for each pair of a head's values. Llama 3's scaling stretches the slow ones.

@@ -1,6 +1,6 @@
-//! The Burn engine: Llama-family models on any device that Burn knows, requests joining and leaving a running batch.
+//! The Burn engine: Llama-family models on any device that Burn supports, requests joining and leaving a running batch.
 //!
-//! Speaks the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/burn.py` starts it.
+//! Implements the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/burn.py` starts it.
 
 mod cache;
 mod config;
@@ -11,7 +11,7 @@ mod weights;
 
 use config::Config;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, end_of_text_ids, serve_model,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, end_of_text_ids, free_memory, serve_model,
 };
 use model::Decoder;
 use serde_json::json;
@@ -21,6 +21,8 @@ use weights::Weights;
 
 const FEATURES: [&str; 5] = ["seed", "stop", "logprobs", "ignore_eos", "min_tokens"];
 const BURN_VERSION: &str = env!("BURN_VERSION");
+/// Of the memory that is free once the weights are loaded, the share that keys and values may take.
+const CACHE_SHARE: f64 = 0.8;
 
 fn main() -> ExitCode {
     serve_model(load)
@@ -41,6 +43,10 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         false => Weights::open(&model.folder, &settings.device, settings.dtype).map_err(unusable)?,
     };
     let decoder = Decoder::load(config, &mut weights, context_length, &settings).map_err(unusable)?;
+    let most = settings.slots * context_length;
+    let fit = free_memory().filter(|_| settings.in_blocks());
+    let fit = fit.map(|bytes| (bytes as f64 * CACHE_SHARE) as usize / decoder.cache_bytes_per_token());
+    let kv_tokens = settings.kv_tokens.or(fit).unwrap_or(most).min(most);
     let info = Info {
         name: load.engine.clone(),
         version: BURN_VERSION.into(),
@@ -50,11 +56,13 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         device: settings.device_name.clone(),
         batching: Batching::Continuous,
         max_concurrency: settings.slots,
-        context_length,
+        context_length: context_length.min(kv_tokens),
         features: FEATURES.map(String::from).into(),
         options: [
             ("threads".to_owned(), json!(rayon::current_num_threads())),
-            ("step_tokens".to_owned(), json!(settings.step_tokens)),
+            ("decoder".to_owned(), json!("enginebench's, on Burn's operations; rows of products dealt to our threads")),
+            ("scheduler".to_owned(), json!("enginebench's")),
+            ("kv_tokens".to_owned(), json!(kv_tokens)),
         ]
         .into(),
         libraries: [
@@ -66,7 +74,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
     Ok(Loaded {
         model: decoder,
         info,
-        limits: BatchLimits { slots: settings.slots, step_tokens: settings.step_tokens },
+        limits: BatchLimits { slots: settings.slots, step_time: Some(settings.step_time), kv_tokens },
         vocabulary,
         end_of_text: end_of_text_ids(&model.folder),
     })

@@ -83,6 +83,11 @@ impl Decoder {
         })
     }
 
+    /// Keys and values of one token in all layers.
+    pub fn cache_bytes_per_token(&self) -> usize {
+        2 * self.layers.len() * self.config.kv_heads() * self.config.head_dim() * self.dtype.size()
+    }
+
     fn step<'a>(&self, pieces: &'a [Piece]) -> Step<'a> {
         let positions: Vec<i32> = pieces
             .iter()
@@ -140,7 +145,7 @@ impl Decoder {
         self.layers[at].output.forward(answer)
     }
 
-    /// The logits, or `None` where nobody wants any yet.
+    /// The logits, or `None` where no piece wants any.
     fn run(&mut self, pieces: &[Piece]) -> Option<Tensor<2>> {
         for piece in pieces.iter().filter(|piece| piece.start == 0) {
             self.slots[piece.slot] = Some((0..self.config.num_hidden_layers).map(|_| Cache::default()).collect());

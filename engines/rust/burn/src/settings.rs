@@ -5,7 +5,6 @@ use burn::tensor::DType;
 use enginebench_protocol::{Failure, Load, team};
 
 const SLOTS: usize = 32;
-const STEP_TOKENS: (usize, usize) = (256, 2048); // on a CPU, and on a GPU
 
 pub struct Settings {
     pub device: Device,
@@ -14,7 +13,8 @@ pub struct Settings {
     pub dtype_name: &'static str,
     pub slots: usize,
     pub context: Option<usize>,
-    pub step_tokens: usize,
+    pub step_time: f64,
+    pub kv_tokens: Option<usize>,
 }
 
 impl Settings {
@@ -27,11 +27,11 @@ impl Settings {
         let (device, device_name) = choose(load.option::<String>("device")?.as_deref())?;
         let wanted = load.option::<String>("dtype")?;
         let (dtype, dtype_name) = dtype(wanted.as_deref(), &device, &device_name)?;
-        let step_tokens = if device_name.starts_with("cpu") { STEP_TOKENS.0 } else { STEP_TOKENS.1 };
         Ok(Self {
             slots: load.option("concurrency")?.unwrap_or(SLOTS).max(1),
             context: load.option("context")?,
-            step_tokens: load.option("step_tokens")?.unwrap_or(step_tokens).max(1),
+            step_time: load.option("step_time")?.unwrap_or(0.25),
+            kv_tokens: load.option("kv_tokens")?,
             device,
             device_name,
             dtype,
@@ -101,7 +101,7 @@ fn dtype(wanted: Option<&str>, device: &Device, device_name: &str) -> Result<(DT
         }
     };
     if !device.supports_dtype(dtype) {
-        return Err(Failure::unavailable(format!("{device_name} has no {name} here; say dtype=float32.")));
+        return Err(Failure::unavailable(format!("{device_name} has no {name} here; use dtype=float32.")));
     }
     Ok((dtype, name))
 }

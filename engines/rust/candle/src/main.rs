@@ -1,42 +1,97 @@
-//! The Candle engine: Llama-family models on candle-core, requests joining and leaving a running batch.
+//! The Candle engine: the models of candle-transformers, one request at a time; or, where a batch is asked for, a
+//! decoder on Candle's operations whose requests join and leave a running batch.
 //!
 //! Speaks the protocol of `docs/engine-protocol.md` on its standard input and output; `engines/candle.py` starts it.
 
-mod attention;
-mod cache;
-mod candles;
 mod config;
-mod kernels;
-mod lanes;
-mod linear;
-mod llama;
-mod matrix;
-mod quantised;
+mod decoder;
 mod settings;
+mod transformers;
 mod weights;
 
-use crate::config::Config;
-use crate::llama::Llama;
+use crate::decoder::Decoder;
 use crate::settings::Settings;
-use crate::weights::{Folder, Gguf, Kept, Plan, Random, build};
-use anyhow::Context;
-use enginebench_protocol::team;
+use crate::transformers::OneSequence;
+use crate::weights::Format;
+use anyhow::Result;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, ModelOnDisk, Vocabulary, end_of_text_ids, serve_model,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Piece, Vocabulary, end_of_text_ids, free_memory,
+    serve_model,
 };
 use serde_json::json;
 use std::process::ExitCode;
+
+const CANDLE_VERSION: &str = env!("CANDLE_VERSION");
+/// Of the memory that is free once the weights are loaded, the share that keys and values may take.
+const CACHE_SHARE: f64 = 0.8;
 
 fn main() -> ExitCode {
     serve_model(load)
 }
 
-fn load(load: &Load) -> Result<Loaded<Llama>, Failure> {
+/// What runs the model.
+enum Runner {
+    OneSequence(OneSequence),
+    Batch(Decoder),
+}
+
+struct Opened {
+    runner: Runner,
+    dtype: String,
+    context_length: usize,
+}
+
+impl Model for Runner {
+    fn vocab_size(&self) -> usize {
+        match self {
+            Self::OneSequence(model) => model.vocab_size(),
+            Self::Batch(model) => model.vocab_size(),
+        }
+    }
+
+    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+        match self {
+            Self::OneSequence(model) => model.forward(batch),
+            Self::Batch(model) => model.forward(batch),
+        }
+    }
+
+    fn free(&mut self, slot: usize) {
+        match self {
+            Self::OneSequence(model) => model.free(slot),
+            Self::Batch(model) => model.free(slot),
+        }
+    }
+}
+
+fn load(load: &Load) -> Result<Loaded<Runner>, Failure> {
     let model = load.model()?;
     let settings = Settings::from(load)?;
     let vocabulary = Vocabulary::open(&model.folder)?;
-    let (llama, dtype) = read(model, &settings)?;
-    let context_length = settings.context.unwrap_or(usize::MAX).min(llama.config.context_length);
+    let Opened { runner, dtype, context_length } = open(load, &settings)?;
+    let context_length = settings.context.unwrap_or(usize::MAX).min(context_length);
+    let (limits, batching, decoder) = match &runner {
+        Runner::OneSequence(one) => {
+            let name = format!("candle-transformers {}", one.module);
+            (BatchLimits::one_sequence(), Batching::None, name)
+        }
+        Runner::Batch(decoder) => {
+            let most = settings.concurrency * context_length;
+            let fit = free_memory().filter(|_| settings.device.is_cpu());
+            let fit = fit.map(|bytes| (bytes as f64 * CACHE_SHARE) as usize / decoder.cache_bytes_per_token());
+            let limits = BatchLimits {
+                slots: settings.concurrency,
+                step_time: Some(settings.step_time),
+                kv_tokens: settings.kv_tokens.or(fit).unwrap_or(most).min(most),
+            };
+            (limits, Batching::Continuous, "enginebench's, on Candle's operations".to_owned())
+        }
+    };
+    let mut options = vec![("decoder".to_owned(), json!(decoder))];
+    if batching == Batching::Continuous {
+        options.push(("scheduler".to_owned(), json!("enginebench's")));
+        options.push(("kv_tokens".to_owned(), json!(limits.kv_tokens)));
+    }
     let info = Info {
         name: load.engine.clone(),
         version: CANDLE_VERSION.into(),
@@ -44,47 +99,45 @@ fn load(load: &Load) -> Result<Loaded<Llama>, Failure> {
         model: model.name.clone(),
         dtype,
         device: settings.device_name(),
-        batching: Batching::Continuous,
-        max_concurrency: settings.slots,
-        context_length,
+        batching,
+        max_concurrency: limits.slots,
+        context_length: context_length.min(limits.kv_tokens),
         features: ["seed", "stop", "logprobs", "ignore_eos", "min_tokens"].map(String::from).into(),
-        options: [
-            ("threads".to_owned(), json!(team::threads())),
-            ("step_tokens".to_owned(), json!(settings.step_tokens)),
-        ]
-        .into(),
+        options: options.into_iter().collect(),
         libraries: [
             ("candle-core".to_owned(), CANDLE_VERSION.to_owned()),
             ("build".to_owned(), env!("ENGINEBENCH_BUILD").to_owned()),
         ]
         .into(),
     };
-    Ok(Loaded {
-        model: llama,
-        info,
-        limits: BatchLimits { slots: settings.slots, step_tokens: settings.step_tokens },
-        vocabulary,
-        end_of_text: end_of_text_ids(&model.folder),
-    })
+    Ok(Loaded { model: runner, info, limits, vocabulary, end_of_text: end_of_text_ids(&model.folder) })
 }
 
-const CANDLE_VERSION: &str = env!("CANDLE_VERSION");
-
-/// The model, and how its weights are kept, for people.
-fn read(model: &ModelOnDisk, settings: &Settings) -> anyhow::Result<(Llama, String)> {
-    let plan = |kept| Plan { device: settings.device.clone(), kept, slots: settings.slots };
-    let wanted = settings.kept(model)?;
-    if model.random_weights {
-        let config = Config::from_folder(&model.folder)?;
-        let llama = build(config.clone(), &mut Random::new(&config), &plan(wanted))?;
-        return Ok((llama, settings::name_of(wanted)));
-    }
-    let gguf = model.gguf.as_ref().filter(|_| wanted == Kept::AsInFile || !settings::has_safetensors(&model.folder));
-    if let Some(path) = gguf {
-        let (mut file, config) = Gguf::open(path).context("the GGUF file cannot be read")?;
-        let name = if wanted == Kept::AsInFile { file.kind() } else { settings::name_of(wanted) };
-        return Ok((build(config, &mut file, &plan(wanted))?, name));
-    }
-    let llama = build(Config::from_folder(&model.folder)?, &mut Folder::open(&model.folder)?, &plan(wanted))?;
-    Ok((llama, settings::name_of(wanted)))
+fn open(load: &Load, settings: &Settings) -> Result<Opened> {
+    let model = load.model()?;
+    let format = settings.format(model)?;
+    let Some(format) = format else {
+        if settings.concurrency > 1 {
+            return Err(Failure::bad_request(
+                "candle serves a GGUF file as it is one request at a time; set concurrency=1, or dtype=q8_0 …",
+            )
+            .into());
+        }
+        let path = model.gguf.as_ref().ok_or_else(|| anyhow::anyhow!("no GGUF file"))?;
+        let (one, dtype, context_length) = OneSequence::from_gguf(path, &settings.device)?;
+        return Ok(Opened { runner: Runner::OneSequence(one), dtype, context_length });
+    };
+    let config = config::read(&model.folder)?;
+    let weights = weights::open(model, format.float(), &settings.device)?;
+    let context_length = config::context_length(&config);
+    let runner = match format {
+        Format::Float(_) if settings.concurrency == 1 => {
+            Runner::OneSequence(OneSequence::from_config(&config, weights)?)
+        }
+        _ => {
+            let context = settings.context.unwrap_or(usize::MAX).min(context_length);
+            Runner::Batch(Decoder::new(&config, weights, format, context, settings.concurrency)?)
+        }
+    };
+    Ok(Opened { runner, dtype: format.name(), context_length })
 }

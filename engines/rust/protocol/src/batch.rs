@@ -1,7 +1,8 @@
 //! Continuous batching around any model: requests join and leave a running batch, each in a slot of its own.
 //!
-//! Every step feeds one token of each answer that is being written, then as much of the waiting prompts as the step's
-//! budget still allows (chunked prefill, Agrawal et al. 2023), so a long prompt never holds up those who already write.
+//! Every step feeds one token of each running answer, then as much of the waiting prompts as the step's time allows
+//! (chunked prefill, Agrawal et al. 2023), so that a long prompt does not delay running answers. When the key/value
+//! cache is full, the newest sequence is put back into the queue, and computed again later.
 
 use crate::detokenize::{TextStream, Vocabulary};
 use crate::failure::Failure;
@@ -11,9 +12,11 @@ use crate::serve::{Answer, Engine, serve};
 use crate::stop::Held;
 use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Consecutive tokens of one sequence: `tokens` stand at positions `start..` of the sequence in `slot`.
-/// A piece with `start == 0` begins a new sequence there. `wants_logits` marks the last piece of what is known.
+/// A piece with `start == 0` begins a new sequence there. `wants_logits` marks a piece that ends with the last known
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece<'a> {
     pub slot: usize,
@@ -24,19 +27,15 @@ pub struct Piece<'a> {
 
 /// A decoder that keeps one key/value cache per slot.
 pub trait Model {
-    /// How many logits there are; no prompt holds a token beyond.
+    /// The number of logits; prompts with other tokens are refused.
     fn vocab_size(&self) -> usize;
 
-    /// Append the pieces to their slots' caches. Gives the logits after the last token of each piece that wants them,
-    /// row after row in the order of the pieces, `vocab_size` floats each. No two pieces share a slot.
+    /// Append the pieces to their slots' caches. Returns the logits after the last token of each piece that wants
+    /// them, in the order of the pieces, `vocab_size` floats each. No two pieces share a slot.
     fn forward(&mut self, batch: &[Piece]) -> anyhow::Result<&mut [f32]>;
 
-    /// The sequence in `slot` is over: its cache may go.
+    /// The sequence in `slot` has ended: release its cache.
     fn free(&mut self, slot: usize);
-
-    fn stats(&self) -> Stats {
-        Stats::default()
-    }
 }
 
 /// How much runs at a time.
@@ -44,8 +43,39 @@ pub trait Model {
 pub struct BatchLimits {
     /// Sequences; the same as `Info::max_concurrency`.
     pub slots: usize,
-    /// Tokens fed in one step, prompts and answers together.
-    pub step_tokens: usize,
+    /// Seconds that a step with prompt tokens should take; `None`: whole prompts.
+    pub step_time: Option<f64>,
+    /// Tokens in the key/value caches of all sequences together; `Info::context_length` is not more.
+    pub kv_tokens: usize,
+}
+
+impl BatchLimits {
+    /// For a model with one cache.
+    pub fn one_sequence() -> Self {
+        Self { slots: 1, step_time: None, kv_tokens: usize::MAX }
+    }
+}
+
+/// How many prompt tokens fit into a step's time, learned from the steps so far.
+struct Pace {
+    step_time: Option<f64>,
+    tokens: usize,
+}
+
+impl Pace {
+    const LEAST: usize = 16;
+
+    fn new(step_time: Option<f64>) -> Self {
+        Self { step_time, tokens: step_time.map_or(usize::MAX, |_| 4 * Self::LEAST) }
+    }
+
+    /// Only a step whose prompt tokens used up the budget says anything about it. At most a factor of two at a time.
+    fn learn(&mut self, prompt_tokens: usize, seconds: f64) {
+        if let Some(step_time) = self.step_time.filter(|_| prompt_tokens >= self.tokens) {
+            let fit = (self.tokens as f64 * step_time / seconds) as usize;
+            self.tokens = fit.clamp(self.tokens / 2, self.tokens * 2).max(Self::LEAST);
+        }
+    }
 }
 
 /// A model, ready to be served.
@@ -66,12 +96,13 @@ pub fn serve_model<M: Model>(load: impl FnOnce(&Load) -> Result<Loaded<M>, Failu
     })
 }
 
-/// The scheduler. Slots are filled in the order in which requests come.
+/// The scheduler. Slots are filled in the order in which requests arrive.
 pub(crate) struct Batch<M> {
     loaded: Loaded<M>,
-    waiting: VecDeque<Answer>,
+    waiting: VecDeque<Sequence>,
     slots: Vec<Option<Sequence>>,
     order: Vec<usize>, // the taken slots, oldest sequence first
+    pace: Pace,
 }
 
 /// One answer being written.
@@ -89,7 +120,7 @@ impl<M: Model> Engine for Batch<M> {
     fn begin(&mut self, answer: Answer) {
         match self.refusal(&answer) {
             Some(failure) => answer.fail(failure),
-            None => self.waiting.push_back(answer),
+            None => self.waiting.push_back(Sequence::new(answer, &self.loaded.vocabulary)),
         }
     }
 
@@ -103,17 +134,16 @@ impl<M: Model> Engine for Batch<M> {
     }
 
     fn stats(&self) -> Stats {
-        let held: usize = self.slots.iter().flatten().map(|sequence| sequence.fed).sum();
-        let room = self.loaded.limits.slots * self.loaded.info.context_length;
-        let stats = self.loaded.model.stats();
-        Stats { kv_cache_usage: stats.kv_cache_usage.or(Some(held as f64 / room as f64)), ..stats }
+        let room = self.loaded.limits.kv_tokens.min(self.loaded.limits.slots * self.loaded.info.context_length);
+        Stats { kv_cache_usage: Some(self.cached() as f64 / room as f64), ..Stats::default() }
     }
 }
 
 impl<M: Model> Batch<M> {
     pub fn new(loaded: Loaded<M>) -> Self {
         let slots = (0..loaded.limits.slots).map(|_| None).collect();
-        Self { loaded, waiting: VecDeque::new(), slots, order: Vec::new() }
+        let pace = Pace::new(loaded.limits.step_time);
+        Self { loaded, waiting: VecDeque::new(), slots, order: Vec::new(), pace }
     }
 
     fn refusal(&self, answer: &Answer) -> Option<Failure> {
@@ -125,17 +155,17 @@ impl<M: Model> Batch<M> {
         if prompt.len() >= room {
             let length = prompt.len();
             return Some(Failure::bad_request(format!(
-                "the prompt has {length} tokens; the model's context holds {room}, and the answer needs room too."
+                "the prompt has {length} tokens; the context is {room} tokens, of which the answer needs some."
             )));
         }
-        let stranger = prompt.iter().find(|&&id| id as usize >= vocabulary)?;
-        Some(Failure::bad_request(format!("token {stranger} is none of the model's {vocabulary}.")))
+        let unknown = prompt.iter().find(|&&id| id as usize >= vocabulary)?;
+        Some(Failure::bad_request(format!("token {unknown} is not in the model's vocabulary of {vocabulary}.")))
     }
 
     fn drop_cancelled(&mut self) {
-        let (gone, stay) = self.waiting.drain(..).partition(Answer::is_cancelled);
+        let (gone, stay) = self.waiting.drain(..).partition(|sequence| sequence.answer.is_cancelled());
         self.waiting = stay;
-        VecDeque::into_iter(gone).for_each(|answer: Answer| answer.finish(FinishReason::Cancelled));
+        VecDeque::into_iter(gone).for_each(|sequence: Sequence| sequence.answer.finish(FinishReason::Cancelled));
         for slot in self.order.clone() {
             if self.slots[slot].as_ref().is_some_and(|sequence| sequence.answer.is_cancelled()) {
                 self.release(slot).answer.finish(FinishReason::Cancelled);
@@ -145,10 +175,27 @@ impl<M: Model> Batch<M> {
 
     fn admit(&mut self) {
         while let Some(slot) = self.slots.iter().position(Option::is_none) {
-            let Some(answer) = self.waiting.pop_front() else { return };
-            self.slots[slot] = Some(Sequence::new(answer, &self.loaded.vocabulary));
+            let known: usize = self.slots.iter().flatten().map(|sequence| sequence.tokens.len()).sum();
+            let fits = |next: &Sequence| known == 0 || known + next.tokens.len() < self.loaded.limits.kv_tokens;
+            if !self.waiting.front().is_some_and(fits) {
+                return;
+            }
+            self.slots[slot] = self.waiting.pop_front();
             self.order.push(slot);
         }
+    }
+
+    /// Tokens in the caches.
+    fn cached(&self) -> usize {
+        self.slots.iter().flatten().map(|sequence| sequence.fed).sum()
+    }
+
+    /// Put the newest sequence back into the queue; its tokens are fed again when there is room.
+    fn put_back_newest(&mut self) {
+        let newest = self.order[self.order.len() - 1];
+        let mut sequence = self.release(newest);
+        sequence.fed = 0;
+        self.waiting.push_front(sequence);
     }
 
     fn release(&mut self, slot: usize) -> Sequence {
@@ -157,20 +204,28 @@ impl<M: Model> Batch<M> {
         self.slots[slot].take().expect("only a taken slot is released")
     }
 
-    /// One pass through the model, and what comes of it.
+    /// One pass through the model, and its results.
     fn advance(&mut self) {
-        let shares = self.shares();
+        let mut shares = self.shares();
+        let size = |shares: &[(usize, usize)]| shares.iter().map(|(_, count)| count).sum::<usize>();
+        while self.order.len() > 1 && self.cached() + size(&shares) > self.loaded.limits.kv_tokens {
+            self.put_back_newest();
+            shares = self.shares();
+        }
+        let prompts: usize = shares.iter().filter(|(_, count)| *count > 1).map(|(_, count)| count).sum();
+        let begun = Instant::now();
         let outcome = self.forward(&shares);
+        self.pace.learn(prompts, begun.elapsed().as_secs_f64());
         for (slot, reason) in outcome.unwrap_or_else(|error| self.fail_all(error, &shares)) {
             self.release(slot).answer.finish(reason);
         }
     }
 
-    /// Who feeds how many tokens: everyone who writes one, then the prompts that wait, oldest first.
+    /// Slots and their numbers of tokens in this step: one of each running answer, then the prompts, oldest first.
     fn shares(&self) -> Vec<(usize, usize)> {
         let known = |slot: &usize| (*slot, self.slots[*slot].as_ref().map_or(0, Sequence::unfed));
         let (writing, reading): (Vec<_>, Vec<_>) = self.order.iter().map(known).partition(|&(_, unfed)| unfed == 1);
-        let mut budget = self.loaded.limits.step_tokens.saturating_sub(writing.len()).max(1);
+        let mut budget = self.pace.tokens;
         let mut shares = writing;
         for (slot, unfed) in reading {
             let count = unfed.min(budget);
@@ -182,7 +237,7 @@ impl<M: Model> Batch<M> {
         shares
     }
 
-    /// Feed the shares; give back which answers have ended, and how.
+    /// Feed the shares; returns which answers have ended, and how.
     fn forward(&mut self, shares: &[(usize, usize)]) -> anyhow::Result<Vec<(usize, FinishReason)>> {
         let Loaded { model, vocabulary, end_of_text, info, .. } = &mut self.loaded;
         let width = model.vocab_size();
@@ -238,7 +293,7 @@ impl Sequence {
         Piece { slot, start: self.fed, tokens: &self.tokens[self.fed..end], wants_logits: end == self.tokens.len() }
     }
 
-    /// Choose the next token and say its text. Gives the reason when it was the last.
+    /// Sample the next token and send its text. Returns the reason if it was the last.
     fn write(
         &mut self,
         logits: &mut [f32],
@@ -279,6 +334,6 @@ impl Sequence {
 
 fn logprob(vocabulary: &Vocabulary, logits: &[f32], token: u32, count: usize) -> TokenLogprob {
     let (own, top) = logprobs(logits, token, count);
-    let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob)).collect();
-    TokenLogprob { token: vocabulary.token(token), logprob: own, top }
+    let top = top.into_iter().map(|(id, logprob)| (vocabulary.token(id), logprob, vocabulary.bytes(id))).collect();
+    TokenLogprob { token: vocabulary.token(token), logprob: own, top, bytes: vocabulary.bytes(token) }
 }

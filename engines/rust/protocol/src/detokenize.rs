@@ -1,11 +1,11 @@
-//! Tokens back to text, as they come.
+//! From tokens to text, one by one.
 
 use crate::failure::Failure;
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::Tokenizer;
 
-const REPLACEMENT: char = '\u{FFFD}'; // what a decoder shows for half a character
+const REPLACEMENT: char = '\u{FFFD}'; // a decoder's result for an incomplete character
 const TAIL_OF_PROMPT: usize = 8; // tokens; enough to see whether the answer begins with a space
 const LONGEST_CHARACTER: usize = 4; // bytes of UTF-8, and so the most tokens that one character can take
 
@@ -34,14 +34,39 @@ impl Vocabulary {
         self.0.decode(&[id], false).unwrap_or_default()
     }
 
+    /// The bytes of a token that is a part of a character; `None` for all others.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if !self.token(id).contains(REPLACEMENT) {
+            return None;
+        }
+        let token = self.0.id_to_token(id)?;
+        let hexadecimal = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')); // SentencePiece
+        match hexadecimal.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => Some(vec![byte]),
+            None => token.chars().map(byte_of).collect(),
+        }
+    }
+
     pub(crate) fn stream(&self, prompt: &[u32]) -> TextStream {
         let ids = prompt[prompt.len().saturating_sub(TAIL_OF_PROMPT)..].to_vec();
-        let seen = self.text(&ids);
-        TextStream { vocabulary: self.clone(), sent: ids.len(), ids, seen }
+        // A prompt that ends within a character: the answer may complete it.
+        let least = ids.len().saturating_sub(LONGEST_CHARACTER - 1);
+        let whole = (least..=ids.len()).rev().find(|&end| !self.text(&ids[..end]).ends_with(REPLACEMENT));
+        let sent = whole.unwrap_or(ids.len());
+        TextStream { vocabulary: self.clone(), sent, seen: self.text(&ids[..sent]), ids }
     }
 }
 
-/// The text of one answer. A character whose bytes are spread over several tokens comes out with its last one.
+/// Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards.
+fn byte_of(letter: char) -> Option<u8> {
+    let is_printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    match u8::try_from(u32::from(letter)) {
+        Ok(byte) => Some(byte).filter(is_printable),
+        Err(_) => (0..=u8::MAX).filter(|byte| !is_printable(byte)).nth(u32::from(letter) as usize - 256),
+    }
+}
+
+/// The text of one answer. A character whose bytes span several tokens is returned with its last one.
 pub(crate) struct TextStream {
     vocabulary: Vocabulary,
     ids: Vec<u32>, // those whose text shapes what comes next, then those not yet sent
@@ -54,12 +79,12 @@ impl TextStream {
         self.ids.push(id);
         let text = self.vocabulary.text(&self.ids);
         let whole = text.len() > self.seen.len() && !text.ends_with(REPLACEMENT);
-        // So many tokens and still no character: bytes that will never be one, or special tokens.
+        // So many tokens without a character: invalid bytes or special tokens.
         let hopeless = self.ids.len() - self.sent >= LONGEST_CHARACTER;
         if whole || hopeless { self.take(&text) } else { String::new() }
     }
 
-    /// What is left at the end: at most half a character.
+    /// The rest at the end: at most an incomplete character.
     pub fn rest(&mut self) -> String {
         let text = self.vocabulary.text(&self.ids);
         self.take(&text)

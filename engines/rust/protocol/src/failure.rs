@@ -1,9 +1,9 @@
-//! What an engine reports instead of an answer.
+//! Errors of an engine.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whose fault it was; the server makes an HTTP status of it.
+/// Decides the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// An error with one sentence that a stranger may read: no paths, no stack trace.
+/// An error with one sentence for the client: no paths, no stack trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub kind: ErrorKind,
@@ -43,8 +43,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A failure on its way through `?` stays itself; anything else goes to the log in full, and the stranger is told that
-/// the engine failed.
+/// A `Failure` is passed on by `?`; any other error goes to the log in full, and the client is told only that the engine
+/// failed.
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<Failure>() {

@@ -1,13 +1,14 @@
-//! What every engine written in Rust shares: the lines on the pipes, the loop that serves them, and, for engines that
-//! decode token by token, sampling, text, continuous batching and the threads that compute.
+//! Shared by the engines written in Rust: the protocol, its main loop, and, for engines that decode token by token,
+//! sampling, detokenising, continuous batching and compute threads.
 //!
-//! There are two ways in. A program with a scheduler of its own implements [`Engine`] and calls [`serve`]. A program
-//! that is only a model implements [`Model`] (feed tokens, get logits) and calls [`serve_model`].
-//! `docs/engine-protocol.md` tells of the lines themselves; `src/bin/enginebench-echo.rs` is the smallest engine.
+//! A program with a scheduler of its own implements [`Engine`] and calls [`serve`]. A program that is only a model
+//! implements [`Model`] (tokens in, logits out) and calls [`serve_model`]. `docs/engine-protocol.md` describes the
+//! protocol; `src/bin/enginebench-echo.rs` is the smallest engine.
 
 mod batch;
 mod detokenize;
 mod failure;
+mod memory;
 mod message;
 mod output;
 mod sample;
@@ -18,6 +19,7 @@ pub mod team;
 pub use batch::{BatchLimits, Loaded, Model, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};
 pub use failure::{ErrorKind, Failure};
+pub use memory::free_memory;
 pub use message::{
     Batching, Chunk, FinishReason, Info, Load, ModelOnDisk, Request, Stats, ToChild, ToParent, TokenLogprob, VERSION,
 };

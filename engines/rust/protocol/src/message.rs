@@ -1,4 +1,4 @@
-//! The lines, as types. The same as `engines/contract/protocol.py` and `engines/contract/base.py`; unknown fields are ignored.
+//! The messages as types, as in `engines/contract/protocol.py` and `engines/contract/base.py`. Unknown fields are ignored.
 
 use crate::failure::{ErrorKind, Failure};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 pub const VERSION: u32 = 1;
 
-/// What the parent says.
+/// Messages of the parent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ToChild {
@@ -47,14 +47,14 @@ impl Load {
         }
     }
 
-    /// The model, which most engines cannot do without.
+    /// The model, or a failure where none was given.
     pub fn model(&self) -> Result<&ModelOnDisk, Failure> {
         self.model.as_ref().ok_or_else(|| Failure::unavailable(format!("{} needs a model.", self.engine)))
     }
 }
 
-/// A model on this machine's disk. `folder` holds `config.json`, the tokenizer and, unless `gguf` stands alone,
-/// safetensors. With `random_weights` there is only a configuration.
+/// A model on this machine's disk. `folder` holds `config.json`, the tokenizer and safetensors; `gguf` is the file they
+/// were converted from, if any. With `random_weights` there is only a configuration and a tokenizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelOnDisk {
     pub name: String,
@@ -92,7 +92,7 @@ pub struct Request {
     pub logprobs: Option<usize>,
 }
 
-/// What the child says.
+/// Messages of the child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ToParent {
@@ -103,7 +103,7 @@ pub enum ToParent {
     Stats(Stats),
 }
 
-/// Text that became ready at one moment, and how many tokens it took.
+/// Text that became ready at one moment, and the number of tokens generated for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
     pub id: u64,
@@ -113,13 +113,16 @@ pub struct Chunk {
     pub logprobs: Vec<TokenLogprob>,
 }
 
-/// Natural-log probability of one produced token, and of the likeliest alternatives, likeliest first.
+/// Natural-log probability of one generated token, and of the likeliest alternatives, likeliest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     pub token: String,
     pub logprob: f32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub top: Vec<(String, f32)>,
+    pub top: Vec<(String, f32, Option<Vec<u8>>)>,
+    /// Where they are not those of the text: a token may be a part of a character.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,16 +133,15 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// How an engine runs its requests: one by one, in lock step, or joining and leaving a running batch.
+/// How an engine runs its requests: one by one, or joining and leaving a running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Batching {
     None,
-    Static,
     Continuous,
 }
 
-/// What an engine is, once loaded: enough to repeat a measurement.
+/// What a loaded engine is: enough to repeat a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {
     pub name: String,
@@ -159,7 +161,7 @@ pub struct Info {
     pub libraries: BTreeMap<String, String>,
 }
 
-/// A moment in an engine's life. Bytes; KV use from 0 to 1; left out where the engine cannot tell.
+/// A snapshot of resource use. Bytes; `kv_cache_usage` from 0 to 1; omitted where unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     #[serde(default, skip_serializing_if = "Option::is_none")]

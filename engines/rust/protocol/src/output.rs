@@ -1,6 +1,6 @@
-//! Standard output, which belongs to the protocol alone. Lines gather here until `flush`, and leave in one write.
+//! Standard output, which is reserved for the protocol. Lines collect here until `flush`, which sends them in one write.
 //!
-//! A full pipe makes the write wait. That is the bound on what piles up; the parent never stops reading.
+//! A full pipe blocks the write, which bounds what accumulates; the parent never stops reading.
 
 use crate::message::ToParent;
 use std::io::{self, Write};
@@ -19,24 +19,24 @@ impl Output {
         Self(Arc::new(Mutex::new(Pending { lines: Vec::with_capacity(4096), to: Box::new(to) })))
     }
 
-    pub fn say(&self, message: &ToParent) {
-        let mut pending = self.0.lock().expect("nobody panics while writing");
+    pub fn send(&self, message: &ToParent) {
+        let mut pending = self.0.lock().expect("no thread panics while writing");
         serde_json::to_writer(&mut pending.lines, message).expect("every message can be written");
         pending.lines.push(b'\n');
     }
 
-    /// The line that is written once per token.
-    pub fn say_chunk(&self, id: u64, text: &str, tokens: usize) {
-        let mut pending = self.0.lock().expect("nobody panics while writing");
+    /// The most frequent line, written once per token.
+    pub fn send_chunk(&self, id: u64, text: &str, tokens: usize) {
+        let mut pending = self.0.lock().expect("no thread panics while writing");
         let lines = &mut pending.lines;
         let _ = write!(lines, r#"{{"type":"chunk","id":{id},"text":"#);
         serde_json::to_writer(&mut *lines, text).expect("every text can be written");
         let _ = writeln!(lines, r#","tokens":{tokens}}}"#);
     }
 
-    /// Write what has gathered. An error means that the parent is gone.
+    /// Write the collected lines. An error means that the parent has ended.
     pub fn flush(&self) -> io::Result<()> {
-        let mut pending = self.0.lock().expect("nobody panics while writing");
+        let mut pending = self.0.lock().expect("no thread panics while writing");
         if pending.lines.is_empty() {
             return Ok(());
         }
@@ -48,11 +48,11 @@ impl Output {
     }
 }
 
-/// Take standard output for the protocol; whatever a library prints goes to standard error from now on.
+/// Take standard output for the protocol; what a library prints goes to standard error from now on.
 #[cfg(unix)]
 pub(crate) fn claim_stdout() -> io::Result<std::fs::File> {
     use std::os::fd::FromRawFd;
-    // SAFETY: plain calls on the two descriptors every process is born with; `dup` gives a fresh one, owned from here.
+    // SAFETY: both descriptors exist in every process; `dup` returns a new one, which is owned here.
     unsafe {
         let out = libc::dup(libc::STDOUT_FILENO);
         if out < 0 || libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {

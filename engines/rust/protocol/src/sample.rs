@@ -2,7 +2,10 @@
 
 use crate::message::Request;
 
-/// One request's way of choosing tokens.
+/// A lower temperature is greedy: scaled logits would overflow. The same bound as in `engines/contract/base.py`.
+const GREEDY_BELOW: f32 = 1e-3;
+
+/// Samples the tokens of one request.
 pub struct Sampler {
     temperature: f32,
     top_p: f32,
@@ -18,7 +21,7 @@ impl Sampler {
 
     /// `logits`: one per token of the vocabulary.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
-        if self.temperature <= 0.0 { argmax(logits) } else { self.draw(logits) }
+        if self.temperature < GREEDY_BELOW { argmax(logits) } else { self.draw(logits) }
     }
 
     fn draw(&mut self, logits: &[f32]) -> u32 {
@@ -38,7 +41,7 @@ impl Sampler {
                 return id;
             }
         }
-        argmax(logits) // rounding left a crumb: the likeliest is never wrong
+        argmax(logits) // rounding left a remainder
     }
 
     /// Keep the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2020). Gives its weight.
@@ -119,6 +122,13 @@ mod tests {
     #[test]
     fn greedy_takes_the_first_of_the_largest() {
         assert_eq!(sampler(0.0, 1.0, 1).choose(&[0.0, 3.0, -1.0, 3.0]), 1);
+    }
+
+    #[test]
+    fn temperatures_near_zero_are_greedy() {
+        for temperature in [1e-30, 1e-9, 9e-4] {
+            assert_eq!(sampler(temperature, 1.0, 1).choose(&[0.0, 2.999, -1.0, 3.0]), 3);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The main loop: lines in, one step of the engine after the other, lines out.
+//! The main loop: read messages, run steps of the engine, write messages.
 
 use crate::failure::Failure;
+use crate::memory::resident_bytes;
 use crate::message::{Chunk, FinishReason, Info, Load, Request, Stats, ToChild, ToParent, TokenLogprob, VERSION};
 use crate::output::{Output, claim_stdout};
 use std::collections::HashMap;
@@ -11,22 +12,22 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-/// An engine with a scheduler of its own. Everything happens on one thread: `step` decides what runs together.
+/// An engine with a scheduler of its own. All calls are made on one thread.
 pub trait Engine {
-    /// A request has come. The parent never has more of them open than `Info::max_concurrency`.
+    /// A request has arrived. The parent never has more of them open than `Info::max_concurrency`.
     fn begin(&mut self, answer: Answer);
 
-    /// Advance what is running by about one token, so that a cancel and the heartbeat get their turn in between.
-    /// Whether anything is left to do; while it is not, nobody calls.
+    /// Advance all running answers by about one token; cancels and heartbeats are handled between steps.
+    /// Returns whether work is left; if not, it is called again after the next request.
     fn step(&mut self) -> bool;
 
-    /// What the engine can tell of itself; the process's memory is added where it says nothing.
+    /// Resource use; the process's memory is added where it is missing.
     fn stats(&self) -> Stats {
         Stats::default()
     }
 }
 
-/// One request and the way to answer it. Ends with `finish` or `fail`; dropped before that, it says so to the client.
+/// One request and its answer. Ends with `finish` or `fail`; dropping it before that reports an error to the client.
 pub struct Answer {
     pub request: Request,
     id: u64,
@@ -36,19 +37,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The parent wants no more of it: `finish` it with `Cancelled` within one token.
+    /// Whether the parent has cancelled it: `finish` it with `Cancelled` within one token.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
     /// `text` may be empty while half a character or half a stop string is held back; the tokens still count.
     pub fn chunk(&self, text: &str, tokens: usize) {
-        self.output.say_chunk(self.id, text, tokens);
+        self.output.send_chunk(self.id, text, tokens);
     }
 
     pub fn chunk_with_logprobs(&self, text: &str, logprobs: Vec<TokenLogprob>) {
         let chunk = Chunk { id: self.id, text: text.to_owned(), tokens: logprobs.len(), logprobs };
-        self.output.say(&ToParent::Chunk(chunk));
+        self.output.send(&ToParent::Chunk(chunk));
     }
 
     pub fn finish(mut self, finish_reason: FinishReason) {
@@ -61,14 +62,14 @@ impl Answer {
 
     fn end(&mut self, last: &ToParent) {
         self.ended = true;
-        self.output.say(last);
+        self.output.send(last);
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         if !self.ended {
-            let Failure { kind, message } = Failure::internal("the engine ended its answer without saying why.");
+            let Failure { kind, message } = Failure::internal("the engine ended its answer without a finish reason.");
             self.end(&ToParent::Error { id: Some(self.id), kind, message });
         }
     }
@@ -95,21 +96,21 @@ pub(crate) fn converse<E: Engine>(
     thread::Builder::new()
         .name("lines in".into())
         .spawn(move || read_lines(input, &lines_out, &sender))
-        .expect("a process may have two threads");
+        .expect("the reading thread can be started");
     match start(&inbox, &output, load) {
         Some(mut engine) => run(&mut engine, &inbox, &output),
         None => ExitCode::FAILURE,
     }
 }
 
-/// What the reading thread hands to the computing one.
+/// From the reading thread to the computing one.
 enum Message {
     Load(Load),
     Begin(Answer),
     AskStats,
 }
 
-/// A cancel goes past the queue: the flag is up while the engine still computes.
+/// A cancel does not wait in the queue: its flag is set while the engine computes.
 fn read_lines(input: impl BufRead, output: &Output, inbox: &Sender<Message>) {
     let mut open: HashMap<u64, Weak<AtomicBool>> = HashMap::new();
     for line in input.split(b'\n') {
@@ -140,7 +141,7 @@ fn read_lines(input: impl BufRead, output: &Output, inbox: &Sender<Message>) {
     }
 }
 
-/// Wait for `load` and obey it. `None` when there is nothing to run; the parent has been told why.
+/// Wait for `load`. `None` if that failed, which has been reported to the parent.
 fn start<E: Engine>(
     inbox: &Receiver<Message>,
     output: &Output,
@@ -151,12 +152,12 @@ fn start<E: Engine>(
             Message::Load(line) if line.version != VERSION => {
                 let (mine, theirs) = (VERSION, line.version);
                 break Err(Failure::unavailable(format!(
-                    "this engine speaks protocol {mine}, the server {theirs}; build it again with `make engines`."
+                    "this engine implements protocol {mine}, the server {theirs}; build it again with `make engines`."
                 )));
             }
             Message::Load(line) => break load(&line),
             Message::Begin(answer) => answer.fail(Failure::unavailable("the engine is not loaded.")),
-            Message::AskStats => output.say(&ToParent::Stats(with_memory(Stats::default()))),
+            Message::AskStats => output.send(&ToParent::Stats(with_memory(Stats::default()))),
         }
         output.flush().ok()?;
     };
@@ -164,7 +165,7 @@ fn start<E: Engine>(
         Ok((engine, info)) => (Some(engine), ToParent::Ready { version: VERSION, info }),
         Err(Failure { kind, message }) => (None, ToParent::Error { id: None, kind, message }),
     };
-    output.say(&said);
+    output.send(&said);
     output.flush().ok()?;
     engine
 }
@@ -172,7 +173,7 @@ fn start<E: Engine>(
 fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) -> ExitCode {
     let mut busy = false;
     loop {
-        // Everything that has come by now; sleep only when there is nothing to compute.
+        // Every message so far; sleep only when there is nothing to compute.
         let mut next = if busy { inbox.try_recv() } else { inbox.recv().map_err(|_| TryRecvError::Disconnected) };
         loop {
             match next {
@@ -180,11 +181,11 @@ fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) ->
                     engine.begin(answer);
                     busy = true;
                 }
-                Ok(Message::AskStats) => output.say(&ToParent::Stats(with_memory(engine.stats()))),
+                Ok(Message::AskStats) => output.send(&ToParent::Stats(with_memory(engine.stats()))),
                 Ok(Message::Load(_)) => eprintln!("ignored a second load"),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    let _ = output.flush(); // the input has ended; what is said is said
+                    let _ = output.flush(); // the input has ended
                     return ExitCode::SUCCESS;
                 }
             }
@@ -194,31 +195,13 @@ fn run<E: Engine>(engine: &mut E, inbox: &Receiver<Message>, output: &Output) ->
             busy = engine.step();
         }
         if output.flush().is_err() {
-            return ExitCode::SUCCESS; // the parent is gone
+            return ExitCode::SUCCESS; // the parent has ended
         }
     }
 }
 
 fn with_memory(stats: Stats) -> Stats {
     Stats { memory_bytes: stats.memory_bytes.or_else(resident_bytes), ..stats }
-}
-
-/// Memory that this process holds now; `None` where the system does not tell.
-fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_bytes())
-}
-
-#[cfg(unix)]
-fn page_bytes() -> u64 {
-    // SAFETY: a question without arguments that can be wrong.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
-}
-
-#[cfg(not(unix))]
-fn page_bytes() -> u64 {
-    4096
 }
 
 #[cfg(test)]
@@ -328,7 +311,10 @@ mod tests {
         let (to_child, heard, _child) = conversation();
         say(&to_child, LOAD);
         say(&to_child, r#"{"type":"generate","id":1,"prompt":"drop","prompt_token_ids":[],"max_tokens":1}"#);
-        hear_until(&heard, r#""id":1,"kind":"internal","message":"the engine ended its answer without saying why.""#);
+        hear_until(
+            &heard,
+            r#""id":1,"kind":"internal","message":"the engine ended its answer without a finish reason.""#,
+        );
     }
 
     #[test]

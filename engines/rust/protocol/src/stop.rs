@@ -1,4 +1,4 @@
-//! Stop strings: what may be sent, and what must wait because it could still become one.
+//! Stop strings: which text may be sent, and which must wait because it could still become one.
 
 /// Text held back while a stop string may be forming.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ impl Held {
         Self { stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(), text: String::new() }
     }
 
-    /// Take new text; give back what may be sent, and whether a stop string was met (it is left out).
+    /// Add text; returns what may be sent, and whether a stop string was met (it is left out).
     pub fn push(&mut self, text: &str) -> (String, bool) {
         if self.stops.is_empty() {
             return (text.to_owned(), false);
@@ -24,7 +24,7 @@ impl Held {
         (send, met)
     }
 
-    /// The answer has ended without a stop string: what was held back may go.
+    /// The answer has ended without a stop string: returns what was held back.
     pub fn rest(&mut self) -> String {
         std::mem::take(&mut self.text)
     }

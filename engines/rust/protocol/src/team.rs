@@ -1,9 +1,8 @@
-//! The threads that compute together, kept for the life of the program.
+//! Compute threads, kept for the life of the program.
 //!
-//! A step of a small model is some hundred products of tens of microseconds each, so handing out work must cost next
-//! to nothing. And the cores are shared, at least with the server and often with the load test itself: a thread that
-//! the system has put aside must not hold up the rest. So work is claimed piece by piece, and the caller waits only for
-//! pieces that somebody has begun, never for a helper to come.
+//! A step of a small model is some hundred products of tens of microseconds each, so distributing work must cost almost
+//! nothing. The cores are shared with the server and often with the load test: a descheduled thread must not delay the
+//! others. So work is claimed piece by piece, and the caller waits only for pieces that have begun, not for a helper.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -12,16 +11,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 
-/// Pieces per thread: few enough to be cheap, enough that nobody waits long for the last one.
+/// Pieces per thread: few enough to be cheap, enough that the wait for the last one is short.
 const PIECES_PER_THREAD: usize = 8;
-/// How long an idle helper watches for work before it sleeps: about 50 µs, longer than the gaps inside a step.
+/// How long an idle helper spins for work before it sleeps: about 50 µs, longer than the gaps inside a step.
 const WATCH: usize = 2_000;
-/// How long the caller watches for the last pieces before it lets others have its core.
+/// How long the caller spins for the last pieces before it yields its core.
 const PATIENCE: usize = 500;
 
 static TEAM: OnceLock<Team> = OnceLock::new();
 
-/// Say how many threads compute, before any work is shared; without it there is one for each core.
+/// Set the number of compute threads, before any work is shared; by default one per core.
 pub fn set_threads(threads: usize) {
     let _ = TEAM.set(Team::new(threads.max(1)));
 }
@@ -30,7 +29,7 @@ pub fn threads() -> usize {
     team().size
 }
 
-/// Run `work` over `0..count`, in pieces, on all threads, after what others share. Not from within such work.
+/// Run `work` over `0..count`, in pieces, on all threads. Must not be called from within such work.
 pub fn share(count: usize, work: impl Fn(Range<usize>) + Sync) {
     team().share(count, &work);
 }
@@ -50,7 +49,7 @@ struct Team {
     size: usize,
 }
 
-/// What is being done. The reference lives as long as some piece is unclaimed or unfinished, and no longer.
+/// The current work. The reference is valid as long as some piece is unclaimed or unfinished.
 #[derive(Clone, Copy)]
 struct Job {
     work: *const (dyn Fn(Range<usize>) + Sync),
@@ -88,7 +87,7 @@ impl Team {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the lifetime is forgotten here, and `share` does not return before every piece is finished.
         let work: &'static (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
-        // SAFETY: nothing is unclaimed or unfinished in this caller's turn, so nobody reads.
+        // SAFETY: nothing is unclaimed or unfinished in this caller's turn, so no other thread reads.
         unsafe { *self.job.get() = Some(Job { work, count, pieces }) };
         self.state.store(pieces as u64 * ONE_UNCLAIMED, SeqCst);
         if self.asleep.load(SeqCst) > 0 {
@@ -126,7 +125,7 @@ impl Team {
         }
     }
 
-    /// Claim a piece and do it; whether there was one.
+    /// Claim a piece and do it. Returns whether there was one.
     fn do_a_piece(&self) -> bool {
         let mut state = self.state.load(SeqCst);
         loop {
@@ -151,7 +150,7 @@ impl Team {
 /// A buffer that several threads write, each its own part.
 pub struct Shared<T>(*mut T, usize);
 
-// SAFETY: a plain address; whoever takes a slice promises that nobody else writes there.
+// SAFETY: an address; callers of `slice` promise that no two slices overlap.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {

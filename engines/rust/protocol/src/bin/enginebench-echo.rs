@@ -1,6 +1,5 @@
-//! The smallest engine: it answers a prompt with the prompt's words, over and over. It shows how an engine is written
-//! on top of `serve`, and what the pipe and the protocol cost when the engine costs nothing. Option `tpot`: seconds that
-//! a step keeps its core busy, as if it computed.
+//! The smallest engine: it repeats the prompt's words. It shows how an engine is written on top of `serve`, and measures
+//! the overhead of pipe and protocol. Option `tpot`: seconds for which each step keeps its core busy.
 
 use enginebench_protocol::{Answer, Batching, Engine, Failure, FinishReason, Held, Info, Load, serve};
 use std::hint::spin_loop;

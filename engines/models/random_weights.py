@@ -1,0 +1,84 @@
+"""Random weights as a file, for engines that read weights from nowhere else.
+
+Written once per model, in the user's cache, as bfloat16, and shared by all such engines.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models.cache import built_once, cache_folder
+from engines.models.progress import Progress, silent
+
+SPREAD = 0.02  # standard deviation, as most models are initialised
+FAMILIES = ("llama", "mistral", "qwen2")
+
+
+def with_weights(model: Model, progress: Progress = silent) -> Model:
+    """`model` with its random weights in a file. Raises `EngineUnavailable` for a family whose tensors are unknown."""
+    if not model.random_weights:
+        return model
+    config = json.loads((model.folder / "config.json").read_text())
+    if config["model_type"] not in FAMILIES:
+        raise EngineUnavailable(f"random weights are written for {', '.join(FAMILIES)}, not {config['model_type']}.")
+    shapes = dict(_tensors(config))
+    needed = 2 * sum(rows * columns for rows, columns in shapes.values())
+
+    def write(folder: Any) -> None:
+        for path in model.folder.iterdir():
+            shutil.copy(path, folder)
+        _write(shapes, folder / "model.safetensors", lambda done: progress("writing random weights", done, needed))
+
+    folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed, progress=progress)
+    return replace(model, folder=folder, random_weights=False)
+
+
+def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Names and shapes; norms and biases are matrices of one row."""
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    head = config.get("head_dim") or width // config["num_attention_heads"]
+    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    yield "model.embed_tokens.weight", (config["vocab_size"], width)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        for name, rows, columns in (
+            *(("input_layernorm", 1, width), ("post_attention_layernorm", 1, width)),
+            *(("self_attn.q_proj", queries, width), ("self_attn.k_proj", keys, width)),
+            *(("self_attn.v_proj", keys, width), ("self_attn.o_proj", width, queries)),
+            *(("mlp.gate_proj", inner, width), ("mlp.up_proj", inner, width), ("mlp.down_proj", width, inner)),
+        ):
+            yield f"{at}{name}.weight", (rows, columns)
+        if config["model_type"] == "qwen2":
+            for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
+                yield f"{at}self_attn.{name}.bias", (1, rows)
+    yield "model.norm.weight", (1, width)
+    if not config.get("tie_word_embeddings", False):
+        yield "lm_head.weight", (config["vocab_size"], width)
+
+
+def _write(shapes: Mapping[str, tuple[int, int]], path: Any, progress: Any) -> None:
+    import numpy as np
+
+    header, end = {}, 0
+    for name, (rows, columns) in shapes.items():
+        begin, end = end, end + 2 * rows * columns
+        shape = [columns] if rows == 1 else [rows, columns]
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    described = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(described)) + described)
+        for name, (rows, columns) in shapes.items():
+            generator = np.random.default_rng(zlib.crc32(name.encode()))
+            for _ in range(rows):
+                numbers = generator.standard_normal(columns, np.float32) * np.float32(SPREAD)
+                if rows == 1:
+                    numbers = np.full(columns, 0 if name.endswith("bias") else 1, np.float32)
+                file.write((numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # the upper half of a float
+            progress(file.tell())

@@ -1,0 +1,87 @@
+"""The environment of an engine's process, which may run on another interpreter than the server.
+
+Another interpreter must import its own packages. So its path gets one folder, in the user's cache, that holds links to
+nothing but `engines`, `settings_schema` and the module of the engine; PYTHONPATH and VIRTUAL_ENV of ours are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from engines.contract.base import EngineUnavailable, Launch
+from engines.models.cache import built_once, cache_folder
+
+OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
+QUESTION_TIMEOUT = 120.0  # seconds; a first import of a large library is slow
+
+
+def command_of(launch: Launch, target: str) -> tuple[str, ...]:
+    """The command line for an engine with the class `target` ("module:Class")."""
+    return launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
+
+
+def environment_of(launch: Launch, target: str) -> dict[str, str]:
+    """All variables of the process."""
+    environment = dict(os.environ)
+    if launch.command is None:
+        path = [str(modules_folder(target))]
+        if is_foreign(launch):
+            environment = {name: value for name, value in environment.items() if name not in OURS}
+        else:
+            path += filter(None, [os.environ.get("PYTHONPATH")])
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    for name, value in launch.environment.items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    return environment
+
+
+def is_foreign(launch: Launch) -> bool:
+    return launch.command is None and launch.python is not None and launch.python != sys.executable
+
+
+def modules_folder(target: str) -> Path:
+    """A folder with the modules that the worker needs, and no others."""
+    sources = [_source("engines"), _source("settings_schema"), _source(target.partition(":")[0].partition(".")[0])]
+    sources = list(dict.fromkeys(sources))
+    identity = hashlib.sha256("\0".join(map(str, sources)).encode()).hexdigest()[:12]
+
+    def link(folder: Path) -> None:
+        for source in sources:
+            (folder / source.name).symlink_to(source, target_is_directory=source.is_dir())
+
+    return built_once(cache_folder() / "modules" / identity, link)
+
+
+def _source(module: str) -> Path:
+    found = find_spec(module)
+    if found is None or (found.origin is None and not found.submodule_search_locations):
+        raise EngineUnavailable(f"the module {module} cannot be found.")
+    if found.submodule_search_locations:
+        return Path(next(iter(found.submodule_search_locations))).resolve()
+    return Path(str(found.origin)).resolve()
+
+
+def ask(launch: Launch, target: str) -> Mapping[str, str | None]:
+    """`why_not_here` and `version_here` of the engine, as its own interpreter answers."""
+    command = [*command_of(launch, target), "--describe"]
+    try:
+        done = subprocess.run(
+            command, env=environment_of(launch, target), capture_output=True, text=True, timeout=QUESTION_TIMEOUT
+        )
+        answer: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        last = str(error) if isinstance(error, OSError) else "it gave no answer"
+        if not isinstance(error, (OSError, subprocess.TimeoutExpired)):
+            last = next(iter(reversed(done.stderr.strip().splitlines())), last)
+        return {"why_not_here": f"{command[0]} cannot run it: {last}", "version": None}
+    return answer

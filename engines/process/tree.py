@@ -1,0 +1,94 @@
+"""Memory and CPU time of a process and all processes under it, and the end of them all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes and seconds."""
+
+    memory: int
+    memory_peak: int
+    cpu: float
+
+
+@dataclass(slots=True)
+class ProcessTree:
+    """Processes in the process group that `pid` leads, and all under it. Keeps the peaks of those that have ended."""
+
+    pid: int
+    _peaks: dict[tuple[int, float], int] = field(default_factory=dict)  # by pid and start time
+    _cpu: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    def usage(self) -> Usage | None:
+        """`None` once the process has ended. The peak is the sum of each process's own, an upper bound of the sum's."""
+        memory = 0
+        try:
+            leader = psutil.Process(self.pid)
+            members = [leader, *leader.children(recursive=True)]
+        except psutil.Error:
+            return None
+        for process in members:
+            with contextlib.suppress(psutil.Error, OSError):
+                key, resident = (process.pid, process.create_time()), process.memory_info().rss
+                memory += resident
+                self._peaks[key] = max(self._peaks.get(key, 0), _peak(process.pid) or resident)
+                times = process.cpu_times()
+                self._cpu[key] = times.user + times.system
+        return Usage(memory, sum(self._peaks.values()), sum(self._cpu.values()))
+
+    def kill(self) -> None:
+        """End every process of the group, also where its leader has ended already."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def _peak(pid: int) -> int | None:
+    """The high-water mark of resident memory, which the kernel keeps; sampling would miss short peaks."""
+    with contextlib.suppress(OSError):
+        if found := PEAK.search(Path(f"/proc/{pid}/status").read_text()):
+            return 1024 * int(found[1])
+    return None
+
+
+class Guard:
+    """A small process that kills the engine's process group if this process ends without doing so, as by `kill -9`.
+
+    It reads process groups from a pipe whose other end only this process has, and kills the last one at its end.
+    """
+
+    SCRIPT = 'while read -r line; do group=$line; done; [ -n "$group" ] && kill -s KILL -- "-$group"'
+
+    def __init__(self) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", self.SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+        )
+
+    def watch(self, group: int | None) -> None:
+        """Guard this process group from now on; with `None`, none."""
+        assert self._shell.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._shell.stdin.write(b"%s\n" % (b"" if group is None else b"%d" % group))
+            self._shell.stdin.flush()
+
+    def close(self) -> None:
+        self.watch(None)
+        assert self._shell.stdin is not None
+        self._shell.stdin.close()
+        self._shell.wait()

@@ -1,0 +1,322 @@
+//! The decoder of the Llama family (Touvron et al. 2023) for a batch of sequences, on Candle's operations: one matrix
+//! product for all tokens of a step, attention for each sequence over its own keys and values.
+//!
+//! candle-transformers' models have one cache for one sequence, so this is ours; every product, norm, rotation and
+//! attention in it is Candle's.
+
+use crate::weights::{Format, Linear};
+use anyhow::{Context, Result, bail};
+use candle_core::{D, DType, Device, Module, Tensor};
+use candle_nn::attention::{AttnMask, flash_attn};
+use candle_nn::kv_cache::KvCache;
+use candle_nn::{RmsNorm, VarBuilder, ops, rotary_emb};
+use candle_transformers::models::llama;
+use enginebench_protocol::{Failure, Model, Piece};
+use serde_json::Value;
+
+/// Families whose decoder this is; they differ in shapes, biases and norms of the heads.
+pub const FAMILIES: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3"];
+const FIRST_CACHE: usize = 128; // tokens of a new sequence's cache, which doubles when it is full
+
+struct Layer {
+    attention_norm: RmsNorm,
+    queries_keys_values: Linear,
+    head_norms: Option<(RmsNorm, RmsNorm)>,
+    out: Linear,
+    inner_norm: RmsNorm,
+    gate_up: Linear,
+    down: Linear,
+    /// One for each slot.
+    caches: Vec<KvCache>,
+}
+
+#[derive(Clone, Copy)]
+struct Heads {
+    queries: usize,
+    keys: usize,
+    width: usize,
+}
+
+pub struct Decoder {
+    embeddings: Tensor,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Linear,
+    heads: Heads,
+    /// Of each position: `[context, width / 2]`.
+    rotation: (Tensor, Tensor),
+    vocabulary: usize,
+    device: Device,
+    logits: Vec<f32>,
+}
+
+impl Decoder {
+    pub fn new(config: &Value, weights: VarBuilder, format: Format, context: usize, slots: usize) -> Result<Self> {
+        let family = config["model_type"].as_str().unwrap_or_default();
+        if !FAMILIES.contains(&family) {
+            bail!(Failure::unavailable(format!(
+                "candle runs {family} one request at a time; set concurrency=1 (batches: {}).",
+                FAMILIES.join(", ")
+            )));
+        }
+        let number = |key: &str| config[key].as_u64().map(|value| value as usize);
+        let needed = |key: &str| number(key).with_context(|| format!("config.json has no `{key}`"));
+        let (hidden, queries, inner) =
+            (needed("hidden_size")?, needed("num_attention_heads")?, needed("intermediate_size")?);
+        let heads = Heads {
+            queries,
+            keys: number("num_key_value_heads").unwrap_or(queries),
+            width: number("head_dim").unwrap_or(hidden / queries),
+        };
+        let vocabulary = needed("vocab_size")?;
+        let epsilon = config["rms_norm_eps"].as_f64().unwrap_or(1e-6);
+        let shape = Shape { hidden, inner, heads, epsilon, format, slots };
+        let model = weights.pp("model");
+        let embeddings = model.get((vocabulary, hidden), "embed_tokens.weight")?;
+        let tied = !weights.contains_tensor("lm_head.weight");
+        let head = if tied { embeddings.clone() } else { weights.get((vocabulary, hidden), "lm_head.weight")? };
+        let layers = (0..needed("num_hidden_layers")?).map(|at| shape.layer(&model.pp("layers").pp(at)));
+        Ok(Self {
+            layers: layers.collect::<Result<_>>()?,
+            norm: candle_nn::rms_norm(hidden, epsilon, model.pp("norm"))?,
+            head: Linear::new(head, None, format)?,
+            rotation: rotation(config, heads.width, context, &embeddings)?,
+            device: embeddings.device().clone(),
+            logits: Vec::new(),
+            embeddings,
+            heads,
+            vocabulary,
+        })
+    }
+
+    /// Keys and values of one token in all layers.
+    pub fn cache_bytes_per_token(&self) -> usize {
+        2 * self.layers.len() * self.heads.keys * self.heads.width * self.embeddings.dtype().size_in_bytes()
+    }
+
+    /// `[tokens, hidden]` of a step, before the last norm.
+    fn hidden(&mut self, batch: &[Piece]) -> Result<Tensor> {
+        let ids: Vec<u32> = batch.iter().flat_map(|piece| piece.tokens).copied().collect();
+        let positions = batch.iter().flat_map(|piece| piece.start as u32..(piece.start + piece.tokens.len()) as u32);
+        let positions = Tensor::from_iter(positions, &self.device)?;
+        let turns = (self.rotation.0.index_select(&positions, 0)?, self.rotation.1.index_select(&positions, 0)?);
+        let mut x = self.embeddings.index_select(&Tensor::new(ids, &self.device)?, 0)?;
+        for layer in &mut self.layers {
+            let mixed = layer.attend(&layer.attention_norm.forward(&x)?, batch, &turns, self.heads)?;
+            x = (x + layer.out.forward(&mixed)?)?;
+            let gate_up = layer.gate_up.forward(&layer.inner_norm.forward(&x)?)?;
+            let (gate, up) = halves(&gate_up)?;
+            x = (x + layer.down.forward(&(gate.silu()? * up)?)?)?;
+        }
+        Ok(x)
+    }
+}
+
+impl Model for Decoder {
+    fn vocab_size(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn forward(&mut self, batch: &[Piece]) -> Result<&mut [f32]> {
+        let hidden = self.hidden(batch)?;
+        let mut end = 0;
+        let ends = batch.iter().map(|piece| {
+            end += piece.tokens.len() as u32;
+            (piece.wants_logits, end - 1)
+        });
+        let last: Vec<u32> = ends.filter(|(wanted, _)| *wanted).map(|(_, at)| at).collect();
+        self.logits.clear();
+        if !last.is_empty() {
+            let last = hidden.index_select(&Tensor::new(last, &self.device)?, 0)?;
+            let logits = self.head.forward(&self.norm.forward(&last)?)?;
+            self.logits = logits.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?;
+        }
+        Ok(&mut self.logits)
+    }
+
+    fn free(&mut self, slot: usize) {
+        self.layers.iter_mut().for_each(|layer| layer.caches[slot] = new_cache());
+    }
+}
+
+/// Keys and values stand as `[1, tokens, heads, width]`.
+fn new_cache() -> KvCache {
+    KvCache::new(1, FIRST_CACHE)
+}
+
+impl Layer {
+    /// `x`: `[tokens, hidden]`; gives `[tokens, query heads * width]`.
+    fn attend(&mut self, x: &Tensor, batch: &[Piece], turns: &(Tensor, Tensor), heads: Heads) -> Result<Tensor> {
+        let rows = self.queries_keys_values.forward(x)?;
+        let tokens = rows.dim(0)?;
+        let part = |first: usize, count: usize| -> Result<Tensor> {
+            let part = rows.narrow(1, first * heads.width, count * heads.width)?.contiguous()?;
+            Ok(part.reshape((1, tokens, count, heads.width))?)
+        };
+        let (mut queries, mut keys) = (part(0, heads.queries)?, part(heads.queries, heads.keys)?);
+        let values = part(heads.queries + heads.keys, heads.keys)?;
+        if let Some((query_norm, key_norm)) = &self.head_norms {
+            (queries, keys) = (query_norm.forward(&queries)?, key_norm.forward(&keys)?);
+        }
+        let (queries, keys) = (turned(&queries, turns)?, turned(&keys, turns)?);
+        let mut outputs = Vec::with_capacity(batch.len());
+        let mut first = 0;
+        for piece in batch {
+            let count = piece.tokens.len();
+            let of = |all: &Tensor| all.narrow(1, first, count)?.contiguous();
+            let cache = &mut self.caches[piece.slot];
+            if piece.start == 0 {
+                *cache = new_cache();
+            }
+            let (all_keys, all_values) = cache.append(&of(&keys)?, &of(&values)?)?;
+            outputs.push(attention(&of(&queries)?, &all_keys, &all_values, piece.start)?);
+            first += count;
+        }
+        Ok(Tensor::cat(&outputs, 0)?)
+    }
+}
+
+/// Pair `i` of each head is made of the numbers `i` and `i + width / 2`. `x`: `[1, tokens, heads, width]`.
+fn turned(x: &Tensor, (cosines, sines): &(Tensor, Tensor)) -> candle_core::Result<Tensor> {
+    rotary_emb::rope_thd(x, cosines, sines)
+}
+
+/// Causal attention of tokens that begin at position `start`; `[tokens, heads * width]`.
+fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize) -> Result<Tensor> {
+    let (_, tokens, heads, width) = queries.dims4()?;
+    let scale = 1.0 / (width as f64).sqrt();
+    let by_head = if queries.device().is_cpu() && queries.dtype() == DType::F32 {
+        let mask = AttnMask::Causal { kv_offset: start };
+        flash_attn::<f32>(queries, keys, values, scale as f32, mask, None, None)?
+    } else {
+        plain_attention(queries, keys, values, start, scale)?
+    };
+    Ok(by_head.reshape((heads, tokens, width))?.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * width))?)
+}
+
+/// The same by products and a softmax, for other devices and number formats. Every operand of a product is contiguous,
+/// as Candle's CUDA and Metal products need it. Gives `[1, heads, tokens, width]`.
+fn plain_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usize, scale: f64) -> Result<Tensor> {
+    let (_, tokens, heads, width) = queries.dims4()?;
+    let (_, known, key_heads, _) = keys.dims4()?;
+    let group = heads / key_heads;
+    // The queries of a group stand below each other, so that keys and values need not be repeated.
+    let queries = queries.transpose(1, 2)?.contiguous()?.reshape((key_heads, group * tokens, width))?;
+    let keys = keys.squeeze(0)?.transpose(0, 1)?.contiguous()?;
+    let values = values.squeeze(0)?.transpose(0, 1)?.contiguous()?;
+    let scores = (queries.matmul(&keys.transpose(1, 2)?.contiguous()?)? * scale)?;
+    let mut scores = scores.reshape((key_heads, group, tokens, known))?;
+    if tokens > 1 {
+        let hidden = |at: usize| (at % known > start + at / known).then_some(f32::NEG_INFINITY).unwrap_or(0.0);
+        let mask: Vec<f32> = (0..tokens * known).map(hidden).collect();
+        let mask = Tensor::from_vec(mask, (tokens, known), scores.device())?.to_dtype(scores.dtype())?;
+        scores = scores.broadcast_add(&mask)?;
+    }
+    let weights = ops::softmax(&scores, D::Minus1)?.reshape((key_heads, group * tokens, known))?.contiguous()?;
+    Ok(weights.matmul(&values)?.reshape((1, heads, tokens, width))?)
+}
+
+fn halves(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let width = x.dim(D::Minus1)? / 2;
+    Ok((x.narrow(D::Minus1, 0, width)?.contiguous()?, x.narrow(D::Minus1, width, width)?.contiguous()?))
+}
+
+/// Cosines and sines of every position.
+fn rotation(config: &Value, width: usize, context: usize, like: &Tensor) -> Result<(Tensor, Tensor)> {
+    let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
+    let plain = (0..width / 2).map(|pair| theta.powf(-2.0 * pair as f64 / width as f64));
+    let frequencies: Vec<f64> = match serde_json::from_value::<llama::Llama3RopeConfig>(config["rope_scaling"].clone())
+    {
+        Err(_) => plain.collect(), // `null`: `config.rs` refuses every other kind
+        Ok(scaling) => plain.map(|frequency| stretched(frequency, &scaling)).collect(),
+    };
+    // Rounded to 32 bits where models were trained with that: at far positions it is more than the last digit.
+    let angles = (0..context).flat_map(|at| frequencies.iter().map(move |&frequency| at as f32 * frequency as f32));
+    let angles = Tensor::from_iter(angles, like.device())?.reshape((context, width / 2))?;
+    Ok((angles.cos()?.to_dtype(like.dtype())?, angles.sin()?.to_dtype(like.dtype())?))
+}
+
+/// Llama 3.1: low frequencies are divided by a factor, high ones kept, those between interpolated.
+fn stretched(frequency: f64, scaling: &llama::Llama3RopeConfig) -> f64 {
+    let waves = scaling.original_max_position_embeddings as f64 * frequency / std::f64::consts::TAU;
+    let (low, high) = (f64::from(scaling.low_freq_factor), f64::from(scaling.high_freq_factor));
+    let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+    frequency * (kept + (1.0 - kept) / f64::from(scaling.factor))
+}
+
+struct Shape {
+    hidden: usize,
+    inner: usize,
+    heads: Heads,
+    epsilon: f64,
+    format: Format,
+    slots: usize,
+}
+
+impl Shape {
+    fn layer(&self, weights: &VarBuilder) -> Result<Layer> {
+        let Self { hidden, inner, heads, epsilon, .. } = *self;
+        let (queries, keys) = (heads.queries * heads.width, heads.keys * heads.width);
+        let attention = weights.pp("self_attn");
+        let norm = |name: &str| candle_nn::rms_norm(hidden, epsilon, weights.pp(name));
+        let head_norm = |name: &str| candle_nn::rms_norm(heads.width, epsilon, attention.pp(name));
+        let has_head_norms = attention.contains_tensor("q_norm.weight");
+        Ok(Layer {
+            attention_norm: norm("input_layernorm")?,
+            queries_keys_values: self.joined(
+                &attention,
+                &[("q_proj", queries), ("k_proj", keys), ("v_proj", keys)],
+                "qkv_proj",
+                hidden,
+            )?,
+            head_norms: if has_head_norms { Some((head_norm("q_norm")?, head_norm("k_norm")?)) } else { None },
+            out: self.joined(&attention, &[("o_proj", hidden)], "o_proj", queries)?,
+            inner_norm: norm("post_attention_layernorm")?,
+            gate_up: self.joined(
+                &weights.pp("mlp"),
+                &[("gate_proj", inner), ("up_proj", inner)],
+                "gate_up_proj",
+                hidden,
+            )?,
+            down: self.joined(&weights.pp("mlp"), &[("down_proj", hidden)], "down_proj", inner)?,
+            caches: (0..self.slots).map(|_| new_cache()).collect(),
+        })
+    }
+
+    /// Matrices with the same input as one: Phi-3 stores them so, under the name `whole`.
+    fn joined(&self, from: &VarBuilder, parts: &[(&str, usize)], whole: &str, width: usize) -> Result<Linear> {
+        if from.contains_tensor(&format!("{whole}.weight")) {
+            let rows = parts.iter().map(|(_, rows)| rows).sum::<usize>();
+            return Linear::new(from.get((rows, width), &format!("{whole}.weight"))?, None, self.format);
+        }
+        let rows = parts.iter().map(|(name, rows)| from.get((*rows, width), &format!("{name}.weight")));
+        let rows = Tensor::cat(&rows.collect::<candle_core::Result<Vec<_>>>()?, 0)?;
+        let has_bias = from.contains_tensor(&format!("{}.bias", parts[0].0));
+        let bias = parts.iter().filter(|_| has_bias).map(|(name, rows)| from.get(*rows, &format!("{name}.bias")));
+        let bias = bias.collect::<candle_core::Result<Vec<_>>>()?;
+        Linear::new(rows, if has_bias { Some(Tensor::cat(&bias, 0)?) } else { None }, self.format)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(shape: (usize, usize, usize, usize)) -> Tensor {
+        Tensor::randn(0f32, 1.0, shape, &Device::Cpu).unwrap()
+    }
+
+    /// The path of other devices, with a prompt that is split over steps and several query heads to a key head.
+    #[test]
+    fn both_ways_of_attention_agree() {
+        for (tokens, start) in [(1, 0), (5, 0), (1, 7), (4, 9)] {
+            let (queries, known) = (random((1, tokens, 6, 16)), start + tokens);
+            let (keys, values) = (random((1, known, 2, 16)), random((1, known, 2, 16)));
+            let one = attention(&queries, &keys, &values, start).unwrap();
+            let other = plain_attention(&queries, &keys, &values, start, 0.25).unwrap();
+            let other = other.transpose(1, 2).unwrap().contiguous().unwrap().reshape((tokens, 96)).unwrap();
+            let most = (one - other).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(most < 1e-5, "{tokens} tokens at {start}: {most}");
+        }
+    }
+}
