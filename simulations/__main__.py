@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulations", description=__doc__)
-    parser.add_argument("--runs", type=int, default=300, help="simulations of each system (default 300)")
+    parser.add_argument("--runs", type=int, default=200, help="simulations of each system (default 200)")
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="systems whose name contains this; nothing is written then")

@@ -220,9 +220,10 @@ def share_interval(
     if latencies is not None:
         error = _of_a_tail(error, values, ascending, max(share, 1 - share))
     effective = _effective(error, share, n)
-    enough = rarer * min(effective, 2 * bulk)
+    enough = rarer * min(effective, bulk)
     if enough < LEAST_EFFECTIVE and enough < rarer * n / 2:
-        return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE}")
+        rarer_ones = "misses" if share > 0.5 else "hits"
+        return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE} effective {rarer_ones}")
     low, high = _clopper_pearson(share, effective)
     low = share - (share - low) * _widening(error, share, n)
     high = share + (high - share) * _widening(error, 1 - share, n)
