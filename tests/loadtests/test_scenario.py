@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 from pathlib import Path
 from typing import Any
 
+import configargparse  # type: ignore[import-untyped]
 import pytest
 
 from loadtests.harness.run.options import add_options, read_options, without_secrets
@@ -78,25 +78,11 @@ def test_what_is_in_force_is_told_as_text_and_numbers() -> None:
 
 
 def parse(scenario: Scenario, *words: str) -> dict[str, Any]:
-    parser = argparse.ArgumentParser()
-
-    def without_variable(*names: str, **given: Any) -> argparse.Action:  # Locust's parser knows `env_var`
-        given.pop("env_var")
-        return real(*names, **given)
-
-    groups = parser.add_argument_group
-
-    def group(title: str) -> Any:
-        nonlocal real
-        made = groups(title)
-        real = made.add_argument  # type: ignore[assignment]
-        made.add_argument = without_variable  # type: ignore[method-assign, assignment]
-        return made
-
-    real: Any = None
-    parser.add_argument_group = group  # type: ignore[assignment, method-assign]
+    """What Locust's kind of parser makes of a command line."""
+    parser = configargparse.ArgumentParser()
     add_options(parser, scenario)
-    return vars(parser.parse_args(words))
+    parsed: dict[str, Any] = vars(parser.parse_args(words))
+    return parsed
 
 
 def test_flags_override_the_scenario_and_the_rest_is_its_own(tmp_path: Path) -> None:

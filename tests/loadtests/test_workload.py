@@ -88,7 +88,7 @@ def test_no_two_requests_are_alike() -> None:
 def test_the_same_seed_and_set_ask_the_same_and_another_of_either_does_not() -> None:
     assert bodies(PLAIN, user=3) == bodies(PLAIN, user=3)
     for changes in ({"seed": 1}, {"prompt_set": "another"}):
-        other = dataclasses.replace(PLAIN, **changes)  # type: ignore[arg-type]
+        other = dataclasses.replace(PLAIN, **changes)
         assert not {tuple(words(b)) for b in bodies(PLAIN)} & {tuple(words(b)) for b in bodies(other)}
 
 
