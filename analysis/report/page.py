@@ -5,6 +5,7 @@ enginebench report runs/<id> runs/<id>
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.terminal import objective_lines
-from analysis.units import format_count, format_error, format_interval, format_share, join_labels
+from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import contenders_of, headline_ttft, stages_of
 from analysis.verdict.statistics import needed
@@ -43,7 +44,7 @@ class Card:
     tokens: Number
     spread: str
     ttft: Number
-    error: str  # of TTFT, by the load generator's calibration
+    beside_ttft: str  # the error of the load generator, or the TTFT of the answered requests where others failed
     tpot: Number
     failures: str
 
@@ -121,22 +122,26 @@ def _cards(engines: Sequence[Drawn], comparison: Comparison, ttft: str) -> list[
     if label is None:
         return []
     ranks = {standing.label: rank for rank, standing in enumerate(comparison.standings)}
-    p95, tpot = percentile_column(ttft, "p95").of, percentile_column("tpot", "p50").of
+    p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
     cards = []
     for one in sorted(engines, key=lambda one: ranks[one.name]):
         contender = one.contender
-        tokens = contender.estimate(lambda stage: stage.throughput, label)
+        tokens, tail = (contender.estimate(of, label) for of in (lambda stage: stage.throughput, p95.of))
+        answered = contender.mean(p95.answered, label)
         errors = [stage.client_error for stage in contender.at(label)]
         known = [error for error in errors if error is not None]
+        beside = format_error(max(known)) if len(known) == len(errors) else ""
+        if tail.value == math.inf:
+            beside = f"answered: {format_seconds(answered)}"
         cards.append(
             Card(
                 name=one.name,
                 slot=one.style.slot,
                 tokens=rate(tokens.value),
                 spread=format_interval(tokens.low, tokens.high),
-                ttft=duration(contender.estimate(p95, label).value),
-                error=format_error(max(known)) if len(known) == len(errors) else "",
-                tpot=duration(contender.estimate(tpot, label).value),
+                ttft=duration(tail.value),
+                beside_ttft=beside,
+                tpot=duration(contender.estimate(tpot.of, label).value),
                 failures=format_share(contender.mean(lambda stage: stage.failure_share.value, label)),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,14 +18,16 @@ class Remark:
     severity: Severity
     label: str | None
     stages: tuple[str, ...]
+    runs: int  # of the engine, that have it
     evidence: str
     remedy: str
 
     @property
     def where(self) -> str:
-        """`transformers, 10 and 20 users`; empty for what concerns all runs."""
+        """`transformers, 10 and 20 users (4 runs)`; empty for what concerns all engines."""
         stages = join_labels(self.stages) if self.stages else None
-        return ", ".join(part for part in (self.label, stages) if part)
+        where = ", ".join(part for part in (self.label, stages) if part)
+        return f"{where} ({self.runs} runs)" if self.runs > 1 and where else where
 
 
 def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
@@ -37,6 +40,9 @@ def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
         by_stage = sorted(group, key=lambda finding: finding.stage.index if finding.stage else -1)
         stages = tuple(dict.fromkeys(finding.stage.label for finding in by_stage if finding.stage is not None))
         worst = by_stage[-1]
+        runs = max(Counter(finding.stage for finding in group).values())
         where = f" (at {stages[-1]})" if len(stages) > 1 else ""
-        said.append(Remark(worst.kind, worst.severity, worst.label, stages, f"{worst.evidence}{where}", worst.remedy))
+        said.append(
+            Remark(worst.kind, worst.severity, worst.label, stages, runs, f"{worst.evidence}{where}", worst.remedy)
+        )
     return tuple(said)

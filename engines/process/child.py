@@ -99,7 +99,10 @@ class ChildEngine:
     async def stats(self) -> EngineStats:
         """The engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now."""
         process = self._process
-        if process is None or process.tree is None or (usage := process.tree.usage()) is None:
+        if process is None or process.tree is None:
+            return EngineStats()
+        usage = await asyncio.to_thread(process.tree.usage)  # reads every process of the machine
+        if usage is None:
             return EngineStats()
         return replace(
             process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak, cpu_seconds=usage.cpu

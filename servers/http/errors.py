@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from engines.contract.base import EngineError
+from engines.contract.base import EngineError, EngineOverloaded
 
 Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
 OUTCOMES: tuple[Outcome, ...] = (
@@ -88,12 +88,12 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 def from_engine(error: EngineError) -> ApiError:
     """The response for an engine's failure. Its sentence is meant for clients."""
+    if isinstance(error, EngineOverloaded):
+        seconds = math.ceil(error.retry_after or 1)
+        return ApiError(429, str(error), code="engine_overloaded", retry_after=seconds)
     match error.kind:
         case "bad_request":
             return bad_request(str(error))
-        case "overloaded":
-            seconds = math.ceil(getattr(error, "retry_after", None) or 1)
-            return ApiError(429, str(error), code="engine_overloaded", retry_after=seconds)
         case "unavailable":
             return ApiError(503, str(error), code="engine_unavailable", retry_after=1)
         case "crashed":

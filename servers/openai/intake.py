@@ -14,7 +14,7 @@ from typing import TypedDict, TypeVar
 
 from msgspec import UNSET
 
-from engines.contract.base import EngineInfo, Feature, GenerateRequest
+from engines.contract.base import GREEDY_BELOW, EngineInfo, Feature, GenerateRequest
 from servers.http.errors import ApiError, bad_request
 from servers.openai.arrays import read_ids
 from servers.openai.prompts import Tokenizer
@@ -35,7 +35,6 @@ from servers.settings import ServerSettings
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions; that of a chat is the rest of the context
 LARGE = 16 * 1024  # bytes; a larger body is processed in a thread, so that it delays no stream
-NEARLY_GREEDY = 1e-3  # a lower temperature is greedy: dividing by it overflows in half precision
 LONGEST_NAME = 100  # characters of a client's text in an error
 
 B = TypeVar("B", bound=Body)
@@ -192,7 +191,7 @@ class Intake:
         info: EngineInfo,
     ) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
-        greedy = temperature < NEARLY_GREEDY or body.top_p == 0
+        greedy = temperature < GREEDY_BELOW or body.top_p == 0
         stop = read_stop(body.stop)
         min_tokens = body.min_tokens or 0
         if min_tokens > max_tokens:

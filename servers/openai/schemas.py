@@ -31,7 +31,7 @@ class ChatChoice(BaseModel):
     index: int
     message: ChatMessageOut
     logprobs: dict[str, Any] | None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "content_filter"]
 
 
 class Answered(BaseModel):
@@ -52,7 +52,7 @@ class TextChoice(BaseModel):
     index: int
     text: str
     logprobs: dict[str, Any] | None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "content_filter"]
 
 
 class Completion(Answered):

@@ -511,4 +511,6 @@ def test_people_are_told_once_what_happened_at_several_stages(tmp_path: Path) ->
     summary: RunSummary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=1, tpot=0.03), (2, 4, 8), 10.0)))
     few = [remark for remark in remarks(summary.findings) if remark.kind == "too_few_samples"]
     assert few[0].where == "fake, 2, 4 and 8 users"
+    repeats = [remark for remark in remarks([*summary.findings, *summary.findings]) if remark.kind == few[0].kind]
+    assert repeats[0].where == "fake, 2, 4 and 8 users (2 runs)"
     assert few[0].evidence.endswith("(at 8 users)")

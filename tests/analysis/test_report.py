@@ -300,6 +300,7 @@ def test_an_engine_that_refuses_keeps_no_limit(tmp_path: Path) -> None:
     assert re.search(r"ok: \d\d\.\d", table)
     page = render(both, compare(both))
     assert "✕" in page
+    assert re.search(r"<dd>failed<small>answered: [\d.]+ ms</small>", page), "on its card"
     assert '<span class="bad">failed</span><small>answered: ' in page
 
 

@@ -119,6 +119,25 @@ def test_a_percentile_that_depends_on_cut_off_requests_is_withheld() -> None:
     assert near.high == pytest.approx(1.57, abs=0.02)  # as if all that were cut off had taken for ever
 
 
+def test_an_interval_that_depends_on_cut_off_requests_is_withheld() -> None:
+    """The 12 longest of 400 were cut off just before their end: p95 is known, the upper end of its interval is not."""
+    rng = np.random.default_rng(3)
+    values = rng.permutation(np.linspace(1, 2, 400))
+    p95 = percentile_interval(values, 0.95, censored=values > 1.97)
+    assert p95.value == pytest.approx(1.95, abs=0.01)
+    assert (p95.high, p95.why) == (None, f"interval {DEPENDS_ON_CUT_OFF}")
+
+
+def test_a_few_cut_off_requests_leave_the_median_known() -> None:
+    """Three of 300, which had waited for next to nothing, move the median by two thousandths at most."""
+    rng = np.random.default_rng(4)
+    values, censored = rng.permutation(np.linspace(1, 2, 300)), np.zeros(300, dtype=bool)
+    values[[50, 150, 250]], censored[[50, 150, 250]] = 0.01, True
+    p50 = percentile_interval(values, 0.5, censored=censored)
+    assert p50.value == pytest.approx(1.5, abs=0.01)
+    assert p50.low is not None
+
+
 @pytest.mark.parametrize(
     ("rho", "expected"),
     [

@@ -26,6 +26,8 @@ from records.request import RequestRecord
 from tests.support.locust_process import LOCUST, MS, ROOT, start
 from tests.support.scripted import Script, ScriptedServer
 
+pytestmark = pytest.mark.alone
+
 USERS = 8
 LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7", "--prompt-set", "a-set")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")

@@ -78,9 +78,11 @@ def test_what_is_in_force_is_told_as_text_and_numbers() -> None:
 
 
 def parse(scenario: Scenario, *words: str) -> dict[str, Any]:
-    parser = configargparse.ArgumentParser()  # the one that Locust's is made of
+    """What Locust's kind of parser makes of a command line."""
+    parser = configargparse.ArgumentParser()
     add_options(parser, scenario)
-    return dict(vars(parser.parse_args(words)))
+    parsed: dict[str, Any] = vars(parser.parse_args(words))
+    return parsed
 
 
 def test_flags_override_the_scenario_and_the_rest_is_its_own(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_after_a_disconnect_the_engine_generates_one_more_token_at_most(
         time.sleep(2 * TOKEN)
         more.append(sum(at > left for at in map(float, made.read_text().split())))
     assert min(more) <= 1, more
-    assert min(freed) < 2 * TOKEN, freed
+    assert min(freed) < 4 * TOKEN, freed  # a scrape, by which it is seen, takes time itself
     assert max(more) < 1_000, "of 4000 that were asked for"
 
 
