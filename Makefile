@@ -11,6 +11,9 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 SELECTED := not gpu and not lmrs
 
+# The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Behind a company's proxy only the system's certificates know the way; where there are none, uv's own do.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
@@ -28,7 +31,7 @@ $(STAMP): requirements.lock pyproject.toml
 ifeq ($(TORCH),cpu)
 	$(UV) pip install --python $(BIN)/python --torch-backend cpu --editable '.[dev]'
 else
-	$(UV) pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(UV) pip install --python $(BIN)/python --quiet --no-deps --editable .
 endif
 	@touch $@
