@@ -207,7 +207,7 @@ fn plain_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, start: usiz
     let scores = (queries.matmul(&keys.transpose(1, 2)?.contiguous()?)? * scale)?;
     let mut scores = scores.reshape((key_heads, group, tokens, known))?;
     if tokens > 1 {
-        let hidden = |at: usize| (at % known > start + at / known).then_some(f32::NEG_INFINITY).unwrap_or(0.0);
+        let hidden = |at: usize| if at % known > start + at / known { f32::NEG_INFINITY } else { 0.0 };
         let mask: Vec<f32> = (0..tokens * known).map(hidden).collect();
         let mask = Tensor::from_vec(mask, (tokens, known), scores.device())?.to_dtype(scores.dtype())?;
         scores = scores.broadcast_add(&mask)?;
