@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineUnavailable, Model
-from engines.models.fetch import context_length, conversion_folder, fetch_model
+from engines.models.cache import cache_folder
+from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
 from engines.models.presets import PRESETS, Preset
 from engines.models.random_model import fit_vocabulary
-from engines.models.wheel import GGUF_SHA256
+from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 
 # What is written down about known models.
 
@@ -47,8 +48,9 @@ def test_expected_memory(name: str, dtype, gigabytes: float) -> None:  # type: i
 
 def test_the_embedded_model_is_whole_and_says_what_every_engine_reads() -> None:
     model = fetch_model()
-    assert model.gguf is not None
-    assert hashlib.sha256(model.gguf.read_bytes()).hexdigest() == GGUF_SHA256
+    assert model.gguf is None, "the preset is served as floats; its GGUF file is what they were made of"
+    source = cache_folder() / "gguf" / DEFAULT / GGUF_NAME
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == GGUF_SHA256
     config = json.loads((model.folder / "config.json").read_text())
     assert (config["rope_theta"], config["rope_scaling"], config["torch_dtype"]) == (100_000.0, None, "float32")
     assert config["rms_norm_eps"] == pytest.approx(1e-5)

@@ -145,7 +145,7 @@ def test_logprobs_come_with_each_token(loaded: Loaded) -> None:
 
 def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:
     request = GenerateRequest("", (1,) * 8192, max_tokens=1)
-    with pytest.raises(BadRequest, match="a prompt has 1 to 8191 tokens here, and this one has 8192"):
+    with pytest.raises(BadRequest, match="the prompt has 8192 tokens; this model takes 1 to 8191"):
         next(iter(loaded.engine.generate_blocking(request)))
 
 
@@ -177,7 +177,7 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     ("options", "sentence"),
     [
         pytest.param(
-            {"device": "tpu9"}, "there is no device `tpu9`; say cpu, cuda or cuda:<number>", id="no such kind"
+            {"device": "tpu9"}, "there is no device `tpu9`; use cpu, cuda or cuda:<number>", id="no such kind"
         ),
         pytest.param({"device": "cuda:99"}, "torch finds .* CUDA devices, so not `cuda:99`", id="no such GPU"),
     ],

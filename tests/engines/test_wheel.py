@@ -113,5 +113,5 @@ def test_a_model_file_with_another_hash_is_refused_and_removed(tmp_path: Path) -
 
 def test_a_wheel_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cargo.whl").write_bytes(b"<html>sign in to the hotel's wireless network</html>")
-    with pytest.raises(EngineUnavailable, match="it is damaged or not the right one"):
+    with pytest.raises(EngineUnavailable, match="it is damaged or the wrong file"):
         unpack_checked(tmp_path / "cargo.whl", "cargo/payload.bin", tmp_path / "payload.bin", "0" * 64)
