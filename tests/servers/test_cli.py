@@ -74,9 +74,14 @@ def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sent
     command = [*COMMAND, "--engine", "fake", "-o", "load_time=60"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     server = psutil.Process(process.pid)
-    until(server.children, "the engine's process has been started")
-    (engine,) = server.children()
-    until(lambda: "engines.process.worker" in engine.cmdline(), "the engine's process is itself")
+    engines: list[psutil.Process] = []
+
+    def started() -> bool:  # beside it there is the guard of its process group
+        engines[:] = [child for child in server.children() if "engines.process.worker" in child.cmdline()]
+        return len(engines) == 1
+
+    until(started, "the engine's process has been started")
+    (engine,) = engines
     (engine if victim == "engine" else server).send_signal(blow)
     said = process.communicate(timeout=30)[1]
     assert process.returncode == code, said

@@ -50,7 +50,8 @@ class Served:
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
 
     def engine_process(self) -> psutil.Process:
-        return psutil.Process(self.process.pid).children()[0]
+        children = psutil.Process(self.process.pid).children()  # beside it there is the guard of its process group
+        return next(child for child in children if "engines.process.worker" in child.cmdline())
 
     def stop(self, timeout: float = 20) -> int:
         """SIGTERM, and the exit code."""
