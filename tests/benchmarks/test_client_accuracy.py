@@ -23,6 +23,7 @@ def truth(number: int) -> dict[str, Any]:
     first, last = received + 200 * MS, received + 400 * MS
     return {
         "user": f"r{number}",
+        "prompt_id": f"r{number}",
         "answer": f"a{number}",
         "received": received,
         "first_before": first,
