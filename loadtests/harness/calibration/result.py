@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 from collections.abc import Mapping
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
+
+from records.files import write_atomically
 
 SCHEMA_VERSION = 2
 Condition = Literal["quiet", "busy"]
@@ -83,9 +84,7 @@ def path_here(processes: int = 1) -> Path:
 def save(calibration: Calibration, path: Path) -> None:
     """Replace the file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
-    partial.replace(path)
+    write_atomically(path, json.dumps(asdict(calibration), indent=2) + "\n")
 
 
 def load(path: Path) -> Calibration | None:

@@ -94,10 +94,6 @@ class ActiveRun:
         assert self.tracker.stage is not None
         return self.tracker.stage
 
-    def is_over(self, at: int) -> bool:
-        """Whether nothing is to be asked any more at `at`, an absolute reading of the monotonic clock."""
-        return self.over and at >= self.start
-
     def start_spread(self) -> float:
         """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
         if self._answer_seconds:

@@ -101,7 +101,7 @@ class ModelUser(User):
 
     def wait_time(self) -> float:
         """Seconds until the next request is due. After the last stage a user is done."""
-        if self._run.is_over(self._free_at):
+        if self._run.over:
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
 
