@@ -41,6 +41,11 @@ class Rate:
         return self.per_second
 
     @property
+    def varies(self) -> bool:
+        """Whether the rate itself changes within a stage."""
+        return bool(self.profile)
+
+    @property
     def label(self) -> str:
         return f"{self.profile or f'{self.per_second:g}'} req/s"
 

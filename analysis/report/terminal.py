@@ -72,6 +72,11 @@ def _wide_table(results: Results) -> Table:
             _stages(results),
             ("engine", "", [(row.name, "") for row in results.rows], "left"),
             ("requests", "", [(format_count(row.requests), row.remark) for row in results.rows], "right"),
+            *(
+                [("achieved", "req/s", [(row.achieved, "") for row in results.rows], "right")]
+                if results.open_loop
+                else []
+            ),
             ("failed", "", [(format_count(row.failed), row.failed_share) for row in results.rows], "right"),
         ],
         [[(cell.text, _bracketed(cell)) for cell in row.cells] for row in results.rows],

@@ -102,7 +102,7 @@ def _in_seconds(load: Load, before: Extent, window: Extent, seed: int, stage: in
     """The extents of an open stage, as seconds that hold exactly so many arrivals."""
     if not isinstance(load, Rate) or window.unit == "seconds":
         return before, window
-    if load.profile:
+    if load.varies:
         raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
     warm, counted = seconds_of_requests(load, int(before.amount), int(window.amount), seed, stage)
     return Extent(warm), Extent(counted)
@@ -118,7 +118,7 @@ def _differences(
 ) -> tuple[str | None, dict[str, str]]:
     """What tells a stage apart from the others beside its load: a name, and the settings that it has of its own."""
     asks: dict[str, str] = {}
-    varies = isinstance(load, Rate) and bool(load.profile)  # then its number is only a mean
+    varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
     parts = [load.label] if len(loads) > 1 or varies else []
     if len(prompts) > 1:
         asks["prompt_tokens"] = str(prompt)
