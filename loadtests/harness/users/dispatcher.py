@@ -30,6 +30,7 @@ from records.stage import SECOND, Nanoseconds, Stage
 logger = logging.getLogger(__name__)
 
 AHEAD = SECOND  # requests are written so long before they are due
+AT_A_STRETCH = SECOND // 2000  # time for which requests are written without a look at what has come
 TURN = 0.01  # seconds between two looks at what comes next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 FEWEST_SPARE = 8
@@ -106,7 +107,7 @@ class Dispatcher:
         stage = self._stage
         if stage is None:
             return
-        begins = self._run.start + stage.start
+        begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
             arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number))
@@ -114,7 +115,9 @@ class Dispatcher:
             if len(self._queue) == 1:
                 self._alarm.set(arrival.t_sched)
             self._following = next(self._source, (0, inf))
-            gevent.sleep(0)  # what has come meanwhile is read
+            if monotonic_ns() > pause:
+                gevent.sleep(0)  # what has come meanwhile is read
+                pause = monotonic_ns() + AT_A_STRETCH
 
     def _on_due(self) -> None:
         """Called by the event loop."""
