@@ -113,7 +113,7 @@ class Process(asyncio.SubprocessProtocol):
     def send(self, message: ToChild) -> None:
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         if pipe is not None and not pipe.is_closing():
-            cast(asyncio.WriteTransport, pipe).write(encode(message))
+            cast(asyncio.WriteTransport, pipe).write(encode(message, msgspec.json.encode))
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
         stream = self._streams[id] = Stream(self, id)
