@@ -88,7 +88,7 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
 
 
 def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
-    """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, for which 20 a second take 4 s."""
+    """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, which take 4 s."""
     _, run = run_against_the_fake(
         tmp_path, "spike", "-o", "ttft=0.1", "-o", "concurrency=4", "--rate", "20x6+80x2+20x12",
         "--stage-seconds", "20", "--warm-up", "1",
