@@ -15,6 +15,7 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from loadtests.harness.run.live import Live
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
@@ -56,6 +57,7 @@ class ActiveRun:
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self.live = Live()
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -113,6 +115,11 @@ class ActiveRun:
         return self.tracker.stage
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that have begun."""
+        return self._meta.stages
+
+    @property
     def share(self) -> tuple[int, int]:
         """Which of how many processes this one is; one that joined after the plan was made has no share."""
         workers = self.plan.meta.workers
@@ -138,6 +145,7 @@ class ActiveRun:
         """A number for a request that is about to be sent; `t_sched` is absolute."""
         assert self.tracker is not None
         self._requests += 1
+        self.live.in_flight += 1
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -173,6 +181,8 @@ class ActiveRun:
             )
         )
         self.tracker.request_ended(request, user)
+        self.live.in_flight -= 1
+        self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
