@@ -25,11 +25,13 @@ from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
 from records.load import Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
+from records.run import RunEvent
 from records.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -83,6 +85,17 @@ class ActiveRun:
             assert isinstance(runner, WorkerRunner)
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
+        self._disturbance: Disturbance | None = None
+        if self.conductor is not None and scenario.command is not None:
+            control = self.conductor.control
+            self._disturbance = Disturbance(
+                complete(scenario.command),
+                scenario.at,
+                self.start,
+                lambda: control.stages[0],
+                self._happened,
+                self.folder,
+            )
 
     # What users call.
 
@@ -195,6 +208,8 @@ class ActiveRun:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
+        if self._disturbance is not None:
+            self._disturbance.stop()
         if self._reporter is not None:
             gevent.kill(self._reporter)
         if self._recorder is not None:
@@ -208,6 +223,13 @@ class ActiveRun:
         plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
         self._meta = replace(self._meta, stages=stages, plan=plan)
         self.over = over
+        self._write_meta()
+
+    def _happened(self, event: RunEvent) -> None:
+        self._meta = replace(self._meta, events=(*self._meta.events, event))
+        self._write_meta()
+
+    def _write_meta(self) -> None:
         try:
             write_meta(self.folder, self._meta)
         except OSError as error:
