@@ -9,7 +9,7 @@ and the server's queue fills, and only what is scheduled in the window after it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from loadtests.harness.workload.lengths import Lengths, whole_numbers
@@ -60,6 +60,7 @@ def plan_stages(
     prompts: Sequence[Lengths],
     answers: Sequence[Lengths],
     *,
+    prefixes: Sequence[int] = (0,),
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
@@ -84,27 +85,21 @@ def plan_stages(
             )
         before, window = Extent(warm), Extent(seconds - warm)
     bound = max(seconds, LEAST_BOUND)
+    varied = {
+        setting: [str(value) for value in values]
+        for setting, values in {
+            "prompt_tokens": prompts, "output_tokens": answers, "shared_prefix_tokens": prefixes,
+        }.items()
+        if len(values) > 1
+    }  # fmt: skip
     return tuple(
-        StagePlan(load, before, window, bound, *_differences(load, loads, prompt, prompts, answer, answers))
-        for load, prompt, answer in product(loads, prompts, answers)
+        StagePlan(load, before, window, bound, _name(load if len(loads) > 1 else None, asks), asks)
+        for load in loads
+        for asks in (dict(zip(varied, values, strict=True)) for values in product(*varied.values()))
     )
 
 
-def _differences(
-    load: Load,
-    loads: Sequence[Load],
-    prompt: Lengths,
-    prompts: Sequence[Lengths],
-    answer: Lengths,
-    answers: Sequence[Lengths],
-) -> tuple[str | None, dict[str, str]]:
-    """What tells a stage apart from the others beside its load: a name, and the settings that it has of its own."""
-    asks: dict[str, str] = {}
-    parts = [load.label] if len(loads) > 1 else []
-    if len(prompts) > 1:
-        asks["prompt_tokens"] = str(prompt)
-        parts.append(f"{prompt} prompt tokens")
-    if len(answers) > 1:
-        asks["output_tokens"] = str(answer)
-        parts.append(f"{answer} output tokens")
-    return (", ".join(parts) if asks else None), asks
+def _name(load: Load | None, asks: Mapping[str, str]) -> str | None:
+    """What tells a stage apart from the others beside its load; `None` where nothing does."""
+    parts = [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]
+    return ", ".join(([load.label] if load else []) + parts) if parts else None

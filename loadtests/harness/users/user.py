@@ -43,13 +43,14 @@ class ModelUser(User):
         self._number = run.next_user()
         assert run.tracker is not None
         run.tracker.user_started(self._number)
-        workload, settings = run.plan.workload, run.settings
-        self.workload = workload
+        self.workload = workload = run.plan.workload
         self._asks = workload.asks_of(self._number)
+        self._pauses = Random(f"pauses {workload.seed}/{self._number}")
         self._client = Client(
             run.plan.meta.url,
-            headers=settings.headers,
-            insecure=settings.insecure,
+            headers=run.access.headers,
+            signer=run.access.signer,
+            insecure=run.access.insecure,
             # A queued request is silent until its first token, however long that takes: only the whole has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
@@ -93,7 +94,8 @@ class ModelUser(User):
 
         run.announce(request, stage, t_sched)
         observation = self._client.request(ask.call, t_sched, on_end)
-        pause = run.scenario.think_time
+        self._asks.answered(observation, self._client.answer_text)
+        pause = run.scenario.think_time.sample(self._pauses)
         if observation.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)
         self._free_at = max(observation.t_end, self._client.free_at) + round(pause * SECOND)
