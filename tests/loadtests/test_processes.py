@@ -30,7 +30,7 @@ from tests.support.scripted import Script, ScriptedServer
 pytestmark = pytest.mark.alone
 
 USERS = 8
-LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7", "--prompt-set", "a-set")
+LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7", "--prompt-set", "a-set")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
 Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
 

@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from loadtests.harness.schedule.rates import seconds_of_requests
 from loadtests.harness.workload.lengths import Lengths, whole_numbers
-from records.load import Load, Users
+from records.load import Load, Rate, Users
 from records.stage import Extent, StagePlan
 
 LEAST_BOUND = 10.0  # seconds
@@ -64,11 +65,13 @@ def plan_stages(
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
+    seed: int = 0,
 ) -> tuple[StagePlan, ...]:
     """One stage for each combination, loads varying slowest.
 
-    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises `ValueError`
-    with a sentence when nothing is left to be measured.
+    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up; in an open loop the
+    schedule, drawn from `seed`, tells how long that takes. Raises `ValueError` with a sentence when nothing is left to
+    be measured.
     """
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"a stage lasts longer than 0 seconds, not {seconds:g}.")
@@ -93,13 +96,25 @@ def plan_stages(
         if len(values) > 1
     }  # fmt: skip
     return tuple(
-        StagePlan(load, before, window, bound, _name(load if len(loads) > 1 else None, asks), asks)
-        for load in loads
-        for asks in (dict(zip(varied, values, strict=True)) for values in product(*varied.values()))
+        StagePlan(load, *_in_seconds(load, before, window, seed, index), bound, _name(load, len(loads) > 1, asks), asks)
+        for index, (load, values) in enumerate(product(loads, product(*varied.values())))
+        for asks in (dict(zip(varied, values, strict=True)),)
     )
 
 
-def _name(load: Load | None, asks: Mapping[str, str]) -> str | None:
+def _in_seconds(load: Load, before: Extent, window: Extent, seed: int, stage: int) -> tuple[Extent, Extent]:
+    """The extents of an open stage, as seconds that hold exactly so many arrivals."""
+    if not isinstance(load, Rate) or window.unit == "seconds":
+        return before, window
+    if load.varies:
+        raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
+    warm, counted = seconds_of_requests(load, int(before.amount), int(window.amount), seed, stage)
+    return Extent(warm), Extent(counted)
+
+
+def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:
     """What tells a stage apart from the others beside its load; `None` where nothing does."""
-    parts = [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]
-    return ", ".join(([load.label] if load else []) + parts) if parts else None
+    varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
+    parts = [load.label] if loads_differ or varies else []
+    parts += [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]
+    return ", ".join(parts) if asks or varies else None

@@ -9,7 +9,7 @@ stands: what the pieces cost is measured once, before the run (`measuring.py`), 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from random import Random
 
 from loadtests.harness.workload.words import (
@@ -28,7 +28,45 @@ MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselve
 WORDS_BEFORE_CODE = 12
 
 
-@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of text and their tokens, to be drawn from."""
+
+    def __init__(self, units: tuple[Unit, ...]) -> None:
+        self._units = units
+        self._texts = [text for text, _ in units]
+        self._by_cost: dict[int, list[str]] = {}
+        for text, cost in units:
+            self._by_cost.setdefault(cost, []).append(text)
+        self.cheapest, self.dearest = min(self._by_cost), max(self._by_cost)
+        self._reachable = [True]  # which sums some pieces add up to
+        for total in range(1, 2 * self.dearest + 1):
+            self._reachable.append(any(cost <= total and self._reachable[total - cost] for cost in self._by_cost))
+
+    def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
+        """Random pieces that leave less than two of the dearest to be filled, and how many tokens are left."""
+        if self.dearest == 1:
+            return "".join(rng.choices(self._texts, k=max(0, tokens))), 0
+        pieces: list[str] = []
+        while tokens >= 2 * self.dearest:
+            drawn = rng.choices(self._units, k=tokens // self.dearest - 1)
+            pieces += (text for text, _ in drawn)
+            tokens -= sum(cost for _, cost in drawn)
+        return "".join(pieces), tokens
+
+    def filling(self, tokens: int, rng: Random) -> str:
+        """Random pieces of exactly `tokens` tokens where some add up to it, else of as many as do."""
+        while tokens > 0 and not self._reachable[tokens]:
+            tokens -= 1
+        pieces = []
+        while tokens > 0:
+            fitting = [cost for cost in self._by_cost if cost <= tokens and self._reachable[tokens - cost]]
+            cost = rng.choice(fitting)
+            pieces.append(rng.choice(self._by_cost[cost]))
+            tokens -= cost
+        return "".join(pieces)
+
+
+@dataclass(frozen=True)
 class Material:
     """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
 
@@ -43,17 +81,17 @@ class Material:
     ids: tuple[int, ...] = ()
     exact: bool = False
 
-    def shared(self, tokens: int, rng: Random) -> str:
-        """Words to stand at the start of many prompts, of so many tokens."""
-        return self.text(tokens, rng) if tokens else ""
+    def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
+        """A prompt of `tokens` tokens, or of the fewest that keep prompts apart.
 
-    def prompt(self, tokens: int, rng: Random, shared: str = "", shared_tokens: int = 0) -> str:
-        """A prompt of `tokens` tokens, or of the fewest that keep prompts apart. `shared` comes after the start."""
-        start = START[self._source] + shared
+        The first `shared_tokens` after the start are the same for all of one `shared_seed`.
+        """
+        start = START[self._source] + (self._shared(shared_tokens, shared_seed) if shared_tokens else "")
         rest = tokens - self.template - shared_tokens - self.instruction
-        if rest >= self._least:
-            return start + self.text(rest, rng) + INSTRUCTION[self._source]
-        return start + self.text(max(self._least, rest + self.instruction), rng)
+        least = MIN_WORDS * self._words.cheapest
+        if rest >= least:
+            return start + self._text(rest, rng) + INSTRUCTION[self._source]
+        return start + self._text(max(least, rest + self.instruction), rng)
 
     def message(self, tokens: int, rng: Random) -> str:
         """A later message of a conversation."""
@@ -62,62 +100,41 @@ class Material:
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
         return tuple(rng.choices(self.ids, k=tokens))
 
-    def text(self, tokens: int, rng: Random) -> str:
+    @property
+    def dearest(self) -> int:
+        """Tokens of the word that has most."""
+        return self._words.dearest
+
+    def _text(self, tokens: int, rng: Random) -> str:
         """Words, and lines of code where there are some, of `tokens` tokens in all."""
-        lines, rest = _drawn(self.lines, tokens - WORDS_BEFORE_CODE * self.dearest, rng) if self.lines else ("", 0)
-        words, left = _drawn(self.words, (rest + WORDS_BEFORE_CODE * self.dearest) if lines else tokens, rng)
-        return words + "".join(_filling(self.words, left, rng)) + lines
+        lines, for_words = "", tokens
+        if self._lines is not None:
+            reserved = WORDS_BEFORE_CODE * self._words.dearest
+            lines, left = self._lines.drawn(tokens - reserved, rng)
+            for_words = left + reserved
+        words, left = self._words.drawn(for_words, rng)
+        return words + self._words.filling(left, rng) + lines
+
+    def _shared(self, tokens: int, seed: str) -> str:
+        if (tokens, seed) not in self._made:
+            self._made[tokens, seed] = self._text(tokens, Random(f"prefix {seed}"))
+        return self._made[tokens, seed]
+
+    @cached_property
+    def _words(self) -> Pieces:
+        return Pieces(self.words)
+
+    @cached_property
+    def _lines(self) -> Pieces | None:
+        return Pieces(self.lines) if self.lines else None
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, str], str]:
+        return {}
 
     @property
     def _source(self) -> str:
         return "code" if self.kind == "code" else "words"
-
-    @property
-    def dearest(self) -> int:
-        """Tokens of the word that has most."""
-        return max(cost for _, cost in self.words)
-
-    @property
-    def _least(self) -> int:
-        return MIN_WORDS * min(cost for _, cost in self.words)
-
-
-def _drawn(units: tuple[Unit, ...], tokens: int, rng: Random) -> tuple[str, int]:
-    """Random pieces that leave less than two of the dearest to be filled, and how many tokens are left."""
-    dearest = max(cost for _, cost in units)
-    if dearest == 1:
-        return "".join(text for text, _ in rng.choices(units, k=max(0, tokens))), 0
-    pieces: list[str] = []
-    while tokens >= 2 * dearest:
-        drawn = rng.choices(units, k=tokens // dearest - 1)
-        pieces += (text for text, _ in drawn)
-        tokens -= sum(cost for _, cost in drawn)
-    return "".join(pieces), tokens
-
-
-def _filling(units: tuple[Unit, ...], tokens: int, rng: Random) -> list[str]:
-    """Random pieces of exactly `tokens` tokens where some add up to it, else of as many as do."""
-    by_cost, reachable = _sums(units)
-    while tokens > 0 and not reachable[tokens]:
-        tokens -= 1
-    pieces = []
-    while tokens > 0:
-        cost = rng.choice([cost for cost in by_cost if cost <= tokens and reachable[tokens - cost]])
-        pieces.append(rng.choice(by_cost[cost]))
-        tokens -= cost
-    return pieces
-
-
-@cache
-def _sums(units: tuple[Unit, ...]) -> tuple[dict[int, list[str]], list[bool]]:
-    """The pieces by their cost, and which sums up to two of the dearest they add up to."""
-    by_cost: dict[int, list[str]] = {}
-    for text, cost in units:
-        by_cost.setdefault(cost, []).append(text)
-    reachable = [True]
-    for total in range(1, 2 * max(by_cost) + 1):
-        reachable.append(any(cost <= total and reachable[total - cost] for cost in by_cost))
-    return by_cost, reachable
 
 
 def assumed(kind: Kind, chat: bool) -> Material:

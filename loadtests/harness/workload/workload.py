@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from random import Random
 
@@ -101,11 +100,6 @@ class Workload:
         return Call(dialect.path(request), msgspec.json.encode(body), self.streamed, dialect)
 
 
-@cache
-def _shared_prefix(material: Material, tokens: int, seed: str) -> str:
-    return material.shared(tokens, Random(f"prefix {seed}"))
-
-
 class UserAsks:
     """An endless supply of one user's requests."""
 
@@ -153,8 +147,7 @@ class UserAsks:
         if workload.material.kind == "ids":
             return workload.material.token_ids(tokens, self._words)
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
-        prefix = _shared_prefix(workload.material, shared, self._set)
-        return workload.material.prompt(tokens, self._words, prefix, shared)
+        return workload.material.prompt(tokens, self._words, shared, self._set)
 
     def _from_dataset(self, number: int) -> Ask:
         row = row_of(self._workload.dataset, self._set, self._user, number)
