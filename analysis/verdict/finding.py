@@ -14,6 +14,7 @@ from analysis.run.windows import StageKey
 
 Severity = Literal["note", "warn", "invalid"]
 Kind = Literal[
+    "backlog_grew",
     "censored",
     "client_cpu_bound",
     "client_error",
@@ -26,6 +27,7 @@ Kind = Literal[
     "formats_differ",
     "littles_law_off",
     "lock_step",
+    "memory_grew",
     "never_steady",
     "not_calibrated",
     "not_streamed",
@@ -35,6 +37,7 @@ Kind = Literal[
     "read_together",
     "reconnected",
     "records_lost",
+    "recovery",
     "run_to_run",
     "scenarios_differ",
     "several_hosts",

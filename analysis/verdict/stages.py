@@ -21,7 +21,7 @@ from analysis.verdict.distributions import Distribution, curve, distributions, p
 from analysis.verdict.slo import Attainment, Objective, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
-from records.load import Users
+from records.load import Rate, Users
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
@@ -58,6 +58,8 @@ class StageSummary:
     label: str
     load: float  # in `load_unit`
     load_unit: str
+    is_open: bool  # requests arrived on schedule, whatever the answers took
+    varies: bool  # the rate of arrivals was meant to change within the window
     named: bool  # the label is a name of the stage's own and not that of its load
     users_there: float | None  # time-average of the users that the load generator really had
     start: float  # the window, since the run's start
@@ -87,6 +89,7 @@ class StageSummary:
     reconnected: int
     merged_first: int
     telemetry: Mapping[str, Level]
+    memory: Mapping[str, tuple[float, float]]  # bytes at the window's beginning and at its end, by whose memory it is
     client_cpu: Level | None
     loop_lag: Level | None
     run_delay: Level | None
@@ -130,6 +133,8 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         label=window.key.label,
         load=window.load.value,
         load_unit=window.load.unit,
+        is_open=isinstance(window.load, Rate),
+        varies=isinstance(window.load, Rate) and window.load.varies,
         named=window.stage.plan.name is not None,
         users_there=None if users is None else telemetry.users(window.start, window.end, users),
         start=window.start / SECOND,
@@ -159,6 +164,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
+        memory=_memory(run, window),
         client_cpu=telemetry.of_worst_process(lambda sample: sample.client_cpu, window.start, window.end),
         loop_lag=telemetry.of_worst_process(lambda sample: sample.loop_lag, window.start, window.end),
         run_delay=run_delay,
@@ -184,7 +190,8 @@ def _series(window: Window, flows: Flows, ok: pl.DataFrame) -> dict[str, tuple[f
     edges = window.parts
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
-    by_part = ok.select("ttft", "tpot", part=pl.Series(part)).group_by("part").mean()
+    ttft = "ttft_user" if isinstance(window.load, Rate) else "ttft"
+    by_part = ok.select("tpot", ttft=ttft, part=pl.Series(part)).group_by("part").mean()
     means = pl.DataFrame({"part": range(len(seconds))}, schema={"part": pl.Int64}).join(by_part, "part", "left")
     return {
         "throughput": tuple((flows.tokens(edges) / seconds).tolist()),
@@ -228,6 +235,18 @@ def _energy_per_token(window: Window, flows: Flows) -> float | None:
 def _levels(run: RunData, window: Window) -> dict[str, Level]:
     levels = {name: run.telemetry.level(name, window.start, window.end) for name in GAUGES}
     return {name: level for name, level in levels.items() if level is not None}
+
+
+def _memory(run: RunData, window: Window) -> dict[str, tuple[float, float]]:
+    """Means of the first and of the last tenth of the window."""
+    tenths = window.edges(10)
+    found = {}
+    for name in ("engine_memory_bytes", "process_memory_bytes"):
+        first = run.telemetry.level(name, int(tenths[0]), int(tenths[1]))
+        last = run.telemetry.level(name, int(tenths[-2]), int(tenths[-1]))
+        if first is not None and last is not None:
+            found[name] = (first.mean, last.mean)
+    return found
 
 
 def _details(failed: pl.DataFrame) -> dict[str, int]:

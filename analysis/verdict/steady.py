@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.units import format_count, format_seconds, in_words, significant
+from analysis.units import format_bytes, format_count, format_seconds, in_words, significant
 from analysis.verdict.finding import Finding
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
+GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
+LEAST_SECONDS = 600.0  # of a window in which growth is looked for
+BEHIND = (
+    4.0,
+    0.05,
+)  # standard deviations, and share of the requests: so many more arrived than ended if a backlog grew
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,8 @@ SERIES = {
 
 
 def _never_steady(stage: StageSummary) -> Finding | None:
+    if stage.varies:
+        return None
     said = [text for name, drift in SERIES.items() if (text := _moved(stage.series[name], drift)) is not None]
     if not said:
         return None
@@ -41,8 +50,7 @@ def _never_steady(stage: StageSummary) -> Finding | None:
         "never_steady",
         "warn",
         f"inside the steady window {in_words(said)}: the numbers depend on how long the test ran",
-        "make the stages and their warm-up longer"
-        + ("" if stage.load_unit == "users" else ", or the rate lower: it may be more than the server can take"),
+        "make the stages and their warm-up longer" + (", or the rate lower" if stage.is_open else ""),
     )
 
 
@@ -77,6 +85,43 @@ def tested(stage: StageSummary) -> list[str]:
 
 def _known(series: Sequence[float | None]) -> list[float]:
     return [value for value in series if value is not None]
+
+
+def _backlog_grew(stage: StageSummary) -> Finding | None:
+    """An open loop does not wait for the server: what it does not answer piles up."""
+    if not stage.is_open or stage.varies:
+        return None
+    ended = stage.achieved_rate + stage.failure_rate
+    behind = (stage.offered_rate - ended) * stage.seconds
+    # In flight at either end of a stable window: about Poisson, so their difference has twice the mean as its variance.
+    chance = math.sqrt(2 * stage.concurrency.average)
+    if behind <= max(BEHIND[0] * chance, BEHIND[1] * stage.requests):
+        return None
+    return Finding(
+        "backlog_grew",
+        "warn",
+        f"{significant(stage.offered_rate)} requests arrived a second and {significant(ended)} ended: the backlog grew "
+        f"by {format_count(behind)}, so latencies depend on how long the stage lasted",
+        "test lower rates: this one is more than the server can take",
+    )
+
+
+def _memory_grew(stage: StageSummary) -> Finding | None:
+    """A leak shows only over minutes: caches fill at first."""
+    said = [
+        f"{name.replace('_memory_bytes', '')} from {format_bytes(first)} to {format_bytes(last)} "
+        f"({format_bytes((last - first) / (0.9 * stage.seconds) * 3600)} an hour)"
+        for name, (first, last) in stage.memory.items()
+        if last - first > max(GROWTH[0], GROWTH[1] * first)
+    ]
+    if not said or stage.seconds < LEAST_SECONDS:
+        return None
+    return Finding(
+        "memory_grew",
+        "warn",
+        f"the server's memory grew within the window: {in_words(said)}",
+        "run for longer and see whether it levels off; a leak does not",
+    )
 
 
 def _lock_step(stage: StageSummary) -> Finding | None:
@@ -133,7 +178,9 @@ def _littles_law_off(stage: StageSummary) -> Finding | None:
 CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _unserved_users,
     _unanswered,
+    _backlog_grew,
     _never_steady,
+    _memory_grew,
     _lock_step,
     _littles_law_off,
 )

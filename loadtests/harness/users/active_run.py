@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import statistics
+import sys
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from time import monotonic_ns
 from typing import Any
@@ -13,17 +15,24 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from loadtests.harness.client.access import access_to
+from loadtests.harness.run.live import Live
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.schedule.control import next_stage
+from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
+from records.load import Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
+from records.run import RunEvent
 from records.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -45,10 +54,12 @@ class ActiveRun:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self.live = Live()
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -63,7 +74,7 @@ class ActiveRun:
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
             self.start,
-            Scraper(plan.meta.url, settings.headers, settings.insecure) if plans else None,
+            Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
@@ -72,10 +83,21 @@ class ActiveRun:
         if plans:
             self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed)
         elif self.tracker is not None:
-            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else Stage(0, plan.meta.plan[0], 0))
+            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
+        self._disturbance: Disturbance | None = None
+        if self.conductor is not None and scenario.command is not None:
+            control = self.conductor.control
+            self._disturbance = Disturbance(
+                complete(scenario.command),
+                scenario.at,
+                self.start,
+                lambda: control.stages[0],
+                self._happened,
+                self.folder,
+            )
 
     # What users call.
 
@@ -94,6 +116,24 @@ class ActiveRun:
         assert self.tracker.stage is not None
         return self.tracker.stage
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that have begun."""
+        return self._meta.stages
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of how many processes this one is; one that joined after the plan was made has no share."""
+        workers = self.plan.meta.workers
+        return self._worker, workers if self._worker < workers else sys.maxsize
+
+    def arrival_times(self, stage: Stage) -> Iterator[float]:
+        """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
+        load, plan = stage.load, stage.plan
+        assert isinstance(load, Rate)
+        warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
+        return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
+
     def start_spread(self) -> float:
         """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
         if self._answer_seconds:
@@ -107,6 +147,7 @@ class ActiveRun:
         """A number for a request that is about to be sent; `t_sched` is absolute."""
         assert self.tracker is not None
         self._requests += 1
+        self.live.in_flight += 1
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -124,7 +165,7 @@ class ActiveRun:
             )
         )
 
-    def request_ended(self, request: int, user: int, stage: Stage, ask: Ask, observation: Observation) -> None:
+    def request_ended(self, request: int, user: int | None, stage: Stage, ask: Ask, observation: Observation) -> None:
         """Write down what was observed; `stage` is the one in which the request was scheduled."""
         values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
         values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
@@ -142,6 +183,8 @@ class ActiveRun:
             )
         )
         self.tracker.request_ended(request, user)
+        self.live.in_flight -= 1
+        self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -167,6 +210,8 @@ class ActiveRun:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
+        if self._disturbance is not None:
+            self._disturbance.stop()
         if self._reporter is not None:
             gevent.kill(self._reporter)
         if self._recorder is not None:
@@ -180,6 +225,13 @@ class ActiveRun:
         plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
         self._meta = replace(self._meta, stages=stages, plan=plan)
         self.over = over
+        self._write_meta()
+
+    def _happened(self, event: RunEvent) -> None:
+        self._meta = replace(self._meta, events=(*self._meta.events, event))
+        self._write_meta()
+
+    def _write_meta(self) -> None:
         try:
             write_meta(self.folder, self._meta)
         except OSError as error:
