@@ -54,17 +54,31 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
 def test_a_server_that_is_there_is_tested_where_it_is(tmp_path: Path) -> None:
     with ScriptedServer(Script(models=("first", "second"), engine=None)) as server:
         done = subprocess.run(
-            [*RUN, "--url", server.url, "--model", "second", "--api-key", "a-secret", *SHORT, "--runs", tmp_path],
+            [
+                *RUN,
+                "--url",
+                server.url,
+                "--model",
+                "second",
+                "--header",
+                "X-Tenant: a-secret",
+                *SHORT,
+                "--runs",
+                tmp_path,
+            ],
             capture_output=True,
             text=True,
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | {"OPENAI_API_KEY": "a-secret-key"},
         )
         assert {body["model"] for body in server.bodies} == {"second"}
-        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret"}
+        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
+        assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
     assert "Traceback" not in done.stderr
     (folder,) = tmp_path.iterdir()
     assert read_meta(folder).label == server.url.removeprefix("http://")
-    assert len(list(read_requests(folder))) == len(server.bodies)
+    tried, *asked = server.bodies
+    assert (tried["max_tokens"], tried.get("stream")) == (16, None), "before the run, to see what the server takes"
+    assert len(list(read_requests(folder))) == len(asked)
     assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
@@ -180,11 +194,12 @@ def test_the_scenarios_are_the_choices() -> None:
 
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
-    given = {"load": "2", "no_stream": "yes", "api_key": "a-secret", "runs": str(tmp_path), "insecure": "yes"}
+    given = {"load": "2", "no_stream": "yes", "header": "X-Tenant: a-secret", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
-    assert (job.settings.api_key, job.settings.runs, job.processes, job.locust) == (
-        "a-secret", tmp_path, 2, ("--loglevel", "DEBUG"),
+    assert job.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret"}
+    assert (job.settings.header, job.settings.runs, job.processes, job.locust) == (
+        (("X-Tenant", "a-secret"),), tmp_path, 2, ("--loglevel", "DEBUG"),
     )  # fmt: skip
 
 

@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several, write_several
-from loadtests.harness.workload.words import INSTRUCTION, WordTokens
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Ask, Workload
 
+A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",
     streamed=True,
     prompt_tokens=Lengths("fixed", 40),
-    shared_prefix_tokens=0,
     output_tokens=Lengths("fixed", 16),
-    temperature=0.0,
-    ignore_eos=False,
+    material=A_TOKEN_A_WORD,
     seed=0,
     prompt_set="a set",
-    word_tokens=WordTokens(template=12, instruction=8, per_word=1, measured=True),
 )
 
 
@@ -36,8 +35,11 @@ def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str
 
 
 def words(body: dict[str, Any]) -> list[str]:
+    """What follows the start that all prompts have."""
     text: str = body["messages"][0]["content"]
-    return text.removesuffix(INSTRUCTION).split()
+    start, *rest = text.removesuffix(INSTRUCTION["words"]).split()
+    assert start == START["words"]
+    return rest
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,9 @@ def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
-    longer = dataclasses.replace(PLAIN, word_tokens=WordTokens(4, 6, per_word=1.25, measured=True))
-    assert {len(words(body)) for body in bodies(longer)} == {24}
+    bytes_of_words = Material("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+    longer = dataclasses.replace(PLAIN, material=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
+    assert {sum(len(word) + 1 for word in words(body)) for body in bodies(longer)} == {190}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,9 @@ def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     ],
 )
 def test_short_prompts_do_without_the_instruction(tokens: int, words: int, with_instruction: bool) -> None:
-    assert PLAIN.word_tokens.words_for(tokens) == (words, with_instruction)
+    prompt = A_TOKEN_A_WORD.prompt(tokens, Random(1))
+    assert prompt.endswith(INSTRUCTION["words"]) == with_instruction
+    assert len(prompt.removesuffix(INSTRUCTION["words"]).split()) == 1 + words
 
 
 def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:

@@ -72,6 +72,15 @@ class Job:
             if one.name in self.given and not one.secret
         ]
 
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Environment variables of Locust's process."""
+        return {
+            one.variable: self.given[one.name]
+            for one in settings_of(RunSettings)
+            if one.secret and one.name in self.given
+        }
+
 
 def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
     names = {one.name for one in settings_of(declared)}
@@ -176,7 +185,7 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables} | ({"ENGINEBENCH_API_KEY": key} if (key := job.settings.api_key) else {}),
+            env={**os.environ, **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:

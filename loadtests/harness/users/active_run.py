@@ -15,6 +15,7 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from loadtests.harness.client.access import access_to
 from loadtests.harness.run.live import Live
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
@@ -53,6 +54,7 @@ class ActiveRun:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
@@ -72,7 +74,7 @@ class ActiveRun:
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
             self.start,
-            Scraper(plan.meta.url, settings.headers, settings.insecure) if plans else None,
+            Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )

@@ -56,6 +56,7 @@ class ModelUser(User):
         assert run.tracker is not None
         run.tracker.user_started(self._number)
         self._asks = self.workload.asks_of(self._number)
+        self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would send, wait and finish together for the rest of the run.
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
@@ -80,11 +81,12 @@ class ModelUser(User):
         return self.next_ask(stage)
 
     def _new_client(self) -> Client:
-        run, settings = self._run, self._run.settings
+        run = self._run
         return Client(
             run.plan.meta.url,
-            headers=settings.headers,
-            insecure=settings.insecure,
+            headers=run.access.headers,
+            signer=run.access.signer,
+            insecure=run.access.insecure,
             # A queued request is silent until its first token, however long that takes: only the whole has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
@@ -115,7 +117,8 @@ class ModelUser(User):
 
         run.announce(request, stage, t_sched)
         observation = self._client.request(ask.call, t_sched, on_end)
-        pause = run.scenario.think_time
+        self._asks.answered(observation, self._client.answer_text)
+        pause = run.scenario.think_time.sample(self._pauses)
         if observation.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)
         self._free_at = max(observation.t_end, self._client.free_at) + round(pause * SECOND)
