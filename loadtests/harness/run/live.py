@@ -10,15 +10,23 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from records.metrics import BY_NAME
-from records.request import Observation
 from records.stage import SECOND, Stage
 
 GROWTH = math.log(1.02)  # of a bucket: its middle is within 1 % of everything in it
 SKETCHED = ("ttft_user", "tpot")
 PERCENTILES = {"p50": 0.5, "p99": 0.99}
+
+
+class Ended(Protocol):
+    """The parts of an observation that are counted; its metrics read the others."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def output_tokens(self) -> int | None: ...
 
 
 @dataclass(slots=True)
@@ -30,7 +38,7 @@ class LiveStage:
     tokens: int = 0
     buckets: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in SKETCHED})
 
-    def add(self, observation: Observation) -> None:
+    def add(self, observation: Ended) -> None:
         self.tokens += observation.output_tokens or 0
         if observation.outcome == "cut_off":
             return
@@ -63,7 +71,7 @@ class Live:
     in_flight: int = 0
     _changed: set[int] = field(default_factory=set)
 
-    def add(self, stage: int, observation: Observation) -> None:
+    def add(self, stage: int, observation: Ended) -> None:
         self.stages.setdefault(stage, LiveStage()).add(observation)
         self._changed.add(stage)
 
@@ -124,14 +132,15 @@ def rows(stages: Sequence[Stage], live: Live, now: int) -> list[dict[str, str]]:
         row = {"stage": f"{stage.index + 1}", "load": stage.label}
         row |= {"answered": f"{one.answered:,}", "failed": f"{one.failed:,}"}
         for short, name in (("ttft", "ttft_user"), ("tpot", "tpot")):
-            row |= {f"{short}_{q}": _milliseconds(one.percentile(name, share)) for q, share in PERCENTILES.items()}
+            row |= {f"{short}_{q}": milliseconds(one.percentile(name, share)) for q, share in PERCENTILES.items()}
         row |= {"tokens": f"{one.tokens / seconds:,.0f}", "goodput": f"{one.answered / seconds:,.1f}"}
         row["in_flight"] = f"{live.in_flight:,}" if stage.end is None else ""
         found.append(row)
     return found
 
 
-def _milliseconds(seconds: float | None) -> str:
+def milliseconds(seconds: float | None) -> str:
+    """To one decimal below 10; empty where unknown."""
     if seconds is None:
         return ""
-    return "failed" if math.isinf(seconds) else f"{1e3 * seconds:,.1f}"
+    return "failed" if math.isinf(seconds) else f"{1e3 * seconds:,.{seconds < 0.01:d}f}"
