@@ -23,6 +23,7 @@ from loadtests.harness.schedule.stages import (
     write_users,
     write_warm_up,
 )
+from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, with_classes_alone, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
@@ -35,6 +36,7 @@ from loadtests.harness.workload.lengths import (
     whole_numbers,
     write_several,
 )
+from loadtests.harness.workload.replay import TraceOptions, parse_options, played, trace_stage, write_options
 from loadtests.harness.workload.words import Kind
 from records.load import Load, Rate, Users
 from records.stage import StagePlan
@@ -152,6 +154,23 @@ class Scenario:
     pause_after_failure: float = setting(
         1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0, group=LOAD
     )
+    trace: str = setting(
+        "",
+        "Recorded requests to play again: a Mooncake, Azure, BurstGPT or ShareGPT trace, a CSV or JSONL file, or the "
+        "folder of a run. With --rate it says only what is asked, and not when.",
+        metavar="PATH",
+        group=LOAD,
+    )
+    trace_as: TraceOptions = setting(
+        TraceOptions(),
+        "How the trace is read and played, as in speed=2,share=0.1,span=600-1200,longest=8192 or, for the columns of a "
+        "file of your own, time=ts,prompt=tokens_in,output=tokens_out.",
+        metavar="HOW",
+        read=parse_options,
+        write=write_options,
+        group=LOAD,
+    )
+    needs_trace: bool = False
     command: str | None = setting(
         None,
         "Shell command that this host runs once, --at seconds after the first stage began: to stop, start or replace a "
@@ -268,6 +287,9 @@ class Scenario:
 
     def plan(self) -> tuple[StagePlan, ...]:
         """The stages. Raises `ValueError` with a sentence when nothing would be measured."""
+        trace = self.played()
+        if trace is not None and not self.rate:
+            return (trace_stage(self.trace, trace, self.warm_up),)
         stages = plan_stages(
             tuple(replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
             self.prompt_tokens,
@@ -279,6 +301,14 @@ class Scenario:
             seed=self.seed,
         )
         return with_classes_alone(stages, self.classes) if self.isolate else stages
+
+    def played(self) -> Trace | None:
+        """The trace, read and scaled; `None` where there is none. Raises `ValueError` with a sentence."""
+        if not self.trace:
+            if self.needs_trace:
+                raise ValueError("give the trace to play again with --trace PATH, such as the folder of a run.")
+            return None
+        return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
 
     def facts(self) -> dict[str, Any]:
         """Every setting as it is in force, as text or number, for `meta.json`."""

@@ -29,7 +29,7 @@ from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
-from records.load import Rate
+from records.load import TRACE, Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
 from records.run import RunEvent
@@ -56,6 +56,7 @@ class ActiveRun:
         self.scenario, self.settings, self.plan = scenario, settings, plan
         self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
+        self.trace = scenario.played()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
@@ -131,6 +132,9 @@ class ActiveRun:
         """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
         load, plan = stage.load, stage.plan
         assert isinstance(load, Rate)
+        if load.arrivals == TRACE:
+            assert self.trace is not None
+            return iter(self.trace.times)
         warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
         return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
 
