@@ -46,6 +46,17 @@ class Rate:
         return bool(self.profile)
 
     @property
+    def cycle(self) -> tuple[tuple[float, float], ...]:
+        """`20x5+2x25` as (requests per second, seconds) of each part; empty where the rate goes in no cycle.
+
+        Raises `ValueError` for a part that is not like that.
+        """
+        if "x" not in self.profile:
+            return ()
+        parts = [part.split("x") for part in self.profile.split("+")]
+        return tuple((float(rate), float(seconds)) for rate, seconds in parts)
+
+    @property
     def label(self) -> str:
         return f"{self.profile or f'{self.per_second:g}'} req/s"
 

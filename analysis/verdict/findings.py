@@ -8,7 +8,7 @@ from dataclasses import replace
 from analysis.run.load import RunData
 from analysis.run.windows import keys_of
 from analysis.units import format_count, format_seconds, format_share, join_labels, significant
-from analysis.verdict import load_generator, steady
+from analysis.verdict import load_generator, recovery, steady
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import needed
@@ -23,7 +23,7 @@ CACHED_SHARE = 0.1  # of the prompt tokens
 
 def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding, ...]:
     """All findings of one run, the gravest first."""
-    found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages)]
+    found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages), *recovery.of_the_run(run)]
     for stage in stages:
         for check in (*load_generator.CHECKS, *steady.CHECKS, *CHECKS):
             finding = check(stage)

@@ -89,6 +89,7 @@ class StageSummary:
     reconnected: int
     merged_first: int
     telemetry: Mapping[str, Level]
+    memory: Mapping[str, tuple[float, float]]  # bytes at the window's beginning and at its end, by whose memory it is
     client_cpu: Level | None
     loop_lag: Level | None
     run_delay: Level | None
@@ -163,6 +164,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
+        memory=_memory(run, window),
         client_cpu=telemetry.of_worst_process(lambda sample: sample.client_cpu, window.start, window.end),
         loop_lag=telemetry.of_worst_process(lambda sample: sample.loop_lag, window.start, window.end),
         run_delay=run_delay,
@@ -233,6 +235,18 @@ def _energy_per_token(window: Window, flows: Flows) -> float | None:
 def _levels(run: RunData, window: Window) -> dict[str, Level]:
     levels = {name: run.telemetry.level(name, window.start, window.end) for name in GAUGES}
     return {name: level for name, level in levels.items() if level is not None}
+
+
+def _memory(run: RunData, window: Window) -> dict[str, tuple[float, float]]:
+    """Means of the first and of the last tenth of the window."""
+    tenths = window.edges(10)
+    found = {}
+    for name in ("engine_memory_bytes", "process_memory_bytes"):
+        first = run.telemetry.level(name, int(tenths[0]), int(tenths[1]))
+        last = run.telemetry.level(name, int(tenths[-2]), int(tenths[-1]))
+        if first is not None and last is not None:
+            found[name] = (first.mean, last.mean)
+    return found
 
 
 def _details(failed: pl.DataFrame) -> dict[str, int]:

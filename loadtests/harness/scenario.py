@@ -167,6 +167,17 @@ class Scenario:
     pause_after_failure: float = setting(
         1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0, group=LOAD
     )
+    command: str | None = setting(
+        None,
+        "Shell command that this host runs once, --at seconds after the first stage began: to stop, start or replace a "
+        "server. {engine} stands for the process of an engine that `enginebench run --engine` has started.",
+        metavar="COMMAND",
+        group=LOAD,
+        on_page=False,
+    )
+    at: float = setting(
+        30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0, group=LOAD
+    )
     prompt_tokens: tuple[Lengths, ...] = setting(
         tokens("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, as in 10,50,100, make a stage each.",

@@ -204,7 +204,7 @@ class CompletionResponse:
 def _ending(stream: Stream, times: RequestTimes) -> Ending:
     if stream.finish_reason in (None, "cancelled"):
         raise EngineError("the engine cancelled this request.")
-    return times.complete(stream.finish_reason, clock())
+    return times.complete(stream.finish_reason, clock(), stream.usage)
 
 
 def _server_timing(**seconds: float) -> bytes:

@@ -9,11 +9,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
-from tests.conftest import BackgroundLoop
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"
@@ -48,23 +46,6 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
     return Loaded(concurrency=8)
-
-
-def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
-    """Through the real child process."""
-    model = fetch_model()
-    ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
-
-    async def ask() -> str:
-        engine = load_engine("mistralrs", model, {})
-        await engine.start()
-        try:
-            stream = engine.generate(GenerateRequest(QUESTION, ids, max_tokens=24))
-            return "".join([chunk.text async for ready in stream for chunk in ready])
-        finally:
-            await engine.stop()
-
-    assert "Paris" in background.run(ask())
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,13 @@ def measure_engine(
     with ServerProcess(engine, options, model, folder / "server.log") as server:
         with progress(console, engine) as show:
             server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-        return _run(job, server.url, folder, label, repeat, console)
+        return _run(job, server.url, folder, label, repeat, console, server.variables)
 
 
 def measure_url(job: Job, url: str, repeat: Repeat, console: Console) -> Measured:
     """Run the job against a server that is there. Raises `RunFailed`."""
     label = job.settings.label or url.partition("://")[2].rstrip("/")
-    return _run(job, url, _new_folder(job, label), label, repeat, console)
+    return _run(job, url, _new_folder(job, label), label, repeat, console, {})
 
 
 def _new_folder(job: Job, label: str) -> Path:
@@ -169,7 +169,10 @@ def _new_folder(job: Job, label: str) -> Path:
     return folder
 
 
-def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console) -> Measured:
+def _run(
+    job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console, variables: Mapping[str, str]
+) -> Measured:
+    """`variables` are for Locust's environment, beside those of this process."""
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
@@ -182,7 +185,7 @@ def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: 
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | job.secrets,
+            env={**os.environ, **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,10 +18,11 @@ from loadtests.harness.run.host import clock_id, host_facts, versions
 from loadtests.harness.run.options import without_secrets
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
+from loadtests.harness.run.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import RunSettings, Scenario
 from records.files import write_meta
-from records.run import RunMeta
+from records.run import READY, STARTED, RunEvent, RunMeta
 from records.stage import StagePlan
 
 
@@ -73,8 +76,16 @@ def prepare(
         hosts=hosts,
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
+    start, start_wall = time.monotonic_ns(), time.time_ns()
+    meta = replace(meta, events=_server_events(start))
     write_meta(folder, meta)
-    return RunPlan(meta, workload, str(folder), clock_id(), time.monotonic_ns(), time.time_ns(), grace)
+    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace)
+
+
+def _server_events(start: int) -> tuple[RunEvent, ...]:
+    """When the server was started and ready, where `enginebench run` did that and says so."""
+    known = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
+    return tuple(RunEvent(int(at) - start, what) for what, at in known.items() if at)
 
 
 def _new_folder(settings: RunSettings, label: str, at: datetime) -> Path:

@@ -16,6 +16,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
+from loadtests.harness.run.live import Live
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
@@ -25,11 +26,13 @@ from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
 from records.load import Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
+from records.run import RunEvent
 from records.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -56,6 +59,7 @@ class ActiveRun:
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self.live = Live()
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -83,6 +87,17 @@ class ActiveRun:
             assert isinstance(runner, WorkerRunner)
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
+        self._disturbance: Disturbance | None = None
+        if self.conductor is not None and scenario.command is not None:
+            control = self.conductor.control
+            self._disturbance = Disturbance(
+                complete(scenario.command),
+                scenario.at,
+                self.start,
+                lambda: control.stages[0],
+                self._happened,
+                self.folder,
+            )
 
     # What users call.
 
@@ -100,6 +115,11 @@ class ActiveRun:
         assert self.tracker is not None, "Locust's master has no users"
         assert self.tracker.stage is not None
         return self.tracker.stage
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that have begun."""
+        return self._meta.stages
 
     @property
     def share(self) -> tuple[int, int]:
@@ -127,6 +147,7 @@ class ActiveRun:
         """A number for a request that is about to be sent; `t_sched` is absolute."""
         assert self.tracker is not None
         self._requests += 1
+        self.live.in_flight += 1
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -162,6 +183,8 @@ class ActiveRun:
             )
         )
         self.tracker.request_ended(request, user)
+        self.live.in_flight -= 1
+        self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -187,6 +210,8 @@ class ActiveRun:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
+        if self._disturbance is not None:
+            self._disturbance.stop()
         if self._reporter is not None:
             gevent.kill(self._reporter)
         if self._recorder is not None:
@@ -200,6 +225,13 @@ class ActiveRun:
         plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
         self._meta = replace(self._meta, stages=stages, plan=plan)
         self.over = over
+        self._write_meta()
+
+    def _happened(self, event: RunEvent) -> None:
+        self._meta = replace(self._meta, events=(*self._meta.events, event))
+        self._write_meta()
+
+    def _write_meta(self) -> None:
         try:
             write_meta(self.folder, self._meta)
         except OSError as error:
