@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 CEILING = 3.0  # a latency counts at most as so many times its limit, as a failure does: its variance must be finite
 BATCHES = (20, 40)
 INFLATION = 1.6  # τ is underestimated where it is long against a batch; tuned by simulation, see docs/statistics.md
+DISCARDED = 0.1  # share of a probe, after its warm-up
 DRIFT_BATCHES = 16
 DRIFT = 6.0  # t statistic of the growth of the backlog, of 1 in 100 000 if it is a random walk
 ALL_LATE = 0.9
@@ -58,9 +59,17 @@ class Share:
         return self.good * self.effective, (1 - self.good) * self.effective
 
 
+def settled(evidence: Evidence) -> Evidence:
+    """Without its first slices, in which the queue may still fill."""
+    first = int(DISCARDED * len(evidence.requests))
+    series = [Series(each.bad[first:], each.level[first:], each.squares[first:]) for each in evidence.series]
+    return Evidence(evidence.requests[first:], series, evidence.in_flight[first:])
+
+
 def shares(evidence: Evidence) -> list[Share]:
     """Each objective's share. An objective that no request has missed shows no correlation of its own: it takes the
     longest of the others."""
+    evidence = settled(evidence)
     total = evidence.total
     found = [_correlation(evidence.requests, each, total) for each in evidence.series]
     longest = max(found, default=1.0)

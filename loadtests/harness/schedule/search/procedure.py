@@ -20,8 +20,12 @@ from loadtests.harness.schedule.search.evidence import Evidence, Share, overload
 from loadtests.harness.schedule.search.location import Location, Sample, locate
 
 Verdict = Literal["met", "missed", "undecided"]
-Role = Literal["locate", "below", "above"]
+Role = Literal["locate", "refine", "below", "above"]
+CERTIFYING = ("below", "above")
 
+MOST: dict[Role, int] = {"locate": 2000, "refine": 5000, "below": 20_000, "above": 20_000}  # requests at q = 0.95
+USUAL = 0.05
+PRECISE, REFINEMENTS = 0.05, 4
 FIRST_LOOK, LOOKS = 100, 1.1  # requests at the first look, and the ratio of each further look to the one before
 FIRST_CERTIFYING_LOOK = 1000
 MEMORIES = 10.0
@@ -30,6 +34,7 @@ ERROR, CERTIFICATES = 0.05, 6  # the probability of a wrong certificate, shared 
 LOCATE_ERROR = 0.1
 STEP, WIDER = 0.08, 1.6  # distance of the first certifying probes from the estimate; ratio of each further one
 SPREADS = 1.5  # it is at least so many standard deviations of the estimate
+NEARBY = 0.07  # in the logarithm of the load
 CLOSE = 1.2  # ratio of loads between which locating stops bisecting
 WARM_UP_SHARE = 0.25  # of a probe's requests, at most
 RELAXATIONS = 3.0  # warm-up in correlation times
@@ -131,8 +136,10 @@ class Search:
             return "missed", "the backlog grew without end"
         if not found:
             return None, ""
-        error = LOCATE_ERROR if self.probe.role == "locate" else ERROR / CERTIFICATES
+        error = ERROR / CERTIFICATES if self.probe.role in CERTIFYING else LOCATE_ERROR
         needed = -math.log(error)
+        if self.probe.role == "refine":
+            return None, ""  # stopping early would let chance decide what is learnt
         gains = [log_evidence(*share.counts, q) for share, q in zip(found, self.goal.shares, strict=True)]
         trusted = [share.effective >= LEAST_EFFECTIVE for share in found]
         if all(gain[0] >= needed and enough for gain, enough in zip(gains, trusted, strict=True)):
@@ -140,7 +147,7 @@ class Search:
         several = needed + math.log(len(found))  # any of them may be missed by chance
         if any(gain[1] >= several and enough for gain, enough in zip(gains, trusted, strict=True)):
             return "missed", "an objective was missed"
-        if self.probe.role != "locate" and n >= 0.25 * self.probe.most_requests:
+        if self.probe.role in CERTIFYING and n >= 0.25 * self.probe.most_requests:
             progress = max(min(gain[0] for gain in gains) / needed, max(gain[1] for gain in gains) / several)
             if progress * FUTILE * self.probe.most_requests < n:
                 return "undecided", "too close to the limit to be decided"
@@ -150,14 +157,13 @@ class Search:
 
     def _begin(self, load: float, role: Role) -> None:
         goal = self.goal
-        most = 100 / goal.rarest if role == "locate" else 1000 / goal.rarest
-        most_requests = round(max(1000 if role == "locate" else 20_000, most))
+        most_requests = MOST[role] if goal.rarest >= USUAL else round(MOST[role] * USUAL / goal.rarest)
         nearest = min(self.decisions, key=lambda d: abs(math.log(d.probe.load / load)), default=None)
         warm_up = max(goal.warm_up, nearest.warm_up_needed if nearest else 0.0)
         if not goal.whole:
             warm_up = min(warm_up, max(goal.warm_up, WARM_UP_SHARE * most_requests / load))
         memory = max((share.correlation for share in nearest.shares), default=0.0) if nearest else 0.0
-        self._next_look = FIRST_LOOK if role == "locate" else max(FIRST_CERTIFYING_LOOK, MEMORIES * memory)
+        self._next_look = max(FIRST_CERTIFYING_LOOK, MEMORIES * memory) if role in CERTIFYING else FIRST_LOOK
         self.probe = Probe(len(self.decisions), load, role, warm_up, most_requests)
 
     def _continue(self) -> None:
@@ -171,8 +177,12 @@ class Search:
         where = self.location()
         if where is None:
             return
+        refining = self._refining(where)
+        if refining is not None and all(d.probe.role in {"locate", "refine"} for d in self.decisions):
+            self._begin(refining, "refine")
+            return
         for decision in self.decisions[-1:]:
-            if decision.probe.role != "locate" and decision.verdict == "undecided":
+            if decision.probe.role in CERTIFYING and decision.verdict == "undecided":
                 self._outward[decision.probe.role] += 1
         met, missed = self.bracket
         if met is None:
@@ -189,12 +199,19 @@ class Search:
             return self._rounded(min(2 * max(lows), goal.highest), up=False) if max(lows) < goal.highest else None
         if not lows:
             return self._rounded(max(min(highs) / 2, goal.lowest), up=False) if min(highs) > goal.lowest else None
-        if any(d.probe.role != "locate" for d in self.decisions):
+        if any(d.probe.role in CERTIFYING for d in self.decisions):
             return None
         low, high = max(lows), min(highs)
         if high <= low * CLOSE or (goal.whole and high - low <= 1):
             return None
         return self._rounded(math.sqrt(low * high), up=False)
+
+    def _refining(self, where: Location) -> float | None:
+        """Where to probe to make the estimate more precise; `None` when it is precise enough."""
+        refined = sum(d.probe.role == "refine" for d in self.decisions)
+        if where.spread <= PRECISE or refined >= REFINEMENTS:
+            return None
+        return self._rounded(where.load, up=False)
 
     def location(self) -> Location | None:
         """Where capacity probably lies; `None` while it is not between two probes."""
@@ -207,10 +224,24 @@ class Search:
         low, high = min(lows, highs) / 1.5, max(lows, highs) * 1.5
         found = []
         for k, q in enumerate(self.goal.shares):
-            samples = [Sample(d.probe.load, *d.shares[k].counts) for d in self.decisions if d.shares]
+            samples = self._samples(k)
             found.append(locate(samples, q, low, high))
         assert loads
         return min(found, key=lambda each: each.load)
+
+    def _samples(self, k: int) -> list[Sample]:
+        """Each probe's counts of objective `k`, by a correlation time smoothed over loads.
+
+        A probe's own is short when by chance it saw few slow requests, and would weigh that chance too heavily.
+        """
+        seen = [(d.probe.load, d.requests, d.shares[k]) for d in self.decisions if d.shares]
+        samples = []
+        for load, n, share in seen:
+            weights = [m * math.exp(-0.5 * (math.log(other / load) / NEARBY) ** 2) for other, m, _ in seen]
+            logs = [math.log(each.correlation) for _, _, each in seen]
+            tau = math.exp(sum(w * x for w, x in zip(weights, logs, strict=True)) / sum(weights))
+            samples.append(Sample(load, share.good * n / tau, (1 - share.good) * n / tau))
+        return samples
 
     def _beside(self, where: Location, side: Role) -> float:
         """A load further out than the last one on this side."""
@@ -231,7 +262,7 @@ class Search:
     @property
     def bracket(self) -> tuple[float | None, float | None]:
         """The highest load certified as met, and the lowest certified as missed."""
-        certified = [d for d in self.decisions if d.probe.role != "locate"]
+        certified = [d for d in self.decisions if d.probe.role in CERTIFYING]
         met = max((d.probe.load for d in certified if d.verdict == "met"), default=None)
         missed = min((d.probe.load for d in certified if d.verdict == "missed"), default=None)
         return met, missed
