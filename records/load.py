@@ -27,11 +27,13 @@ class Users:
 class Rate:
     """An open loop: requests arrive at `per_second` on average, however long earlier answers take.
 
-    `arrivals` names the arrival process, as in `gamma:cv=2`.
+    `arrivals` names the arrival process, as in `gamma:cv=2`. `profile` says how the rate changes within the stage, as
+    in `2..20` or `20x5+2x25`; it is empty where the rate is constant.
     """
 
     per_second: float
     arrivals: str = "poisson"
+    profile: str = ""
     unit: ClassVar[str] = "req/s"
 
     @property
@@ -39,8 +41,13 @@ class Rate:
         return self.per_second
 
     @property
+    def varies(self) -> bool:
+        """Whether the rate itself changes within a stage."""
+        return bool(self.profile)
+
+    @property
     def label(self) -> str:
-        return f"{self.per_second:g} req/s"
+        return f"{self.profile or f'{self.per_second:g}'} req/s"
 
 
 Load = Users | Rate
@@ -50,4 +57,5 @@ def load_from(document: Mapping[str, Any]) -> Load:
     """From `{"count": 40}` or `{"per_second": 8.0, "arrivals": "poisson"}`. Raises `KeyError` for anything else."""
     if "count" in document:
         return Users(int(document["count"]))
-    return Rate(float(document["per_second"]), str(document.get("arrivals", "poisson")))
+    arrivals, profile = str(document.get("arrivals", "poisson")), str(document.get("profile", ""))
+    return Rate(float(document["per_second"]), arrivals, profile)

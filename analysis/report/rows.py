@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.report.axis import Axis, Place, axis_of
-from analysis.units import MISSING, PLAIN, Unit, align, format_count, format_error, format_share, in_words, time_unit
+from analysis.units import (
+    MISSING,
+    PLAIN,
+    Unit,
+    align,
+    format_count,
+    format_error,
+    format_share,
+    in_words,
+    significant,
+    time_unit,
+)
 from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
@@ -79,6 +90,11 @@ class Row:
         return sum(stage.failed for stage in self.stages)
 
     @property
+    def achieved(self) -> str:
+        """Requests per second that ended well, the mean of the runs: what an open loop got of what it offered."""
+        return significant(self.contender.mean(lambda stage: stage.achieved_rate, self.place.label) or 0.0)
+
+    @property
     def remark(self) -> str:
         """`5 runs, 3 cut off`"""
         cut_off, runs = sum(stage.cut_off for stage in self.stages), len(self.stages)
@@ -95,13 +111,15 @@ class Row:
 class Results:
     """`headers` are (name, unit) of the columns with estimates; rows stand in the order of stages, then of engines.
 
-    `accuracy` says how exact TTFT is, where the load generator was calibrated; else it is empty.
+    `accuracy` says how exact TTFT is, where the load generator was calibrated; else it is empty. `open_loop`: some
+    stage had a rate of arrivals.
     """
 
     axis: Axis
     headers: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
     accuracy: str
+    open_loop: bool
 
 
 def percentile_column(metric: str, p: str) -> Column:
@@ -152,7 +170,8 @@ def results_of(summaries: Sequence[RunSummary]) -> Results:
         (column.name, ", ".join(filter(None, (unit.name or "tokens/s", column.clock))))
         for column, unit in zip(columns, units, strict=True)
     )
-    return Results(axis, headers, rows, _accuracy(summaries))
+    open_loop = any(stage.is_open for summary in summaries for stage in summary.stages)
+    return Results(axis, headers, rows, _accuracy(summaries), open_loop)
 
 
 def _accuracy(summaries: Sequence[RunSummary]) -> str:

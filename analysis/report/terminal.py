@@ -66,12 +66,14 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
 
 def _wide_table(results: Results) -> Table:
     """Everything in columns of its own."""
+    achieved: Fact = ("achieved", "req/s", [(row.achieved, "") for row in results.rows], "right")
     return _table(
         results,
         [
             _stages(results),
             ("engine", "", [(row.name, "") for row in results.rows], "left"),
             ("requests", "", [(format_count(row.requests), row.remark) for row in results.rows], "right"),
+            *([achieved] if results.open_loop else []),
             ("failed", "", [(format_count(row.failed), row.failed_share) for row in results.rows], "right"),
         ],
         [[(cell.text, _bracketed(cell)) for cell in row.cells] for row in results.rows],

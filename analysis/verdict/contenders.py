@@ -52,7 +52,9 @@ def contenders_of(summaries: Sequence[RunSummary]) -> tuple[Contender, ...]:
 
 
 def headline_ttft(summaries: Sequence[RunSummary]) -> str:
-    """The metric that headlines call TTFT: the user's, wherever the two differ."""
+    """The metric that headlines call TTFT: the user's in an open loop, and wherever the two differ."""
+    if any(stage.is_open for summary in summaries for stage in summary.stages):
+        return "ttft_user"
     pairs = [
         (getattr(stage.latencies["ttft"], p).value, getattr(stage.latencies["ttft_user"], p).value)
         for summary in summaries

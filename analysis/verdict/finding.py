@@ -14,6 +14,7 @@ from analysis.run.windows import StageKey
 
 Severity = Literal["note", "warn", "invalid"]
 Kind = Literal[
+    "backlog_grew",
     "censored",
     "client_cpu_bound",
     "client_error",

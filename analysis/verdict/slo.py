@@ -7,6 +7,7 @@ because a share that was measured on few requests may be above or below the want
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,13 @@ class Objective:
         stopped = pl.when(value > self.limit).then(False).when(~censored).then(True)
         ended = (pl.col("outcome") == "ok") & within.fill_null(False)
         return pl.when(pl.col("outcome") == "cut_off").then(stopped).otherwise(ended)
+
+    def latency(self) -> pl.Expr:
+        """What decides whether a request met the limit, as a share of it: +∞ for what failed, the lower bound for what
+        was cut off."""
+        stopped, _ = lower_bound(OBJECTIVES[self.metric].formula)
+        ended = pl.when(pl.col("outcome") == "ok").then(pl.col(self.column).fill_null(0.0)).otherwise(math.inf)
+        return pl.when(pl.col("outcome") == "cut_off").then(stopped.fill_null(0.0)).otherwise(ended) / self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +136,13 @@ def judge(
         _check_measured(scheduled.filter(pl.col("outcome") == "ok"), objective)
     verdicts = []
     for objective in objectives:
-        judged = scheduled.select("user", good=objective.good())
+        judged = scheduled.select("user", good=objective.good(), latency=objective.latency())
         least, most = (_share(judged.with_columns(pl.col("good").fill_null(value))) for value in (False, True))
         answer = agreed(objective_answer(share, objective.q) for share in (least, most))
         verdicts.append(Verdict(objective, _share(judged.drop_nulls("good")), answer))
     all_good = pl.all_horizontal(objective.good() for objective in objectives)
-    together = scheduled.select("user", "t_sched", good=all_good).drop_nulls("good")
+    longest = pl.max_horizontal(objective.latency() for objective in objectives)
+    together = scheduled.select("user", "t_sched", good=all_good, latency=longest).drop_nulls("good")
     share = _share(together) if withheld is None else Estimate(None, n=len(together), why=withheld)
     return Attainment(share, _goodput(together.filter("good"), window), tuple(verdicts))
 
@@ -148,7 +157,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
 
 
 def _share(judged: pl.DataFrame) -> Estimate:
-    return share_interval(judged["good"].to_numpy(), users_of(judged))
+    return share_interval(judged["good"].to_numpy(), users_of(judged), judged["latency"].to_numpy())
 
 
 def _goodput(good: pl.DataFrame, window: tuple[int, int]) -> Estimate:

@@ -21,7 +21,7 @@ from analysis.verdict.distributions import Distribution, curve, distributions, p
 from analysis.verdict.slo import Attainment, Objective, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
-from records.load import Users
+from records.load import Rate, Users
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
@@ -58,6 +58,8 @@ class StageSummary:
     label: str
     load: float  # in `load_unit`
     load_unit: str
+    is_open: bool  # requests arrived on schedule, whatever the answers took
+    varies: bool  # the rate of arrivals was meant to change within the window
     named: bool  # the label is a name of the stage's own and not that of its load
     users_there: float | None  # time-average of the users that the load generator really had
     start: float  # the window, since the run's start
@@ -130,6 +132,8 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         label=window.key.label,
         load=window.load.value,
         load_unit=window.load.unit,
+        is_open=isinstance(window.load, Rate),
+        varies=isinstance(window.load, Rate) and window.load.varies,
         named=window.stage.plan.name is not None,
         users_there=None if users is None else telemetry.users(window.start, window.end, users),
         start=window.start / SECOND,
@@ -184,7 +188,8 @@ def _series(window: Window, flows: Flows, ok: pl.DataFrame) -> dict[str, tuple[f
     edges = window.parts
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
-    by_part = ok.select("ttft", "tpot", part=pl.Series(part)).group_by("part").mean()
+    ttft = "ttft_user" if isinstance(window.load, Rate) else "ttft"
+    by_part = ok.select("tpot", ttft=ttft, part=pl.Series(part)).group_by("part").mean()
     means = pl.DataFrame({"part": range(len(seconds))}, schema={"part": pl.Int64}).join(by_part, "part", "left")
     return {
         "throughput": tuple((flows.tokens(edges) / seconds).tolist()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
+BEHIND = (
+    4.0,
+    0.05,
+)  # standard deviations, and share of the requests: so many more arrived than ended if a backlog grew
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ SERIES = {
 
 
 def _never_steady(stage: StageSummary) -> Finding | None:
+    if stage.varies:
+        return None
     said = [text for name, drift in SERIES.items() if (text := _moved(stage.series[name], drift)) is not None]
     if not said:
         return None
@@ -41,8 +48,7 @@ def _never_steady(stage: StageSummary) -> Finding | None:
         "never_steady",
         "warn",
         f"inside the steady window {in_words(said)}: the numbers depend on how long the test ran",
-        "make the stages and their warm-up longer"
-        + ("" if stage.load_unit == "users" else ", or the rate lower: it may be more than the server can take"),
+        "make the stages and their warm-up longer" + (", or the rate lower" if stage.is_open else ""),
     )
 
 
@@ -77,6 +83,25 @@ def tested(stage: StageSummary) -> list[str]:
 
 def _known(series: Sequence[float | None]) -> list[float]:
     return [value for value in series if value is not None]
+
+
+def _backlog_grew(stage: StageSummary) -> Finding | None:
+    """An open loop does not wait for the server: what it does not answer piles up."""
+    if not stage.is_open or stage.varies:
+        return None
+    ended = stage.achieved_rate + stage.failure_rate
+    behind = (stage.offered_rate - ended) * stage.seconds
+    # In flight at either end of a stable window: about Poisson, so their difference has twice the mean as its variance.
+    chance = math.sqrt(2 * stage.concurrency.average)
+    if behind <= max(BEHIND[0] * chance, BEHIND[1] * stage.requests):
+        return None
+    return Finding(
+        "backlog_grew",
+        "warn",
+        f"{significant(stage.offered_rate)} requests arrived a second and {significant(ended)} ended: the backlog grew "
+        f"by {format_count(behind)}, so latencies depend on how long the stage lasted",
+        "test lower rates: this one is more than the server can take",
+    )
 
 
 def _lock_step(stage: StageSummary) -> Finding | None:
@@ -133,6 +158,7 @@ def _littles_law_off(stage: StageSummary) -> Finding | None:
 CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _unserved_users,
     _unanswered,
+    _backlog_grew,
     _never_steady,
     _lock_step,
     _littles_law_off,

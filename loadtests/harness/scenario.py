@@ -6,12 +6,13 @@ Locust's page and an environment variable. A scenario gives defaults of its own;
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from loadtests.harness.schedule.rates import GRAMMAR as RATES
+from loadtests.harness.schedule.rates import parse_arrivals, parse_rates, write_rates
 from loadtests.harness.schedule.stages import (
     parse_users,
     parse_warm_up,
@@ -20,7 +21,7 @@ from loadtests.harness.schedule.stages import (
     write_warm_up,
 )
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_several, whole_numbers, write_several
-from records.load import Load, Users
+from records.load import Load, Rate, Users
 from records.stage import StagePlan
 from settings_schema import setting, settings_of
 
@@ -33,6 +34,11 @@ several_lengths: Any = {"read": parse_several, "write": write_several, "metavar"
 def users(counts: str) -> tuple[Load, ...]:
     """`users("10,20-40:10")`: a stage for each number of users."""
     return tuple(Users(count) for count in whole_numbers(counts))
+
+
+def rates(per_second: str) -> tuple[Rate, ...]:
+    """`rates("2,4,8")`: a stage for each rate of arrivals, in requests per second."""
+    return parse_rates(per_second)
 
 
 def tokens(lengths: str) -> tuple[Lengths, ...]:
@@ -51,6 +57,29 @@ class Scenario:
         metavar="USERS",
         read=parse_users,
         write=write_users,
+        group=LOAD,
+    )
+    rate: tuple[Rate, ...] = setting(
+        (),
+        f"An open loop in place of users: requests per second of each stage, however long answers take: {RATES}.",
+        metavar="RATE",
+        read=parse_rates,
+        write=write_rates,
+        group=LOAD,
+    )
+    arrivals: str = setting(
+        "poisson",
+        "When requests arrive in an open loop: poisson, constant, or gamma:cv=2 (in bursts; below 1 evenly).",
+        metavar="PROCESS",
+        read=parse_arrivals,
+        group=LOAD,
+    )
+    max_in_flight: int = setting(
+        5000,
+        "Most requests in flight in an open loop, over all processes; an arrival beyond it is not sent and counts as "
+        "dropped, a failure.",
+        metavar="N",
+        least=1,
         group=LOAD,
     )
     stage_seconds: float = setting(
@@ -110,12 +139,13 @@ class Scenario:
     def plan(self) -> tuple[StagePlan, ...]:
         """The stages. Raises `ValueError` with a sentence when nothing would be measured."""
         return plan_stages(
-            self.load,
+            tuple(replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
             self.prompt_tokens,
             self.output_tokens,
             seconds=self.stage_seconds,
             requests=self.stage_requests,
             warm_up=self.warm_up,
+            seed=self.seed,
         )
 
     def facts(self) -> dict[str, Any]:
@@ -183,4 +213,16 @@ def read(defaults: Any, given: Mapping[str, Any]) -> Any:
             values[one.name] = one.parse(
                 "" if value is None else one.text(value) if not isinstance(value, str) else value
             )
-    return dataclasses.replace(defaults, **values)
+    if isinstance(defaults, Scenario):
+        _choose_loop(defaults, values)
+    return replace(defaults, **values)
+
+
+def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
+    """Users take the place of a scenario's own rates, and rates that of its users. `values` are read ones, by name."""
+    users_given = values.get("load", defaults.load) != defaults.load
+    rates_given = values.get("rate", defaults.rate) != defaults.rate
+    if users_given and rates_given:
+        raise ValueError("a load is users (--stages) or requests per second (--rate), not both.")
+    if users_given:
+        values["rate"] = ()

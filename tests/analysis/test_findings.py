@@ -14,8 +14,10 @@ import pytest
 from analysis.report.remarks import remarks
 from analysis.run.load import load_run
 from analysis.run.windows import StageKey
+from analysis.verdict.contenders import headline_ttft
 from analysis.verdict.finding import Finding
 from analysis.verdict.summary import RunSummary, summarise
+from records.load import Rate
 from records.request import RequestRecord
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
@@ -355,6 +357,32 @@ def test_a_steady_queue_is_not_called_unsteady(tmp_path: Path) -> None:
     runs = [simulate(tmp_path / str(seed), Engine(noise=0.5), (4, 8), 15.0, seed=seed) for seed in range(20)]
     cries = [f for run in runs for f in summarise(load_run(run)).findings if f.kind == "never_steady"]
     assert len(cries) <= 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "profile", "told"),
+    [
+        pytest.param(8.0, "", False, id="four places for half a second each take 8 requests a second"),
+        pytest.param(16.0, "", True, id="but not 16"),
+        pytest.param(16.0, "2..30", False, id="a rate that rises is meant to end with more in flight"),
+    ],
+)
+def test_a_backlog_that_grows_in_an_open_loop_is_told(tmp_path: Path, rate: float, profile: str, told: bool) -> None:
+    load, gap, free = Rate(rate, "constant", profile), round(SECOND / rate), [0] * 4
+    records = []
+    for k in range(round(20 * rate)):
+        begun = max(heapq.heappop(free), k * gap)
+        ended = begun + SECOND // 2
+        heapq.heappush(free, ended)
+        seen = dict.fromkeys(("t_first", "t_first_out", "read_first", "t_last", "t_end"), ended)
+        records.append(record(k, k * gap, t_send=k * gap, icl=(), chunks=1, **seen))
+    stage = stages_of((load,), 20.0)
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stage), records)))
+    found = [finding for finding in summary.findings if finding.kind == "backlog_grew"]
+    assert len(found) == told
+    if told:
+        assert "16.0 requests arrived a second and 8.00 ended: the backlog grew by 112" in found[0].evidence
+    assert headline_ttft([summary]) == "ttft_user"
 
 
 @pytest.mark.parametrize(("cut", "severity"), [(140, "invalid"), (50, "warn"), (1, "note")])

@@ -225,6 +225,20 @@ def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
     assert attainment.answer == answer
 
 
+def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: Path) -> None:
+    """300 requests, all within the limit: enough for a p95 if they are independent, not if a quarter of the window
+    is as slow as its neighbours."""
+    independent = [random.Random(k).uniform(50, 150) for k in range(300)]
+    for order, answer in ((independent, "met"), (sorted(independent), "not enough evidence")):
+        records = []
+        for k, ttft in enumerate(order):
+            t = 2 * SECOND + k * 25 * MS
+            records.append(record(k, t, t_send=t, t_first=t + round(ttft) * MS, t_last=t + SECOND))
+        attainment = stage_of(tmp_path, records, slo=["ttft_p95=0.2"]).attainment
+        assert attainment is not None
+        assert attainment.verdicts[0].answer == answer
+
+
 def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     """Six of ten requests refused: the median of all is failed, that of the answered ones stands beside it."""
     records = [record(k, 3 * SECOND + k, **(FAILED if k % 10 < 6 else {})) for k in range(1000)]

@@ -202,6 +202,8 @@ def test_requests_that_repeat_in_cycles_have_no_interval() -> None:
     assert cycle_length(pattern) == 40
     assert percentile_interval(pattern, 0.5).why == IN_CYCLES
     assert share_interval(pattern < 1.9, latencies=pattern).why == IN_CYCLES
+    within = share_interval(pattern < 3, latencies=pattern)  # all of them: each of the 25 cycles counts as one
+    assert within.low == pytest.approx(0.025 ** (1 / 25))
     assert mean_interval(pattern).why == IN_CYCLES
     assert cycle_length(rng.standard_normal(1000)) is None
     assert cycle_length(np.log(queueing(rng, 3000, 0.9))) is None

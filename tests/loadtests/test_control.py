@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.schedule.control import Progress, StageControl, together
+from loadtests.harness.schedule.control import LEAD, Progress, StageControl, together
 from records.load import Rate, Users
 from records.stage import SECOND, Extent, Stage, StagePlan
 
@@ -85,9 +85,57 @@ def test_the_bound_never_shortens_the_warm_up_that_was_asked_for() -> None:
     assert control.update(30 * S, replace(ALL_SERVED, served=1))
 
 
-def test_in_an_open_loop_there_are_no_planned_users_to_be_served() -> None:
-    control = begun(replace(TIMED, load=Rate(8.0)))
-    assert control.update(2 * S, Progress(stage=0, known=0))
+OPEN = StagePlan(Rate(8.0), Extent(2.0), Extent(8.0), bound=20.0)
+
+
+def test_an_open_stage_begins_at_an_instant_known_ahead_once_all_processes_are_ready() -> None:
+    control = begun(OPEN, OPEN)
+    assert (control.begun, control.next_boundary()) == ((), None)
+    assert not control.update(9 * S, Progress(stage=0, known=0))
+    assert control.update(10 * S, Progress(stage=0, known=0, ready=True))
+    start = 10 * S + LEAD
+    assert control.begun == (Stage(0, OPEN, start),)
+    assert not control.update(start + 2 * S - 1, Progress(stage=0, known=0, ready=True))
+    late = start + 2 * S + 7_000_000  # the control looks a little later
+    assert control.update(late, Progress(stage=0, known=0, ready=True))
+    assert control.stages[0].steady_start == start + 2 * S, "without users to be served, and to the nanosecond"
+    assert control.update(start + 11 * S, Progress(stage=0, known=start + 2 * S, ready=True))
+    assert control.stages[0].steady_end == start + 10 * S
+    assert control.update(start + 12 * S, Progress(stage=0, known=start + 10 * S, ready=True))
+    assert control.stages[0].end == control.stages[1].start == start + 12 * S + LEAD, "arrivals go on until the next"
+
+
+def test_processes_are_ready_when_each_of_them_is() -> None:
+    one, other = Progress(stage=0, known=0, ready=True), Progress(stage=0, known=0)
+    assert together([one, one]).ready
+    assert not together([one, other]).ready
+    assert not together([]).ready
+
+
+@pytest.mark.parametrize(
+    ("at", "ends"),
+    [
+        pytest.param(None, [], id="before the processes were ready"),
+        pytest.param(1 * S, [1 * S + LEAD], id="between the decision and the start"),
+    ],
+)
+def test_an_open_run_can_be_stopped_before_it_has_begun(at: int | None, ends: list[int]) -> None:
+    control = begun(OPEN)
+    if at is not None:
+        control.update(at, Progress(stage=0, known=0, ready=True))
+    control.stop(1 * S + 1)
+    assert control.over
+    assert [stage.end for stage in control.begun] == ends
+
+
+def test_a_stage_that_was_announced_and_never_began_leaves_no_trace() -> None:
+    control = begun(OPEN, OPEN)
+    control.update(0, Progress(stage=0, known=0, ready=True))
+    for now, known in ((LEAD + 2 * S, 0), (LEAD + 10 * S, LEAD + 2 * S), (LEAD + 11 * S, LEAD + 10 * S)):
+        control.update(now, Progress(stage=0, known=known, ready=True))
+    assert len(control.stages) == 2
+    control.stop(LEAD + 11 * S + 5)
+    assert [stage.end for stage in control.begun] == [LEAD + 11 * S + 5]
 
 
 def test_the_hold_ends_at_its_bound_and_says_how_many_requests_were_unanswered() -> None:

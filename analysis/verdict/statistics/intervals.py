@@ -199,7 +199,8 @@ def share_interval(
     """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
 
     Clopper & Pearson's interval on the effective sample size (Korn & Graubard 1998). `latencies` of the same requests,
-    where hits are decided by them, show users in lock step better than the hits do.
+    where hits are decided by them, show users in lock step better than the hits do. Where latencies repeat in cycles
+    and every request is a hit, or none is, each cycle counts as one.
     """
     hits = np.asarray(hits_in_time_order, dtype=np.float64)
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
@@ -207,13 +208,14 @@ def share_interval(
         return Estimate(None, why="no samples")
     values = hits if latencies is None else np.asarray(latencies, dtype=np.float64)
     rarer = min(share, 1 - share)
-    if (latencies is not None or rarer * n >= LEAST_RARE) and cycle_length(values) is not None:
+    cycle = cycle_length(values) if latencies is not None or rarer * n >= LEAST_RARE else None
+    if cycle is not None and rarer > 0:
         return Estimate(share, n=n, why=IN_CYCLES)
     codes = user_codes(users)
     ascending = np.sort(values)
     bulk = float(n) if n < LEAST_POINTS else _seen_in_the_bulk(values, ascending, codes)
     if rarer == 0:
-        return Estimate(share, *_clopper_pearson(share, min(n, bulk)), n)
+        return Estimate(share, *_clopper_pearson(share, min(n, bulk) if cycle is None else n / cycle), n)
     error = mean_error(hits, codes)
     if error is None:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")

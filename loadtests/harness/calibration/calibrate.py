@@ -99,7 +99,7 @@ def calibrate(
     grid: Sequence[tuple[int, float]] | None, seconds: float, processes: int, progress: Callable[[Cell], None]
 ) -> Calibration:
     """Run every load of `grid`, or of the usual ones, for `seconds`. Raises `CalibrationFailed`."""
-    _raise_open_file_limit()
+    raise_open_file_limit()
     plans: tuple[tuple[Condition, Sequence[tuple[int, float]]], ...]
     plans = (("quiet", grid or GRID), ("busy", grid or BUSY_GRID))
     cells = []
@@ -263,7 +263,7 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         server.wait()
 
 
-def _raise_open_file_limit() -> None:
+def raise_open_file_limit() -> None:
     """A thousand users are a thousand connections on either side. The processes started from here inherit it."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # not on Windows

@@ -4,6 +4,9 @@
     window    as long as planned: what is scheduled in it is counted
     hold      the load stays until everything scheduled in the window has its answer (bounded)
 
+A stage of an open loop keeps to its schedule: it begins at an instant that all processes know beforehand, and warm-up
+and window are exactly as long as planned. So the same arrivals are counted whichever process sends them.
+
 Pure: time comes in as an argument. One process controls, the only one or Locust's master.
 """
 
@@ -12,13 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from records.load import Users
+from records.load import Rate, Users
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
+
+LEAD: Nanoseconds = SECOND // 2  # between the decision when an open stage begins and its beginning
+UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the processes to be ready
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What processes know of the stage that is on. Sums over processes, but for `known` and `last_scheduled`.
+    """What processes know of the stage that is on. Sums over processes, but for `known`, `last_scheduled` and
+    `ready`, which is true when all are.
 
     `known` is the last boundary that the process has heard of: reports from before say nothing of what comes after it.
     """
@@ -31,6 +38,7 @@ class Progress:
     scheduled: int = 0  # requests scheduled in the window so far
     outstanding: int = 0  # of those, without an answer
     last_scheduled: Nanoseconds = 0  # the latest request scheduled in the window
+    ready: bool = False  # to send the arrivals of an open loop
 
 
 def together(reports: Sequence[Progress]) -> Progress:
@@ -44,7 +52,15 @@ def together(reports: Sequence[Progress]) -> Progress:
         scheduled=sum(report.scheduled for report in reports),
         outstanding=sum(report.outstanding for report in reports),
         last_scheduled=max((report.last_scheduled for report in reports), default=0),
+        ready=bool(reports) and all(report.ready for report in reports),
     )
+
+
+def next_stage(index: int, plan: StagePlan, now: Nanoseconds, ready: bool) -> Stage:
+    """A stage that follows what ended `now`. One of an open loop begins a little later, or when it is `ready`."""
+    if not isinstance(plan.load, Rate):
+        return Stage(index, plan, now)
+    return Stage(index, plan, now + LEAD if ready else UNDECIDED)
 
 
 class StageControl:
@@ -63,7 +79,12 @@ class StageControl:
     def begin(self, now: Nanoseconds) -> None:
         """Start the first stage."""
         assert not self.stages
-        self.stages.append(Stage(0, self.plan[0], now))
+        self.stages.append(next_stage(0, self.plan[0], now, ready=False))
+
+    @property
+    def begun(self) -> tuple[Stage, ...]:
+        """The stages whose start is known."""
+        return tuple(stage for stage in self.stages if stage.start != UNDECIDED)
 
     def update(self, now: Nanoseconds, progress: Progress) -> bool:
         """Cross the next boundary if its time has come. Returns whether anything changed."""
@@ -71,25 +92,30 @@ class StageControl:
         if self.over or progress.stage != stage.index:
             return False
         before = stage
-        if stage.steady_start is None:
+        if stage.start == UNDECIDED:
+            stage = next_stage(stage.index, stage.plan, now, progress.ready)
+        elif stage.steady_start is None:
             stage = _end_warm_up(stage, now, progress)
         elif stage.steady_end is None:
             stage = _end_window(stage, stage.steady_start, now, progress)
         else:
             stage = _end_hold(stage, stage.steady_end, now, progress)
-        self.stages[-1] = stage
-        if stage.end is not None:
-            if len(self.stages) < len(self.plan):
-                self.stages.append(Stage(len(self.stages), self.plan[len(self.stages)], stage.end))
-            else:
-                self.over = True
-        return stage is not before
+        changed = stage is not before and stage != before
+        if stage.end is not None and len(self.stages) < len(self.plan):
+            following = next_stage(len(self.stages), self.plan[len(self.stages)], stage.end, progress.ready)
+            if following.start != UNDECIDED:
+                stage = replace(stage, end=following.start)  # the load stays until then
+            self.stages[-1:] = [stage, following]
+        else:
+            self.stages[-1] = stage
+            self.over = stage.end is not None
+        return changed
 
     def next_boundary(self) -> Nanoseconds | None:
         """The instant at which `update` must be called even if nothing is reported; `None` where there is none."""
         stage = self.stages[-1]
         bound = round(stage.plan.bound * SECOND)
-        if self.over:
+        if self.over or stage.start == UNDECIDED:
             return None
         if stage.steady_start is None:
             warm_up = stage.plan.warm_up
@@ -103,8 +129,11 @@ class StageControl:
     def stop(self, now: Nanoseconds) -> None:
         """The run ends here: a stage that is on is cut, and no other follows."""
         self.over = True
-        if self.stages and (stage := self.stages[-1]).end is None:
-            start = now if stage.steady_start is None else stage.steady_start
+        if len(self.stages) > 1 and self.stages[-1].start > now:  # announced, not begun
+            del self.stages[-1]
+            self.stages[-1] = replace(self.stages[-1], end=now)
+        elif self.stages and (stage := self.stages[-1]).end is None and stage.start != UNDECIDED:
+            start = max(now, stage.start) if stage.steady_start is None else stage.steady_start
             end = now if stage.steady_end is None else stage.steady_end
             self.stages[-1] = replace(stage, steady_start=start, steady_end=max(start, end), end=max(now, start, end))
 
@@ -112,6 +141,9 @@ class StageControl:
 def _end_warm_up(stage: Stage, now: Nanoseconds, progress: Progress) -> Stage:
     plan, load = stage.plan.warm_up, stage.plan.load
     elapsed = now - stage.start
+    if isinstance(load, Rate) and plan.unit == "seconds":
+        end = stage.start + round(plan.amount * SECOND)
+        return replace(stage, steady_start=end) if now >= end else stage
     enough = elapsed >= plan.amount * SECOND if plan.unit == "seconds" else progress.answered >= plan.amount
     planned = load.count if isinstance(load, Users) else progress.users
     unserved = max(planned, progress.users) - progress.served

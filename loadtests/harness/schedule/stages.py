@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import product
+from itertools import count, product
 
+from loadtests.harness.schedule.rates import seconds_of_requests
 from loadtests.harness.workload.lengths import Lengths, whole_numbers
-from records.load import Load, Users
+from records.load import Load, Rate, Users
 from records.stage import Extent, StagePlan
 
 LEAST_BOUND = 10.0  # seconds
@@ -63,11 +64,13 @@ def plan_stages(
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
+    seed: int = 0,
 ) -> tuple[StagePlan, ...]:
     """One stage for each combination, loads varying slowest.
 
-    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises `ValueError`
-    with a sentence when nothing is left to be measured.
+    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up; in an open loop the
+    schedule, drawn from `seed`, tells how long that takes. Raises `ValueError` with a sentence when nothing is left to
+    be measured.
     """
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"a stage lasts longer than 0 seconds, not {seconds:g}.")
@@ -85,9 +88,24 @@ def plan_stages(
         before, window = Extent(warm), Extent(seconds - warm)
     bound = max(seconds, LEAST_BOUND)
     return tuple(
-        StagePlan(load, before, window, bound, *_differences(load, loads, prompt, prompts, answer, answers))
-        for load, prompt, answer in product(loads, prompts, answers)
+        StagePlan(
+            load,
+            *_in_seconds(load, before, window, seed, index),
+            bound,
+            *_differences(load, loads, prompt, prompts, answer, answers),
+        )
+        for index, (load, prompt, answer) in zip(count(), product(loads, prompts, answers), strict=False)
     )
+
+
+def _in_seconds(load: Load, before: Extent, window: Extent, seed: int, stage: int) -> tuple[Extent, Extent]:
+    """The extents of an open stage, as seconds that hold exactly so many arrivals."""
+    if not isinstance(load, Rate) or window.unit == "seconds":
+        return before, window
+    if load.varies:
+        raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
+    warm, counted = seconds_of_requests(load, int(before.amount), int(window.amount), seed, stage)
+    return Extent(warm), Extent(counted)
 
 
 def _differences(
@@ -100,11 +118,12 @@ def _differences(
 ) -> tuple[str | None, dict[str, str]]:
     """What tells a stage apart from the others beside its load: a name, and the settings that it has of its own."""
     asks: dict[str, str] = {}
-    parts = [load.label] if len(loads) > 1 else []
+    varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
+    parts = [load.label] if len(loads) > 1 or varies else []
     if len(prompts) > 1:
         asks["prompt_tokens"] = str(prompt)
         parts.append(f"{prompt} prompt tokens")
     if len(answers) > 1:
         asks["output_tokens"] = str(answer)
         parts.append(f"{answer} output tokens")
-    return (", ".join(parts) if asks else None), asks
+    return (", ".join(parts) if asks or varies else None), asks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from loadtests.harness.schedule.control import Progress
+from records.load import Rate
 from records.stage import Nanoseconds, Stage
 
 RECENT = 10_000  # requests looked through for those scheduled between a boundary and the news of it
@@ -15,6 +16,8 @@ class StageTracker:
 
     def __init__(self) -> None:
         self.stage: Stage | None = None
+        self.ready = False
+        """Whether the arrivals of an open loop can be sent."""
         self._users: set[int] = set()
         self._served: set[int] = set()
         self._in_flight: dict[int, Nanoseconds] = {}  # request -> when it was scheduled
@@ -22,6 +25,7 @@ class StageTracker:
         self._scheduled = 0  # in the window
         self._last = 0
         self._answered = 0
+        self._outstanding = 0  # of the window, once its end is known
 
     def enter(self, stage: Stage) -> None:
         """A stage has begun, or one of its boundaries has become known."""
@@ -33,6 +37,7 @@ class StageTracker:
         if stage.steady_start is not None and stage.steady_end is None:
             inside = [at for at in self._recent if at >= stage.steady_start]
             self._scheduled, self._last = len(inside), max(inside, default=0)
+        self._outstanding = sum(self._in_window(at) for at in self._in_flight.values())
 
     def user_started(self, user: int) -> None:
         self._users.add(user)
@@ -43,16 +48,19 @@ class StageTracker:
 
     def request_scheduled(self, request: int, at: Nanoseconds) -> None:
         self._in_flight[request] = at
+        self._outstanding += self._in_window(at)
         self._recent.append(at)
         stage = self.stage
         if stage is not None and stage.steady_start is not None and at >= stage.steady_start:
             self._scheduled += 1
             self._last = max(self._last, at)
 
-    def request_ended(self, request: int, user: int) -> None:
-        self._in_flight.pop(request, None)
+    def request_ended(self, request: int, user: int | None) -> None:
+        at = self._in_flight.pop(request, None)
+        if at is not None and self._in_window(at):
+            self._outstanding -= 1
         self._answered += 1
-        if user in self._users:
+        if user is not None and user in self._users:
             self._served.add(user)
 
     @property
@@ -61,6 +69,8 @@ class StageTracker:
         stage = self.stage
         if stage is None:
             return False
+        if stage.steady_start is None and isinstance(stage.load, Rate):
+            return stage.plan.warm_up.unit == "requests"
         if stage.steady_start is not None and stage.steady_end is None:
             return stage.plan.window.unit == "requests"
         return True
@@ -70,9 +80,6 @@ class StageTracker:
         if stage is None:
             return Progress(-1, 0)
         start, end = stage.steady_start, stage.steady_end
-        outstanding = 0
-        if start is not None and end is not None:
-            outstanding = sum(start <= at < end for at in self._in_flight.values())
         return Progress(
             stage=stage.index,
             known=end or start or 0,
@@ -80,6 +87,14 @@ class StageTracker:
             served=len(self._served),
             answered=self._answered,
             scheduled=self._scheduled if start is not None else 0,
-            outstanding=outstanding,
+            outstanding=self._outstanding,
             last_scheduled=self._last,
+            ready=self.ready,
         )
+
+    def _in_window(self, at: Nanoseconds) -> bool:
+        """Whether an instant lies in the window, whose end must be known."""
+        stage = self.stage
+        if stage is None or stage.steady_start is None or stage.steady_end is None:
+            return False
+        return stage.steady_start <= at < stage.steady_end

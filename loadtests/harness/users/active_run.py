@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import statistics
+import sys
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from time import monotonic_ns
 from typing import Any
@@ -18,10 +20,13 @@ from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.schedule.control import next_stage
+from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
+from records.load import Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
 from records.stage import Stage
@@ -72,7 +77,7 @@ class ActiveRun:
         if plans:
             self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed)
         elif self.tracker is not None:
-            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else Stage(0, plan.meta.plan[0], 0))
+            self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
@@ -93,6 +98,19 @@ class ActiveRun:
         assert self.tracker is not None, "Locust's master has no users"
         assert self.tracker.stage is not None
         return self.tracker.stage
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of how many processes this one is; one that joined after the plan was made has no share."""
+        workers = self.plan.meta.workers
+        return self._worker, workers if self._worker < workers else sys.maxsize
+
+    def arrival_times(self, stage: Stage) -> Iterator[float]:
+        """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
+        load, plan = stage.load, stage.plan
+        assert isinstance(load, Rate)
+        warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
+        return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
 
     def start_spread(self) -> float:
         """Seconds over which new users begin: as long as an answer takes, so that they do not send in step."""
@@ -124,7 +142,7 @@ class ActiveRun:
             )
         )
 
-    def request_ended(self, request: int, user: int, stage: Stage, ask: Ask, observation: Observation) -> None:
+    def request_ended(self, request: int, user: int | None, stage: Stage, ask: Ask, observation: Observation) -> None:
         """Write down what was observed; `stage` is the one in which the request was scheduled."""
         values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
         values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}

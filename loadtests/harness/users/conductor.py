@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import gevent
 import msgspec
@@ -58,7 +59,7 @@ class Conductor:
         """Something was scheduled or has ended here, on which a boundary may depend."""
         self._wake.set()
 
-    def take_report(self, worker: str, report: Mapping[str, int]) -> None:
+    def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = Progress(**report)
         self._wake.set()
 
@@ -95,6 +96,6 @@ class Conductor:
         if isinstance(self._runner, MasterRunner):
             message = {"stage": msgspec.to_builtins(stage), "over": self.control.over}
             self._runner.send_message(STAGE_MESSAGE, message)
-        self._on_change(tuple(self.control.stages))
+        self._on_change(self.control.begun)
         if stage.steady_start is None or self.control.over:
             self.changed.set()

@@ -63,6 +63,6 @@ class StageShape(LoadTestShape):
         plans.send(run.current_plan(), options)
 
     def _users(self, load: Load) -> tuple[int, float]:
-        assert isinstance(load, Users), "open loops are driven by their arrivals, not by Locust's users"
         processes = max(1, getattr(self.runner, "worker_count", 1))
-        return load.count, float(min(max(1, load.count), MAX_SPAWN_RATE * processes))
+        count = load.count if isinstance(load, Users) else processes  # one in each sends the arrivals of an open loop
+        return count, float(min(max(1, count), MAX_SPAWN_RATE * processes))

@@ -1,5 +1,7 @@
 """One simulated user: asks, reads the answer to its end, thinks, asks again (a closed loop).
 
+In an open loop there is one for each process, which sends the arrivals that are the process's share.
+
 Locust's own page shows each request once, with its end-to-end time, and beside it the rows TTFT and TPOT, which are not
 requests and leave Aggregated alone. Those numbers are rounded and for watching only; what a report says comes from the
 records, of which every request leaves one.
@@ -14,16 +16,20 @@ from time import monotonic_ns
 import gevent
 from locust import User, task
 from locust.exception import StopUser
+from locust.user.task import LOCUST_STATE_STOPPING
 
 from loadtests.harness.client.client import Client
 from loadtests.harness.users import events
+from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.workload import Ask
+from records.load import Rate
 from records.metrics import BY_NAME
 from records.request import Observation
 from records.stage import SECOND, Stage
 
 PAGE_ROWS = ("ttft", "tpot")
 MILLISECONDS = 1e3  # Locust counts in them
+MOST_ARRIVALS = 10**9  # of a stage
 
 
 class RequestFailed(Exception):
@@ -41,21 +47,18 @@ class ModelUser(User):
         assert run is not None, "Locust starts users after test_start"
         self._run = run
         self._number = run.next_user()
+        self.workload = run.plan.workload
+        self._dispatcher: Dispatcher | None = None
+        if isinstance(run.stage.load, Rate):
+            # Of a worker process that was lost Locust moves the users to others: its arrivals are not made again.
+            self._dispatcher = Dispatcher(run, self._new_client, self.arrival_ask, self._show)
+            return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
-        workload, settings = run.plan.workload, run.settings
-        self.workload = workload
-        self._asks = workload.asks_of(self._number)
-        self._client = Client(
-            run.plan.meta.url,
-            headers=settings.headers,
-            insecure=settings.insecure,
-            # A queued request is silent until its first token, however long that takes: only the whole has a limit.
-            silence_timeout=run.scenario.request_timeout,
-            request_timeout=run.scenario.request_timeout,
-        )
+        self._asks = self.workload.asks_of(self._number)
+        self._client = self._new_client()
         # Users that start together would send, wait and finish together for the rest of the run.
-        gevent.sleep(Random(f"spread {workload.seed}/{self._number}").uniform(0, run.start_spread()))
+        gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
         self._prepare()
@@ -71,6 +74,22 @@ class ModelUser(User):
         """What this user asks next, in `stage`."""
         return self._asks.next(stage.plan.asks)
 
+    def arrival_ask(self, stage: Stage, number: int) -> Ask:
+        """What an open loop's arrival asks; `number` is its place among all arrivals of `stage`."""
+        self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
+        return self.next_ask(stage)
+
+    def _new_client(self) -> Client:
+        run, settings = self._run, self._run.settings
+        return Client(
+            run.plan.meta.url,
+            headers=settings.headers,
+            insecure=settings.insecure,
+            # A queued request is silent until its first token, however long that takes: only the whole has a limit.
+            silence_timeout=run.scenario.request_timeout,
+            request_timeout=run.scenario.request_timeout,
+        )
+
     def _prepare(self) -> None:
         """Write the next request while there is time, not when it is due."""
         self._asked_for = self._run.stage.plan
@@ -78,6 +97,9 @@ class ModelUser(User):
 
     @task
     def ask(self) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
+            raise StopUser
         # The loop's timers count from its last turn, so a busy loop wakes sleepers early: nothing may be sent too soon.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
@@ -89,7 +111,7 @@ class ModelUser(User):
 
         def on_end(observation: Observation) -> None:
             run.request_ended(request, self._number, stage, ask, observation)
-            self._show(ask, observation)
+            self._show(ask, observation, self._client.answer_bytes)
 
         run.announce(request, stage, t_sched)
         observation = self._client.request(ask.call, t_sched, on_end)
@@ -105,7 +127,7 @@ class ModelUser(User):
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
 
-    def _show(self, ask: Ask, observation: Observation) -> None:
+    def _show(self, ask: Ask, observation: Observation, answer_bytes: int) -> None:
         """Put the request on Locust's page."""
         if observation.outcome == "cut_off":
             return  # stopped by the run's own end: no request that succeeded, none that failed
@@ -121,7 +143,7 @@ class ModelUser(User):
             request_type="POST",
             name=name,
             response_time=((observation.t_end - observation.t_sched) / SECOND if e2e is None else e2e) * MILLISECONDS,
-            response_length=self._client.answer_bytes,
+            response_length=answer_bytes,
             exception=failure,
             context={},
         )

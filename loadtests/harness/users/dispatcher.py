@@ -1,0 +1,145 @@
+"""Sends this process's share of an open loop's arrivals, each at its instant, whoever still waits for an answer.
+
+The schedule is drawn ahead (`schedule/rates.py`) and requests are written before they are due. An alarm fires at the
+instant of the next one and hands it to an open connection. What cannot be sent because too many requests are in flight
+is recorded as `dropped`; whatever is late is recorded as such, because latency counts from the schedule.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, inf
+from time import monotonic_ns
+
+import gevent
+
+from loadtests.harness.client.client import Client
+from loadtests.harness.schedule.control import UNDECIDED
+from loadtests.harness.schedule.rates import peak_rate, share_of
+from loadtests.harness.users.active_run import ActiveRun
+from loadtests.harness.users.alarm import Alarm
+from loadtests.harness.users.senders import SenderPool
+from loadtests.harness.workload.workload import Ask
+from records.load import Load, Rate
+from records.request import Observation
+from records.stage import SECOND, Nanoseconds, Stage
+
+logger = logging.getLogger(__name__)
+
+AHEAD = SECOND  # requests are written so long before they are due
+AT_A_STRETCH = SECOND // 2000  # time for which requests are written without a look at what has come
+TURN = 0.01  # seconds between two looks at what comes next
+STALL = 0.25  # seconds of a stalled server for which spare connections suffice
+FEWEST_SPARE = 8
+AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request that is due; `t_sched` is absolute."""
+
+    t_sched: Nanoseconds
+    stage: Stage
+    ask: Ask
+
+
+class Dispatcher:
+    """`next_ask(stage, number)` writes the request of an arrival; `show` gets those that have ended, with the bytes of
+    the answer."""
+
+    def __init__(
+        self,
+        run: ActiveRun,
+        new_client: Callable[[], Client],
+        next_ask: Callable[[Stage, int], Ask],
+        show: Callable[[Ask, Observation, int], None],
+    ) -> None:
+        self._run, self._next_ask, self._show = run, next_ask, show
+        _, self._workers = run.share
+        self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._workers))
+        self._stage: Stage | None = None
+        self._source: Iterator[tuple[int, float]] = iter(())
+        self._following: tuple[int, float] = (0, inf)
+        self._queue: deque[Arrival] = deque()
+        self._alarm = Alarm(self._on_due)
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Until the run is over or `stopping()`, and everything in flight has its answer."""
+        run, tracker = self._run, self._run.tracker
+        assert tracker is not None
+        try:
+            while not (run.over or stopping()):
+                self._pool.spare = self._spare(run.stage.load)
+                self._follow(run.stage)
+                self._write_ahead()
+                tracker.ready = tracker.ready or self._pool.complete
+                gevent.sleep(TURN)
+            self._queue.clear()
+            while self._pool.in_flight:
+                gevent.sleep(TURN)
+        finally:
+            self._queue.clear()
+            self._alarm.close()
+            self._pool.close()
+
+    def _spare(self, load: Load) -> int:
+        assert isinstance(load, Rate)
+        return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._workers)
+
+    def _follow(self, stage: Stage) -> None:
+        """A stage that has been announced takes the place of the one before when it begins."""
+        known = self._stage
+        if stage.start == UNDECIDED or (known is not None and known.index == stage.index):
+            return
+        begins = self._run.start + stage.start
+        while self._queue and self._queue[-1].t_sched >= begins:
+            self._queue.pop()
+        self._stage, load = stage, stage.load
+        assert isinstance(load, Rate)
+        times = self._run.arrival_times(stage)
+        self._source = share_of(times, *self._run.share)
+        self._following = next(self._source, (0, inf))
+
+    def _write_ahead(self) -> None:
+        stage = self._stage
+        if stage is None:
+            return
+        begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
+        while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
+            number = self._following[0]
+            arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number))
+            self._queue.append(arrival)
+            if len(self._queue) == 1:
+                self._alarm.set(arrival.t_sched)
+            self._following = next(self._source, (0, inf))
+            if monotonic_ns() > pause:
+                gevent.sleep(0)  # what has come meanwhile is read
+                pause = monotonic_ns() + AT_A_STRETCH
+
+    def _on_due(self) -> None:
+        """Called by the event loop."""
+        for _ in range(AT_ONCE):
+            if not self._queue or self._queue[0].t_sched > monotonic_ns():
+                break
+            self._send(self._queue.popleft())
+        if self._queue:
+            self._alarm.set(self._queue[0].t_sched)
+
+    def _send(self, arrival: Arrival) -> None:
+        run, stage, ask = self._run, arrival.stage, arrival.ask
+        request = run.request_scheduled(arrival.t_sched)
+
+        def end(observation: Observation, answer_bytes: int) -> None:
+            run.request_ended(request, None, stage, ask, observation)
+            self._show(ask, observation, answer_bytes)
+
+        def send(client: Client) -> None:
+            run.announce(request, stage, arrival.t_sched)
+            client.request(ask.call, arrival.t_sched, lambda observation: end(observation, client.answer_bytes))
+
+        if not self._pool.send(send):
+            limit = f"{self._pool.in_flight} requests were in flight"
+            end(Observation(outcome="dropped", t_sched=arrival.t_sched, t_end=monotonic_ns(), detail=limit), 0)

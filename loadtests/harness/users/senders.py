@@ -1,0 +1,94 @@
+"""A pool of open connections for an open loop, each with a greenlet that sends what it is handed.
+
+An arrival must not wait for a connection to be opened. So some are always spare: opened ahead, in the background, and
+checked while they are idle, because a server closes those that it thinks unused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import gevent
+from gevent import get_hub
+from gevent.hub import Waiter
+
+from loadtests.harness.client.client import Client
+
+KEEP = 0.02  # seconds between two looks at how many are spare
+CHECKED = 16  # idle connections that are checked each time
+Send = Callable[[Client], None]
+
+
+class Sender:
+    """One connection and its greenlet. `waiter` takes what to send; it returns when the answer has ended."""
+
+    def __init__(self, pool: SenderPool, first: Send | None = None) -> None:
+        self._pool = pool
+        self.client = pool.new_client()
+        self.waiter: Waiter[Send] = Waiter(get_hub())
+        self.greenlet = gevent.spawn(self._run, first)
+
+    def _run(self, send: Send | None) -> None:
+        try:
+            if send is None:
+                with suppress(OSError):  # the first request fails with the same reason, and is recorded
+                    self.client.connect()
+            while True:
+                if send is not None:
+                    send(self.client)
+                    self._pool.in_flight -= 1
+                self._pool.idle.append(self)
+                send = self.waiter.get()
+        finally:
+            self.client.close()
+
+
+class SenderPool:
+    """Keeps `spare` connections open beside those in use; `limit` is the most requests in flight."""
+
+    def __init__(self, new_client: Callable[[], Client], limit: int) -> None:
+        self.new_client = new_client
+        self.idle: deque[Sender] = deque()
+        self.in_flight = 0
+        self.spare = 1
+        self._limit = limit
+        self._senders: list[Sender] = []
+        self._keeper = gevent.spawn(self._keep)
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many connections are spare as there should be."""
+        return len(self.idle) >= min(self.spare, self._limit - self.in_flight)
+
+    def send(self, send: Send) -> bool:
+        """Have it sent now; `False` where so many requests are in flight that no other may be. Called by the hub."""
+        if self.in_flight >= self._limit:
+            return False
+        self.in_flight += 1
+        if self.idle:
+            self.idle.pop().waiter.switch(send)  # the connection used last is the least likely to be closed
+        else:
+            self._senders.append(Sender(self, send))  # opens a connection; its record says so
+        return True
+
+    def close(self) -> None:
+        """Cut off what is in flight; returns when each request has been recorded."""
+        gevent.kill(self._keeper)
+        gevent.killall([sender.greenlet for sender in self._senders])
+
+    def _keep(self) -> None:
+        while True:
+            total = len(self._senders)
+            for _ in range(min(self.spare + self.in_flight, self._limit) - total):
+                self._senders.append(Sender(self))
+                gevent.sleep(0)
+            for _ in range(min(CHECKED, len(self.idle))):
+                sender = self.idle.popleft()
+                try:
+                    with suppress(OSError):
+                        sender.client.connect()
+                finally:
+                    self.idle.append(sender)
+            gevent.sleep(KEEP)

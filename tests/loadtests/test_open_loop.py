@@ -1,0 +1,219 @@
+"""An open loop as people run it: arrivals at their instants, the same from any number of processes."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from itertools import islice, takewhile
+from pathlib import Path
+
+import pytest
+
+from analysis.run.load import load_run
+from analysis.verdict.summary import summarise
+from loadtests.harness.schedule.rates import arrival_times
+from records.load import Rate
+from records.request import RequestRecord
+from records.stage import SECOND, Stage
+from tests.support.locust_process import MS, ROOT, Locust, start
+from tests.support.scripted import Script, ScriptedServer
+
+pytestmark = pytest.mark.alone
+
+RATE = ROOT / "loadtests/rate.py"
+FIXED = ("--seed", "7", "--prompt-set", "a-set", "--prompt-tokens", "uniform:30-60")
+
+
+def finished(locust: Locust) -> Locust:
+    output = locust.wait()
+    assert "Traceback" not in output, output
+    return locust
+
+
+def window_of(locust: Locust, stage: Stage) -> list[RequestRecord]:
+    assert stage.steady_start is not None
+    assert stage.steady_end is not None
+    found = [one for one in locust.records if stage.steady_start <= one.t_sched < stage.steady_end]
+    return sorted(found, key=lambda one: one.t_sched)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Locust, list[str]]]:
+    """The same two stages by one process and by three."""
+    found = {}
+    for processes in (1, 3):
+        folder = tmp_path_factory.mktemp(f"processes-{processes}")
+        with ScriptedServer(Script(ttft=0.3, tpot=0.01, tokens=9)) as server:
+            locust = finished(
+                start(
+                    server,
+                    folder,
+                    "--rate",
+                    "20,40",
+                    "--stage-seconds",
+                    "4",
+                    *FIXED,
+                    scenario=RATE,
+                    processes=processes,
+                )
+            )
+            assert locust.process.returncode == 0
+            found[processes] = locust, [body["messages"][0]["content"] for body in server.bodies]
+    return found
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_requests_arrive_when_the_schedule_says(runs: dict[int, tuple[Locust, list[str]]], processes: int) -> None:
+    locust, asked = runs[processes]
+    assert len(locust.records) == len(asked)
+    assert {one.outcome for one in locust.records} == {"ok"}
+    assert [stage.label for stage in locust.meta.stages] == ["20 req/s", "40 req/s"]
+    for stage in locust.meta.stages:
+        assert stage.steady_start is not None
+        assert (stage.steady_start - stage.start, (stage.steady_end or 0) - stage.steady_start) == (800 * MS, 3200 * MS)
+        load = stage.load
+        assert isinstance(load, Rate)
+        mine = sorted(one.t_sched for one in locust.records if one.stage == stage.index)
+        drawn = islice(arrival_times(load, 0.8, 3.2, 7, stage.index), len(mine))
+        assert [at - stage.start for at in mine] == [round(at * SECOND) for at in drawn], "each arrival, none twice"
+        assert all(one.t_end <= (stage.end or 0) for one in window_of(locust, stage)), "the window is answered"
+    first, second = locust.meta.stages
+    assert first.end == second.start, "arrivals go on until the next stage"
+
+
+def test_it_does_not_matter_how_many_processes_send(runs: dict[int, tuple[Locust, list[str]]]) -> None:
+    one, three = runs[1][0], runs[3][0]
+    for alone, shared in zip(one.meta.stages, three.meta.stages, strict=True):
+        a, b = window_of(one, alone), window_of(three, shared)
+        assert [x.t_sched - alone.start for x in a] == [x.t_sched - shared.start for x in b]
+        assert [x.prompt_id for x in a] == [x.prompt_id for x in b], "and each asks the same"
+        assert {x.worker for x in b} == {"0", "1", "2"}
+    assert len({one.prompt_id for one in one.records}) == len(one.records), "no prompt twice"
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_each_goes_out_at_its_instant_over_an_open_connection(
+    runs: dict[int, tuple[Locust, list[str]]], processes: int
+) -> None:
+    locust, _ = runs[processes]
+    lags = sorted(one.t_send - one.t_sched for one in locust.records if one.t_send is not None)
+    assert lags[0] >= 0
+    assert lags[len(lags) // 2] < 20 * MS, "three processes and the server share two cores"
+    assert sum(one.t_connect is not None for one in locust.records) == 0
+
+
+def test_a_report_speaks_of_what_users_feel(runs: dict[int, tuple[Locust, list[str]]]) -> None:
+    locust, _ = runs[1]
+    summary = summarise(load_run(locust.run))
+    for stage, rate in zip(summary.stages, (20, 40), strict=True):
+        assert (stage.is_open, stage.users_there, stage.load, stage.unanswered) == (True, None, rate, 0)
+        assert stage.offered_rate == pytest.approx(rate, rel=0.35)
+        assert stage.achieved_rate == pytest.approx(stage.offered_rate, rel=0.15)
+        assert stage.latencies["ttft_user"].p50.value == pytest.approx(0.3, abs=0.03)
+    assert not {finding.kind for finding in summary.findings} & {"backlog_grew", "users_missing", "process_lost"}
+
+
+def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
+    """Two seconds without an answer: a closed loop would stop asking."""
+    script = Script(ttft=0.02)
+    with ScriptedServer(script) as server:
+        locust = start(
+            server, tmp_path, "--rate", "50", "--arrivals", "constant", "--stage-seconds", "5", scenario=RATE
+        )
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        script.ttft = 2.0
+        finished(locust)
+    (stage,) = locust.meta.stages
+    window = window_of(locust, stage)
+    assert len(window) == 200
+    slow = [one for one in window if one.t_first is not None and one.t_first - one.t_sched > 1900 * MS]
+    assert len(slow) > 150
+    lags = sorted(one.t_send - one.t_sched for one in window if one.t_send is not None)
+    assert len(lags) == 200
+    assert lags[len(lags) // 2] < 2 * MS
+    assert max(lags) < 500 * MS
+
+
+def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=1.0)) as server:
+        locust = start(
+            server, tmp_path, "--rate", "20", "--arrivals", "constant", "--stage-seconds", "4", "--max-in-flight", "5",
+            scenario=RATE,
+        )  # fmt: skip
+        finished(locust)
+        sent = len(server.bodies)
+    (stage,) = locust.meta.stages
+    outcomes = Counter(one.outcome for one in locust.records)
+    assert outcomes.keys() == {"ok", "dropped"}
+    assert outcomes["ok"] == sent
+    window = window_of(locust, stage)
+    assert len(window) == 64, "20 a second for 3.2 s, sent or not"
+    assert sum(one.outcome == "ok" for one in window) == pytest.approx(16, abs=3), "5 at a time, a second each"
+    dropped = next(one for one in window if one.outcome == "dropped")
+    assert (dropped.t_send, dropped.detail) == (None, "5 requests were in flight")
+    assert dropped.planned_prompt_tokens is not None
+    (summary,) = summarise(load_run(locust.run)).stages
+    assert summary.failed == sum(one.outcome == "dropped" for one in window)
+    assert summary.latencies["ttft_user"].p95.value == float("inf")
+    assert locust.process.returncode == 1
+
+
+def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(
+            server, tmp_path, "--rate", "30,60", "--stage-requests", "60", "--warm-up", "10", scenario=RATE, processes=2
+        )
+        finished(locust)
+    for stage in locust.meta.stages:
+        assert len(window_of(locust, stage)) == 60
+        assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
+
+
+def test_bursts_come_as_the_profile_says(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(
+            server,
+            tmp_path,
+            "--rate",
+            "60x1+5x1",
+            "--stage-seconds",
+            "4",
+            "--warm-up",
+            "0",
+            "--seed",
+            "3",
+            scenario=RATE,
+        )
+        finished(locust)
+    (stage,) = locust.meta.stages
+    assert (stage.label, stage.load.value) == ("60x1+5x1 req/s", 32.5)
+    drawn = takewhile(lambda at: at < 4, arrival_times(Rate(32.5, "poisson", "60x1+5x1"), 0, 4, 3, 0))
+    assert len(window_of(locust, stage)) == len(list(drawn))
+    by_second = Counter((one.t_sched - stage.start) // SECOND for one in window_of(locust, stage))
+    assert min(by_second[0], by_second[2]) > 35 > 15 > max(by_second[1], by_second[3])
+
+
+def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=5.0)) as server:
+        locust = start(server, tmp_path, "--rate", "20", "--stage-seconds", "60", scenario=RATE)
+        locust.wait_until(lambda: len(server.bodies) >= 20)
+        locust.process.send_signal(signal.SIGINT)
+        finished(locust)
+        sent = len(server.bodies)
+    assert len(locust.records) == pytest.approx(sent, abs=2)
+    assert {one.outcome for one in locust.records} == {"cut_off"}
+
+
+def test_users_and_rates_together_are_refused(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--rate", "5", "--stages", "3", scenario=RATE)
+        output = locust.wait()
+    assert "users (--stages) or requests per second (--rate), not both" in output
+    assert locust.process.returncode == 2
+
+
+def test_users_take_the_place_of_a_scenarios_own_rates(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "2", scenario=RATE)
+        finished(locust)
+    assert [stage.label for stage in locust.meta.stages] == ["3 users"]

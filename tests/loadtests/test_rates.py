@@ -1,0 +1,152 @@
+"""The schedule of an open loop: what rates are written like, and when their requests arrive."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice, pairwise, takewhile
+from statistics import fmean, pvariance
+
+import pytest
+
+from loadtests.harness.schedule.rates import (
+    arrival_times,
+    parse_arrivals,
+    parse_rates,
+    peak_rate,
+    seconds_of_requests,
+    share_of,
+    write_rates,
+)
+from records.load import Rate
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        pytest.param("2,4,8", (2, 4, 8), id="a list is taken as it is"),
+        pytest.param("1-4:1", (1, 2, 3, 4), id="a range climbs by its step and includes its end"),
+        pytest.param("0.5-2", (0.5, 1, 1.5, 2), id="without a step a range climbs by its start"),
+        pytest.param("0.1-0.3:0.1", (0.1, 0.2, 0.3), id="decimal steps do not drift"),
+        pytest.param("8, 2", (8, 2), id="blanks do not matter, and rates may fall"),
+        pytest.param("", (), id="none"),
+    ],
+)
+def test_constant_rates(text: str, rates: tuple[float, ...]) -> None:
+    loads = parse_rates(text)
+    assert loads == tuple(Rate(rate) for rate in rates)
+    assert parse_rates(write_rates(loads)) == loads
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "peak"),
+    [
+        pytest.param("2..20", 11.0, 20.0, id="a ramp"),
+        pytest.param("20..0", 10.0, 20.0, id="a ramp down to nothing"),
+        pytest.param("20x5+2x25", 5.0, 20.0, id="bursts"),
+        pytest.param("8x1+0x3", 2.0, 8.0, id="on and off"),
+    ],
+)
+def test_rates_that_change(text: str, mean: float, peak: float) -> None:
+    (load,) = parse_rates(text)
+    assert load == Rate(mean, profile=text)
+    assert (load.label, load.varies, peak_rate(load)) == (f"{text} req/s", True, peak)
+    assert parse_rates(write_rates([load])) == (load,)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "many", "4-1", "1-4:0", "nan", "inf", "2..", "0..0", "20x", "0x5", "5x0", "1x2+"]
+)
+def test_wrong_rates_get_a_sentence_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match=r"requests per second above 0, such as 2,4,8, 1-20:1"):
+        parse_rates(text)
+
+
+def test_a_wrong_arrival_process_gets_the_choices() -> None:
+    assert parse_arrivals("gamma:cv=2") == "gamma:cv=2"
+    with pytest.raises(ValueError, match="arrivals are one of"):
+        parse_arrivals("weibull")
+
+
+def counts(times: list[float], width: float, windows: int) -> list[int]:
+    found = [0] * windows
+    for at in times:
+        found[int(at / width)] += 1
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 16])
+def test_poisson_whatever_the_number_of_workers(workers: int) -> None:
+    """The index of dispersion of counts over 4 000 windows of half a second at 8 requests a second."""
+    windows, width = 4000, 0.5
+    shares = [
+        share_of(arrival_times(Rate(8.0), 0.0, 1.0, seed=3, stage=0), worker, workers) for worker in range(workers)
+    ]
+    ends = windows * width
+    union = list(heapq.merge(*([at for _, at in takewhile(lambda one: one[1] < ends, each)] for each in shares)))
+    alone = list(takewhile(lambda at: at < ends, arrival_times(Rate(8.0), 0.0, 1.0, seed=3, stage=0)))
+    assert union == alone, "the same arrivals, to the nanosecond"
+    found = counts(union, width, windows)
+    assert pvariance(found) / fmean(found) == pytest.approx(1.0, abs=0.1)
+    assert fmean(found) / width == pytest.approx(8.0, rel=0.03)
+
+
+def test_processes_share_the_arrivals_by_number() -> None:
+    load = Rate(100.0, "gamma:cv=2")
+    whole = list(islice(enumerate(arrival_times(load, 0, 1, 5, 2)), 300))
+    shares = [list(islice(share_of(arrival_times(load, 0, 1, 5, 2), worker, 3), 100)) for worker in range(3)]
+    assert sorted(one for share in shares for one in share) == whole
+    assert [number for number, _ in shares[1][:3]] == [1, 4, 7]
+
+
+def test_every_stage_and_seed_has_arrivals_of_its_own() -> None:
+    def first(seed: int, stage: int) -> list[float]:
+        return list(islice(arrival_times(Rate(8.0), 0, 1, seed, stage), 50))
+
+    assert first(1, 0) == first(1, 0)
+    assert len({tuple(first(seed, stage)) for seed in (1, 2) for stage in (0, 1)}) == 4
+
+
+def test_constant_arrivals_are_evenly_spaced() -> None:
+    times = list(islice(arrival_times(Rate(4.0, "constant"), 0, 1, 0, 0), 100))
+    assert times[0] == 0.25
+    assert [after - before for before, after in pairwise(times)] == pytest.approx([0.25] * 99)
+
+
+def test_a_ramp_rises_over_the_window_and_stays_level_before_and_after() -> None:
+    (load,) = parse_rates("10..50")
+    times = list(takewhile(lambda at: at < 60, arrival_times(load, 10.0, 40.0, 1, 0)))
+    even = list(takewhile(lambda at: at < 60, arrival_times(Rate(30.0, "constant", "10..50"), 10.0, 40.0, 1, 0)))
+    # ∫ rate: 100 over the warm-up, then 10 t + t²/2 for t seconds of the window, 1 200 in all, then 50 a second.
+    for end, expected in ((10, 100), (20, 250), (30, 500), (50, 1300), (60, 1800)):
+        assert sum(at < end for at in times) == pytest.approx(expected, abs=4 * expected**0.5)
+        assert sum(at < end for at in even) == pytest.approx(expected, abs=1.01)
+
+
+def test_a_ramp_to_nothing_ends() -> None:
+    times = list(arrival_times(Rate(10.0, "constant", "20..0"), 0.0, 10.0, 0, 0))
+    assert len(times) == pytest.approx(100, abs=1)
+    assert times[-1] <= 10.0
+
+
+def test_bursts_come_again_and_again_and_are_poisson_within() -> None:
+    load = Rate(5.0, "poisson", "20x5+2x25")
+    times = list(takewhile(lambda at: at < 12_000, arrival_times(load, 0, 1, 1, 0)))
+    burst = [at for at in times if at % 30 < 5]
+    assert len(burst) == pytest.approx(400 * 100, rel=0.02)
+    assert len(times) - len(burst) == pytest.approx(400 * 50, rel=0.03)
+    found = counts([at // 30 * 5 + at % 30 for at in burst], 0.5, 4000)
+    assert pvariance(found) / fmean(found) == pytest.approx(1.0, abs=0.1)
+
+
+def test_on_and_off_sends_nothing_while_off() -> None:
+    times = list(islice(arrival_times(Rate(2.0, "poisson", "8x1+0x3"), 0, 1, 1, 0), 2000))
+    assert all(at % 4 < 1 for at in times)
+
+
+@pytest.mark.parametrize("warm_up", [0, 7])
+def test_the_schedule_says_how_long_so_many_requests_take(warm_up: int) -> None:
+    load = Rate(8.0)
+    before, window = seconds_of_requests(load, warm_up, 100, seed=4, stage=1)
+    times = list(islice(arrival_times(load, before, window, 4, 1), 200))
+    assert sum(at < before for at in times) == warm_up
+    assert sum(before <= at < before + window for at in times) == 100
