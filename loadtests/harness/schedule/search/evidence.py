@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 CEILING = 3.0  # a latency counts at most as so many times its limit, as a failure does: its variance must be finite
 BATCHES = (20, 40)
@@ -125,7 +126,7 @@ def overloaded(evidence: Evidence) -> bool:
     if size == 0 or evidence.total < 1:
         return False
     levels = [each / size for each in batches(backlog, DRIFT_BATCHES + 1, size)]
-    steps = [after - before for before, after in zip(levels, levels[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / DRIFT_BATCHES
     variance = sum((step - mean) ** 2 for step in steps) / (DRIFT_BATCHES - 1)
     if mean <= 0 or mean < DRIFT * math.sqrt(variance / DRIFT_BATCHES):

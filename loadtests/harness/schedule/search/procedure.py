@@ -18,9 +18,8 @@ from typing import Literal
 from loadtests.harness.schedule.search.confidence import log_evidence
 from loadtests.harness.schedule.search.evidence import Evidence, Share, overloaded, shares
 from loadtests.harness.schedule.search.location import Location, Sample, locate
+from records.search import Role, Verdict
 
-Verdict = Literal["met", "missed", "undecided"]
-Role = Literal["locate", "refine", "below", "above"]
 CERTIFYING = ("below", "above")
 
 MOST: dict[Role, int] = {"locate": 2000, "refine": 5000, "below": 20_000, "above": 20_000}  # requests at q = 0.95
@@ -92,7 +91,7 @@ class Search:
     goal: Goal
     decisions: list[Decision] = field(default_factory=list)
     probe: Probe | None = None
-    _next_look: float = FIRST_LOOK
+    next_look: float = FIRST_LOOK
     _outward: dict[Role, int] = field(default_factory=lambda: {"below": 0, "above": 0})
 
     def __post_init__(self) -> None:
@@ -108,9 +107,9 @@ class Search:
         assert self.probe is not None
         n = evidence.total
         last = last or n >= self.probe.most_requests
-        if n < self._next_look and not last:
+        if n < self.next_look and not last:
             return None
-        self._next_look = max(self._next_look, n) * LOOKS
+        self.next_look = max(self.next_look, n) * LOOKS
         found = shares(evidence) if n else []
         verdict, reason = self._judge(found, evidence)
         if verdict is None:
@@ -163,7 +162,7 @@ class Search:
         if not goal.whole:
             warm_up = min(warm_up, max(goal.warm_up, WARM_UP_SHARE * most_requests / load))
         memory = max((share.correlation for share in nearest.shares), default=0.0) if nearest else 0.0
-        self._next_look = max(FIRST_CERTIFYING_LOOK, MEMORIES * memory) if role in CERTIFYING else FIRST_LOOK
+        self.next_look = max(FIRST_CERTIFYING_LOOK, MEMORIES * memory) if role in CERTIFYING else FIRST_LOOK
         self.probe = Probe(len(self.decisions), load, role, warm_up, most_requests)
 
     def _continue(self) -> None:
