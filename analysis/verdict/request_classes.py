@@ -9,7 +9,8 @@ import polars as pl
 
 from analysis.run.windows import Window
 from analysis.verdict.distributions import Distribution, distributions
-from analysis.verdict.slo import Attainment, judge, parse_objectives
+from analysis.verdict.slo import Attainment, judge
+from records.slo import parse_objectives
 
 SHOWN = ("ttft", "tpot", "e2e")
 
