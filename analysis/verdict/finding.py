@@ -38,6 +38,7 @@ Kind = Literal[
     "reconnected",
     "records_lost",
     "recovery",
+    "retries",
     "run_to_run",
     "scenarios_differ",
     "several_hosts",

@@ -251,6 +251,21 @@ class Scenario:
         least=1,
         group=REQUESTS,
     )
+    patience: float | None = setting(
+        None,
+        "Seconds after which a user leaves who has no first token: the connection is closed; it counts as a timeout.",
+        metavar="S",
+        least=0.001,
+        group=LOAD,
+    )
+    retries: int = setting(
+        0,
+        "Times that a client asks again after a refusal, a server's error or a lost connection: as Retry-After says, "
+        "else after half a second, doubled each time, with jitter.",
+        metavar="N",
+        least=0,
+        group=LOAD,
+    )
     ignore_eos: Literal["auto", "yes", "no"] = setting(
         "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS
     )
