@@ -34,6 +34,7 @@ Kind = Literal[
     "past_calibration",
     "process_lost",
     "prompts_cached",
+    "prompts_missed",
     "read_together",
     "reconnected",
     "records_lost",

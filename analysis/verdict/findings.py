@@ -19,6 +19,7 @@ STORM = 1.5  # attempts for each question
 COUNT_TOLERANCE = 0.05
 AT_ONCE_SHARE = 0.1  # of the streamed answers
 SHORT_SHARE = 0.1  # of the answers
+MISSED_SHARE = 0.05  # of the prompts
 CACHED_SHARE = 0.1  # of the prompt tokens
 
 
@@ -31,6 +32,8 @@ def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding
             if finding is not None:
                 found.append(replace(finding, stage=stage.key))
     fixed_lengths = bool(run.meta.workload.get("ignore_eos"))
+    exact = bool(run.meta.workload.get("prompt_length_measured"))
+    found += [missed for stage in stages if (missed := _prompts_missed(stage, exact)) is not None]
     found += [short for stage in stages if (short := _cut_short(stage, fixed_lengths)) is not None]
     return in_order([replace(finding, label=run.meta.label) for finding in found])
 
@@ -201,6 +204,22 @@ def _cut_short(stage: StageSummary, fixed_lengths: bool) -> Finding | None:
         "use a server that supports ignore_eos, or compare only runs whose answers have the same length"
         if fixed_lengths
         else "fix the length of the answers with --ignore-eos yes, if engines are to do the same work",
+        stage.key,
+    )
+
+
+def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
+    missed, planned = stage.answers.missed_prompts, stage.answers.planned_prompts
+    if not missed:
+        return None
+    return Finding(
+        "prompts_missed",
+        "warn" if exact or missed > MISSED_SHARE * planned else "note",
+        f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token: "
+        f"{significant(stage.answers.prompt_tokens or 0)} tokens on average",
+        "ask for longer prompts: a few words keep them apart, and a chat template comes on top"
+        if exact
+        else "use a server with /tokenize, or name the model's tokenizer with --tokenizer",
         stage.key,
     )
 

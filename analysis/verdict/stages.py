@@ -18,6 +18,7 @@ from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
 from analysis.verdict.distributions import Distribution, curve, distributions, pooled_gaps
+from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, Objective, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
@@ -98,6 +99,7 @@ class StageSummary:
     client_error: float | None  # seconds by which this client's TTFT may be off at p99, by its calibration
     energy_per_token: float | None  # joules
     attainment: Attainment | None
+    classes: tuple[ClassSummary, ...]  # where requests have classes
 
     @property
     def key(self) -> StageKey:
@@ -174,6 +176,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
+        classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
     )
 
 

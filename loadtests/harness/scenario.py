@@ -57,6 +57,21 @@ def rates(per_second: str) -> tuple[Rate, ...]:
     return parse_rates(per_second)
 
 
+def length(text: str) -> Lengths:
+    """`length("uniform:2-12")`: one length, which may vary."""
+    return parse_lengths(text)
+
+
+def pause(text: str) -> Pause:
+    """`pause("lognormal:4,0.7")`: seconds, which may vary."""
+    return parse_pause(text)
+
+
+def request_classes(text: str) -> tuple[RequestClass, ...]:
+    """`request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`"""
+    return parse_classes(text)
+
+
 def tokens(lengths: str) -> tuple[Lengths, ...]:
     """`tokens("10,50")`: a stage for each length; `tokens("uniform:64-192")`: one stage of lengths that vary."""
     return parse_several(lengths)

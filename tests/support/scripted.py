@@ -81,8 +81,7 @@ class ScriptedServer:
         elif path == "/metrics" and script.metrics is not None:
             await _send(writer, 200, script.metrics, "text/plain; version=0.0.4")
         elif path == "/tokenize" and script.tokenizes:
-            text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
-            await _send(writer, 200, json.dumps({"count": 7 + len(text.split())}))
+            await _send(writer, 200, json.dumps({"count": tokens_of(body)}))
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
@@ -91,33 +90,39 @@ class ScriptedServer:
                 error = {"error": {"message": f"scripted {status}", "type": "scripted"}}
                 await _send(writer, status, json.dumps(error), retry_after=script.retry_after)
             elif body.get("stream"):
-                await self._stream(writer, path)
+                await self._stream(writer, path, body)
             else:
-                await self._whole(writer, path)
+                await self._whole(writer, path, body)
         else:
             await _send(writer, 404, json.dumps({"error": {"message": "no such page", "type": "not_found"}}))
 
-    async def _stream(self, writer: asyncio.StreamWriter, path: str) -> None:
+    async def _stream(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         await writer.drain()
         for number in range(self.script.tokens):
             await asyncio.sleep(self.script.tpot if number else self.script.ttft)
             choice = {"delta": {"content": "a "}} if "chat" in path else {"text": "a "}
             await _event(writer, json.dumps({"choices": [{"index": 0, **choice}]}))
-        await _event(writer, json.dumps({"choices": [], "usage": self._usage(), "timing": TIMING}))
+        await _event(writer, json.dumps({"choices": [], "usage": self._usage(body), "timing": TIMING}))
         await _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    async def _whole(self, writer: asyncio.StreamWriter, path: str) -> None:
+    async def _whole(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
         await asyncio.sleep(self.script.ttft + self.script.tpot * (self.script.tokens - 1))
         text = "a " * self.script.tokens
         choice = {"message": {"role": "assistant", "content": text}} if "chat" in path else {"text": text}
-        document = {"choices": [{"index": 0, **choice}], "usage": self._usage(), "timing": TIMING}
+        document = {"choices": [{"index": 0, **choice}], "usage": self._usage(body), "timing": TIMING}
         await _send(writer, 200, json.dumps(document))
 
-    def _usage(self) -> dict[str, int]:
-        return {"prompt_tokens": 11, "completion_tokens": self.script.tokens}
+    def _usage(self, body: dict[str, Any]) -> dict[str, int]:
+        return {"prompt_tokens": tokens_of(body), "completion_tokens": self.script.tokens}
+
+
+def tokens_of(body: dict[str, Any]) -> int:
+    """Of a prompt: a token a word, and seven for the template."""
+    texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["prompt"]]
+    return 7 + sum(len(text.split()) for text in texts)
 
 
 TIMING = {"queue": 0.001, "prefill": 0.002, "decode": 0.003}

@@ -107,8 +107,11 @@ class Material:
         return "".join(parts)
 
     def message(self, tokens: int, rng: Random) -> str:
-        """A later message of a conversation."""
-        return self.prompt(tokens + self.template, rng)
+        """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
+        least = MIN_WORDS * self._words.cheapest
+        if tokens >= least + self.instruction:
+            return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION[self._source]
+        return self._text(max(least, tokens), rng).lstrip()
 
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
         return tuple(rng.choices(self.ids, k=tokens))
