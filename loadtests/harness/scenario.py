@@ -36,7 +36,7 @@ from loadtests.harness.workload.lengths import (
     whole_numbers,
     write_several,
 )
-from loadtests.harness.workload.replay import TraceOptions, parse_options, played, trace_stage, write_options
+from loadtests.harness.workload.playback import TraceOptions, parse_options, played, trace_stage, write_options
 from loadtests.harness.workload.words import Kind
 from records.load import Load, Rate, Users
 from records.stage import StagePlan
