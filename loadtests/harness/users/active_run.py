@@ -70,7 +70,8 @@ class ActiveRun:
         if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
             self.folder.mkdir(parents=True, exist_ok=True)
             write_meta(self.folder, plan.meta)
-        self.tracker = StageTracker() if makes_load else None
+        search = scenario.search_plan()
+        self.tracker = StageTracker(search.objectives if search else ()) if makes_load else None
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
@@ -82,7 +83,7 @@ class ActiveRun:
         self.conductor: Conductor | None = None
         self._reporter: gevent.Greenlet[..., None] | None = None
         if plans:
-            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed)
+            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
@@ -175,18 +176,17 @@ class ActiveRun:
         values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
         assert self._recorder is not None
         assert self.tracker is not None
-        self._recorder.write(
-            RequestRecord(
-                request_id=f"{self._worker}-{request}",
-                worker=str(self._worker),
-                scenario=self.plan.meta.scenario,
-                stage=stage.index,
-                user=user,
-                **{name: getattr(ask, name) for name in ASKED},
-                **values,
-            )
+        record = RequestRecord(
+            request_id=f"{self._worker}-{request}",
+            worker=str(self._worker),
+            scenario=self.plan.meta.scenario,
+            stage=stage.index,
+            user=user,
+            **{name: getattr(ask, name) for name in ASKED},
+            **values,
         )
-        self.tracker.request_ended(request, user)
+        self._recorder.write(record)
+        self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
         self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
@@ -227,7 +227,8 @@ class ActiveRun:
     def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
         over = self.conductor is not None and self.conductor.control.over
         plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
-        self._meta = replace(self._meta, stages=stages, plan=plan)
+        search = self.conductor.search if self.conductor is not None else None
+        self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
         self._write_meta()
 
@@ -249,8 +250,9 @@ class ActiveRun:
         last = None
         while True:
             assert self.tracker is not None
-            progress = self.tracker.progress()
-            if progress != last:
-                runner.send_message(PROGRESS_MESSAGE, asdict(progress))
+            progress, counts = self.tracker.progress(), self.tracker.counts
+            changes = counts.changes() if counts is not None else None
+            if progress != last or changes is not None:
+                runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "counts": changes})
                 last = progress
             gevent.sleep(POLL)
