@@ -17,6 +17,7 @@ class Script:
     tpot: float = 0.005
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
+    retry_after: str | None = None
     models: tuple[str, ...] = ("scripted-model",)
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
@@ -86,9 +87,8 @@ class ScriptedServer:
             self.headers.append(headers)
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
-                await _send(
-                    writer, status, json.dumps({"error": {"message": f"scripted {status}", "type": "scripted"}})
-                )
+                error = {"error": {"message": f"scripted {status}", "type": "scripted"}}
+                await _send(writer, status, json.dumps(error), retry_after=script.retry_after)
             elif body.get("stream"):
                 await self._stream(writer, path, body)
             else:
@@ -134,8 +134,14 @@ async def _event(writer: asyncio.StreamWriter, data: str) -> None:
     await writer.drain()
 
 
-async def _send(writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json") -> None:
-    writer.write(
-        f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
+async def _send(
+    writer: asyncio.StreamWriter,
+    status: int,
+    body: str,
+    kind: str = "application/json",
+    retry_after: str | None = None,
+) -> None:
+    wait = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
+    writer.write((head + body).encode())
     await writer.drain()
