@@ -17,6 +17,7 @@ class Script:
     tpot: float = 0.005
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
+    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
     models: tuple[str, ...] = ("scripted-model",)
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
@@ -84,6 +85,10 @@ class ScriptedServer:
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
+            refused = next((why for name, why in script.refuses.items() if name in body), None)
+            if refused is not None:
+                await _send(writer, 400, json.dumps({"error": {"message": refused, "type": "scripted"}}))
+                return
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
                 await _send(
