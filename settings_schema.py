@@ -189,7 +189,7 @@ def table(declared: type[Any], flags: bool = True) -> str:
     for one in settings_of(declared, flags):
         default = one.text(one.default)
         name = one.shown_name if flags else one.name
-        values = " ".join(filter(None, (name, one.metavar or "|".join(one.choices)))) if flags else name
+        values = (" " if flags else "=").join(filter(None, (name, one.metavar or "|".join(one.choices))))
         cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"

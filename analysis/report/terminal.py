@@ -17,9 +17,10 @@ from analysis.units import format_count, format_seconds, format_share, join_labe
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
-from analysis.verdict.slo import Objective, agreed, overall
+from analysis.verdict.slo import agreed, overall
 from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
+from records.slo import Objective
 
 PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
@@ -210,7 +211,8 @@ def _objective(contender: Contender, labels: Sequence[str], index: int, objectiv
         if shares_at:
             within = f" ({format_share(list(shares_at.values())[-1])} within)" if answer != "met" else ""
             said.append(f"{answer} at {join_labels(list(shares_at))}{within}")
-    limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
+    most = format_share(1 - objective.q) if objective.column is None else format_seconds(objective.limit)
+    limit = f"{objective.name} ≤ {most}"
     runs = f" ({len(contender.runs)} runs)" if len(contender.runs) > 1 else ""
     text = f"{contender.label}{runs}, {limit}: {'; '.join(said) or 'no requests to judge'}"
     found = [answer for answer, shares_at in by_answer.items() if shares_at]

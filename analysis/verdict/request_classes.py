@@ -9,7 +9,8 @@ import polars as pl
 
 from analysis.run.windows import Window
 from analysis.verdict.distributions import Distribution, distributions
-from analysis.verdict.slo import Attainment, judge, parse_objectives
+from analysis.verdict.slo import Attainment, judge
+from records.slo import parse_objectives
 
 SHOWN = ("ttft", "tpot", "e2e")
 
@@ -26,14 +27,14 @@ class ClassSummary:
 
 
 def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, str], window: Window) -> tuple[ClassSummary, ...]:
-    """Nothing where requests have no class. `objectives` are texts by class, several separated by commas.
+    """Nothing where requests have no class. `objectives` are texts by class.
 
     Raises `ValueError` when an objective cannot be judged by what was measured.
     """
     found = []
     for name in scheduled["request_class"].drop_nulls().unique().sort():
         requests = scheduled.filter(pl.col("request_class") == name)
-        own = parse_objectives(filter(None, objectives.get(name, "").split(",")))
+        own = parse_objectives([objectives.get(name, "")])
         found.append(
             ClassSummary(
                 name,

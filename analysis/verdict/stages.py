@@ -19,10 +19,11 @@ from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
 from analysis.verdict.distributions import Distribution, curve, distributions, pooled_gaps
 from analysis.verdict.request_classes import ClassSummary, classes_of
-from analysis.verdict.slo import Attainment, Objective, judge
+from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
 from records.load import Rate, Users
+from records.slo import Objective
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight

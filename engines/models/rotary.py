@@ -1,7 +1,7 @@
 """The rotary scaling of a GGUF file as `config.json` expresses it.
 
-Llama 3's scaling is a tensor of factors in GGUF, `rope_freqs.weight`, and four parameters in `config.json`. Transformers
-reads neither it nor the metadata of other scalings: the converted model would give other answers without a warning.
+Llama 3's scaling is a tensor of factors in GGUF, `rope_freqs.weight`, and four parameters in `config.json`. The reader
+of Transformers ignores it, and other scalings too: the model would give other answers without a warning.
 """
 
 from __future__ import annotations

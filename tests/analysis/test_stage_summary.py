@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from analysis.run.load import NotARun, load_run
-from analysis.verdict.slo import parse_objectives
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import DEPENDS_ON_CUT_OFF
 from analysis.verdict.summary import RunSummary, as_document, summarise
 from records.load import Rate, Users
 from records.request import RequestRecord
+from records.slo import parse_objectives
 from records.stage import SECOND, Extent, Stage, StagePlan
 from records.telemetry import TelemetrySample
 from tests.support.synthetic import (

@@ -149,6 +149,14 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
 
 
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
+def test_a_quantised_model_runs_one_request_at_a_time(dtype: str) -> None:
+    quantised = Loaded(dtype=dtype, concurrency=8)
+    info = quantised.info
+    assert (info.dtype, info.batching, info.max_concurrency) == (dtype, "none", 1)
+    assert "Paris" in "".join(chunk.text for chunk in quantised.chunks())
+
+
 def test_random_weights_come_from_a_file_that_is_written_once() -> None:
     model = with_weights(fetch_model("random:smollm2-135m"))
     weights = model.folder / "model.safetensors"

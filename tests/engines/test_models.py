@@ -235,6 +235,7 @@ def test_a_vocabulary_is_cut_and_filled_to_size() -> None:
     ("spec", "sentence"),
     [
         pytest.param("wibble", r"no model called `wibble`; choose from smollm2-135m, llama", id="no such name"),
+        pytest.param("llama-3.2-tiny", r"has no trained weights; name random:llama-3\.2-tiny\.", id="only a shape"),
         pytest.param("random:wibble", r"no preset called `wibble` for random weights; choose", id="no such preset"),
         pytest.param("./missing", r"there is no model at \./missing; a model is a folder", id="no such folder"),
         pytest.param("missing.gguf", r"there is no model at missing\.gguf; a model is", id="no such file"),

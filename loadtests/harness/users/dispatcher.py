@@ -107,6 +107,11 @@ class Dispatcher:
         stage = self._stage
         if stage is None:
             return
+        now_on = self._run.stage
+        if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
+            self._queue.clear()
+            self._source, self._following = iter(()), (0, inf)
+            return
         begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]

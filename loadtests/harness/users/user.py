@@ -21,6 +21,7 @@ from locust.user.task import LOCUST_STATE_STOPPING
 from loadtests.harness.client.client import Client
 from loadtests.harness.users import events
 from loadtests.harness.users.dispatcher import Dispatcher
+from loadtests.harness.workload.replay import trace_ask
 from loadtests.harness.workload.workload import Ask
 from records.load import Rate
 from records.metrics import BY_NAME
@@ -77,6 +78,8 @@ class ModelUser(User):
 
     def arrival_ask(self, stage: Stage, number: int) -> Ask:
         """What an open loop's arrival asks; `number` is its place among all arrivals of `stage`."""
+        if self._run.trace is not None:
+            return trace_ask(self.workload, self._run.trace, stage.index, number)
         self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
         return self.next_ask(stage)
 

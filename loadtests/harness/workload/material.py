@@ -8,6 +8,7 @@ stands: what the pieces cost is measured once, before the run (`measuring.py`), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
@@ -92,6 +93,18 @@ class Material:
         if rest >= least:
             return start + self._text(rest, rng) + INSTRUCTION[self._source]
         return start + self._text(max(least, rest + self.instruction), rng)
+
+    def of_blocks(self, tokens: int, blocks: Sequence[tuple[Random, int]]) -> str:
+        """A prompt of `tokens` tokens made of blocks, each drawn from its own source and of at most so many tokens.
+
+        The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
+        """
+        parts, left = [START[self._source]], tokens
+        for rng, size in blocks:
+            whole = min(size, left)
+            left -= whole
+            parts.append(self._text(whole - (self.template if len(parts) == 1 else 0), rng))
+        return "".join(parts)
 
     def message(self, tokens: int, rng: Random) -> str:
         """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
