@@ -16,7 +16,7 @@ from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pa
 from loadtests.harness.workload.lengths import parse_lengths
 from tests.loadtests.test_workload import PLAIN, bodies
 
-ROWS = [
+ROWS: list[dict[str, object]] = [
     {"prompt": "Who?", "output_tokens": 7},
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
     {"prompt": "Where?", "other": 1},
@@ -56,7 +56,7 @@ def test_every_row_is_asked_as_often_as_any_other_and_users_differ(tmp_path: Pat
 
 
 def test_a_rows_own_limit_counts_before_the_scenarios(tmp_path: Path) -> None:
-    workload = dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [dict(ROWS[0])]))
+    workload = dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": "Who?", "output_tokens": 7}]))
     assert {body["max_tokens"] for body in bodies(workload)} == {7}
 
 
