@@ -76,8 +76,8 @@ def report(
 
     from analysis.run.load import NotARun, find_run, load_run
     from analysis.verdict.comparison import compare
-    from analysis.verdict.slo import parse_objectives
     from analysis.verdict.summary import summarise, write_summary
+    from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
     try:

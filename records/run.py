@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from records.search import SearchRecord
 from records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 2
@@ -46,6 +47,7 @@ class RunMeta:
     workers: int = 1
     hosts: int = 1  # machines that the workers run on
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
+    search: SearchRecord | None = None  # of a run that searches for capacity
     schema: int = SCHEMA_VERSION
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:

@@ -40,6 +40,7 @@ class StagePlan:
     bound: float = 60.0
     name: str | None = None
     asks: Mapping[str, str] = field(default_factory=dict)
+    drains: bool = False  # an open loop sends nothing once the window is over
 
     @property
     def label(self) -> str:
@@ -87,6 +88,7 @@ def stage_plan_from(document: Mapping[str, Any]) -> StagePlan:
         bound=float(document.get("bound", 60.0)),
         name=document.get("name"),
         asks=dict(document.get("asks") or {}),
+        drains=bool(document.get("drains")),
     )
 
 

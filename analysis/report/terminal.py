@@ -17,9 +17,10 @@ from analysis.units import format_count, format_seconds, format_share, join_labe
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
-from analysis.verdict.slo import Objective, agreed, overall
+from analysis.verdict.slo import agreed, overall
 from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
+from records.slo import Objective
 
 PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
@@ -59,6 +60,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     if results.accuracy:
         console.print(Text(results.accuracy, style="dim"))
     console.print()
+    _print_classes(console, summaries)
     _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
     console.print(Text(comparison.sentence, style="bold"))
@@ -145,6 +147,27 @@ def _column(table: Table, title: str, unit: str, lines: list[Lines], side: Side)
     ]
 
 
+def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
+    """Where requests have classes: one line for each of them, stage by stage."""
+    rows = [(summary, stage, one) for summary in summaries for stage in summary.stages for one in stage.classes]
+    if not rows:
+        return
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    for title in ("stage", "engine", "class"):
+        table.add_column(title)
+    for title in ("requests", "failed", "TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"):
+        table.add_column(title, justify="right")
+    table.add_column("objectives")
+    for summary, stage, one in rows:
+        shown = [getattr(one.latencies[name], p) for name in ("ttft", "tpot") for p in ("p50", "p95")]
+        times = [format_seconds(each.value) if each.value is not None else each.why or "" for each in shown]
+        answer = "" if one.attainment is None else one.attainment.answer
+        counts = (format_count(one.requests), format_count(one.failed))
+        table.add_row(stage.label, summary.label, one.name, *counts, *times, Text(answer))
+    console.print(table)
+    console.print()
+
+
 def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
@@ -188,7 +211,8 @@ def _objective(contender: Contender, labels: Sequence[str], index: int, objectiv
         if shares_at:
             within = f" ({format_share(list(shares_at.values())[-1])} within)" if answer != "met" else ""
             said.append(f"{answer} at {join_labels(list(shares_at))}{within}")
-    limit = f"{objective.name} ≤ {format_seconds(objective.limit)}"
+    most = format_share(1 - objective.q) if objective.column is None else format_seconds(objective.limit)
+    limit = f"{objective.name} ≤ {most}"
     runs = f" ({len(contender.runs)} runs)" if len(contender.runs) > 1 else ""
     text = f"{contender.label}{runs}, {limit}: {'; '.join(said) or 'no requests to judge'}"
     found = [answer for answer, shares_at in by_answer.items() if shares_at]

@@ -1,14 +1,12 @@
-"""Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
+"""Judge stages by service-level objectives (`records.slo`).
 
-An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
-latencies run from the instant the schedule planned the request, as its user feels them. The answer has three values,
-because a share that was measured on few requests may be above or below the wanted one by chance.
+The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
+chance.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,47 +24,8 @@ from analysis.verdict.statistics import (
     share_interval,
 )
 from records.metrics import OBJECTIVES
+from records.slo import Objective
 from records.stage import SECOND
-
-GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """At least a share `q` of the requests have `metric` at or below `limit` seconds."""
-
-    metric: str
-    q: float
-    limit: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.metric}_p{100 * self.q:g}"
-
-    @property
-    def column(self) -> str:
-        """The metric that is judged: the user's latency."""
-        return OBJECTIVES[self.metric].name
-
-    def good(self) -> pl.Expr:
-        """Whether a request met the limit; null where it was cut off before that was known.
-
-        What failed or was never sent did not. An answer of one chunk has no time per token, and so none that is long.
-        """
-        within = pl.col(self.column) <= self.limit
-        if self.metric == "tpot":
-            within = within | (pl.col("tpot").is_null() & pl.col("output_tokens").is_not_null())
-        value, censored = lower_bound(OBJECTIVES[self.metric].formula)
-        stopped = pl.when(value > self.limit).then(False).when(~censored).then(True)
-        ended = (pl.col("outcome") == "ok") & within.fill_null(False)
-        return pl.when(pl.col("outcome") == "cut_off").then(stopped).otherwise(ended)
-
-    def latency(self) -> pl.Expr:
-        """What decides whether a request met the limit, as a share of it: +∞ for what failed, the lower bound for what
-        was cut off."""
-        stopped, _ = lower_bound(OBJECTIVES[self.metric].formula)
-        ended = pl.when(pl.col("outcome") == "ok").then(pl.col(self.column).fill_null(0.0)).otherwise(math.inf)
-        return pl.when(pl.col("outcome") == "cut_off").then(stopped.fill_null(0.0)).otherwise(ended) / self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +64,31 @@ def agreed(answers: Iterable[Answer]) -> Answer:
     return found.pop() if len(found) == 1 else "not enough evidence"
 
 
-def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
-    """Raises `ValueError` with a sentence."""
-    objectives = []
-    for text in texts:
-        match = re.fullmatch(r"([a-z0-9]+)_p(\d+(?:\.\d+)?)=([0-9.eE+-]+)", text.strip())
-        try:
-            if match is None or match[1] not in OBJECTIVES:
-                raise ValueError
-            objective = Objective(match[1], float(match[2]) / 100, float(match[3]))
-            if not (0 < objective.q < 1 and 0 < objective.limit < float("inf")):
-                raise ValueError
-        except ValueError:
-            raise ValueError(f"an objective is {GRAMMAR}, not `{text}`.") from None
-        objectives.append(objective)
-    return tuple(objectives)
+def good(objective: Objective) -> pl.Expr:
+    """Whether a request met the objective; null where it was cut off before that was known.
+
+    What failed or was never sent did not. An answer of one chunk has no time per token, and so none that is long.
+    """
+    ok, cut_off = pl.col("outcome") == "ok", pl.col("outcome") == "cut_off"
+    if objective.column is None:
+        return pl.when(cut_off).then(None).otherwise(ok)
+    within = pl.col(objective.column) <= objective.limit
+    if objective.metric == "tpot":
+        within = within | (pl.col("tpot").is_null() & pl.col("output_tokens").is_not_null())
+    value, censored = lower_bound(OBJECTIVES[objective.metric].formula)
+    stopped = pl.when(value > objective.limit).then(False).when(~censored).then(True)
+    return pl.when(cut_off).then(stopped).otherwise(ok & within.fill_null(False))
+
+
+def latency(objective: Objective) -> pl.Expr:
+    """What decides whether a request met the objective, as a share of its limit: +∞ for what failed, the lower bound
+    for what was cut off."""
+    ok, cut_off = pl.col("outcome") == "ok", pl.col("outcome") == "cut_off"
+    if objective.column is None:
+        return pl.when(ok | cut_off).then(0.0).otherwise(math.inf)
+    stopped, _ = lower_bound(OBJECTIVES[objective.metric].formula)
+    ended = pl.when(ok).then(pl.col(objective.column).fill_null(0.0)).otherwise(math.inf)
+    return pl.when(cut_off).then(stopped.fill_null(0.0)).otherwise(ended) / objective.limit
 
 
 def judge(
@@ -136,18 +105,20 @@ def judge(
         _check_measured(scheduled.filter(pl.col("outcome") == "ok"), objective)
     verdicts = []
     for objective in objectives:
-        judged = scheduled.select("user", good=objective.good(), latency=objective.latency())
+        judged = scheduled.select("user", good=good(objective), latency=latency(objective))
         least, most = (_share(judged.with_columns(pl.col("good").fill_null(value))) for value in (False, True))
         answer = agreed(objective_answer(share, objective.q) for share in (least, most))
         verdicts.append(Verdict(objective, _share(judged.drop_nulls("good")), answer))
-    all_good = pl.all_horizontal(objective.good() for objective in objectives)
-    longest = pl.max_horizontal(objective.latency() for objective in objectives)
+    all_good = pl.all_horizontal(good(objective) for objective in objectives)
+    longest = pl.max_horizontal(latency(objective) for objective in objectives)
     together = scheduled.select("user", "t_sched", good=all_good, latency=longest).drop_nulls("good")
     share = _share(together) if withheld is None else Estimate(None, n=len(together), why=withheld)
     return Attainment(share, _goodput(together.filter("good"), window), tuple(verdicts))
 
 
 def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
+    if objective.column is None:
+        return
     unmeasured = len(answered) and answered[objective.column].null_count() == len(answered)
     if unmeasured and (answered["output_tokens"].fill_null(2) > 1).any():
         raise ValueError(

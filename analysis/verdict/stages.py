@@ -18,10 +18,12 @@ from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
 from analysis.verdict.distributions import Distribution, curve, distributions, pooled_gaps
-from analysis.verdict.slo import Attainment, Objective, judge
+from analysis.verdict.request_classes import ClassSummary, classes_of
+from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
 from records.load import Rate, Users
+from records.slo import Objective
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
@@ -73,6 +75,7 @@ class StageSummary:
     cut_off: int
     outcomes: Mapping[str, int]
     failure_details: Mapping[str, int]  # most frequent first
+    again: int  # of the requests, those that asked again what had failed before
     failure_share: Estimate  # of ok and failed
     failure_rate: float
     offered_rate: float
@@ -97,6 +100,7 @@ class StageSummary:
     client_error: float | None  # seconds by which this client's TTFT may be off at p99, by its calibration
     energy_per_token: float | None  # joules
     attainment: Attainment | None
+    classes: tuple[ClassSummary, ...]  # where requests have classes
 
     @property
     def key(self) -> StageKey:
@@ -148,6 +152,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         cut_off=len(scheduled) - len(attempted),
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failure_details=_details(failed),
+        again=int((scheduled["attempt"] > 0).sum()),
         failure_share=failure_share,
         failure_rate=len(failed) / window.seconds,
         offered_rate=len(scheduled) / window.seconds,
@@ -172,6 +177,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
+        classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
     )
 
 

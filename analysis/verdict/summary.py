@@ -16,9 +16,9 @@ from analysis.run.load import NotARun, RunData
 from analysis.run.windows import Flows, windows_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
-from analysis.verdict.slo import Objective
 from analysis.verdict.stages import StageSummary, summarise_stage
 from records.files import write_atomically
+from records.slo import Objective
 from records.stage import SECOND
 
 SCHEMA_VERSION = 2

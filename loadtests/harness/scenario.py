@@ -16,6 +16,7 @@ from loadtests.harness.client.access import Headers, parse_headers, write_header
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.schedule.rates import GRAMMAR as RATES
 from loadtests.harness.schedule.rates import parse_arrivals, parse_rates, write_rates
+from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import (
     parse_users,
     parse_warm_up,
@@ -23,6 +24,7 @@ from loadtests.harness.schedule.stages import (
     write_users,
     write_warm_up,
 )
+from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, with_classes_alone, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
@@ -35,12 +37,15 @@ from loadtests.harness.workload.lengths import (
     whole_numbers,
     write_several,
 )
+from loadtests.harness.workload.playback import TraceOptions, parse_options, played, trace_stage, write_options
 from loadtests.harness.workload.words import Kind
 from records.load import Load, Rate, Users
+from records.slo import GRAMMAR as OBJECTIVES
+from records.slo import Objective, parse_objectives, write_objectives
 from records.stage import StagePlan
 from settings_schema import setting, settings_of
 
-LOAD, REQUESTS, RUN = "Load", "Requests", "Run"
+LOAD, SEARCH, REQUESTS, RUN = "Load", "Capacity search", "Requests", "Run"
 TEN_STEPS: tuple[Load, ...] = parse_users("10-100:10")
 several_lengths: Any = {"read": parse_several, "write": write_several, "metavar": "N", "group": REQUESTS}
 
@@ -53,6 +58,41 @@ def users(counts: str) -> tuple[Load, ...]:
 def rates(per_second: str) -> tuple[Rate, ...]:
     """`rates("2,4,8")`: a stage for each rate of arrivals, in requests per second."""
     return parse_rates(per_second)
+
+
+def length(text: str) -> Lengths:
+    """`length("uniform:2-12")`: one length, which may vary."""
+    return parse_lengths(text)
+
+
+def pause(text: str) -> Pause:
+    """`pause("lognormal:4,0.7")`: seconds, which may vary."""
+    return parse_pause(text)
+
+
+def request_classes(text: str) -> tuple[RequestClass, ...]:
+    """`request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`"""
+    return parse_classes(text)
+
+
+def slo(objectives: str) -> tuple[Objective, ...]:
+    """`slo("ttft_p95=0.5,failures=0.01")`: what a search for capacity must keep."""
+    return parse_objectives([objectives])
+
+
+def parse_range(text: str) -> tuple[float, float]:
+    """`"1-500"` → the first load tried and the highest. Raises `ValueError` with a sentence."""
+    try:
+        first, last = (float(part) for part in text.split("-"))
+        if not 0 < first <= last < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"a range of loads is FIRST-HIGHEST, such as 1-500, not `{text}`.") from None
+    return first, last
+
+
+def write_range(loads: tuple[float, float]) -> str:
+    return "-".join(f"{load:g}" for load in loads)
 
 
 def tokens(lengths: str) -> tuple[Lengths, ...]:
@@ -122,6 +162,34 @@ class Scenario:
         least=1,
         group=LOAD,
     )
+    by: Literal["stages", "rate", "users", "agents"] = setting(
+        "stages",
+        "What is searched for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
+        group=SEARCH,
+    )
+    slo: tuple[Objective, ...] = setting(
+        (),
+        f"What a load must keep to be met: {OBJECTIVES}; several with commas between.",
+        metavar="SLO",
+        read=lambda text: parse_objectives([text]),
+        write=write_objectives,
+        group=SEARCH,
+    )
+    search_range: tuple[float, float] = setting(
+        (1.0, 10_000.0),
+        "The first load that a search tries, and the highest; it goes below the first where that is too much.",
+        metavar="FIRST-HIGHEST",
+        read=parse_range,
+        write=write_range,
+        group=SEARCH,
+    )
+    search_seconds: float = setting(
+        3600.0,
+        "Seconds after which a search ends, with what it has certified by then.",
+        metavar="S",
+        least=1,
+        group=SEARCH,
+    )
     stage_seconds: float = setting(
         30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1, group=LOAD
     )
@@ -152,6 +220,23 @@ class Scenario:
     pause_after_failure: float = setting(
         1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0, group=LOAD
     )
+    trace: str = setting(
+        "",
+        "Recorded requests to play again: a Mooncake, Azure, BurstGPT or ShareGPT trace, a CSV or JSONL file, or the "
+        "folder of a run. With --rate it says only what is asked, and not when.",
+        metavar="PATH",
+        group=LOAD,
+    )
+    trace_as: TraceOptions = setting(
+        TraceOptions(),
+        "How the trace is read and played, as in speed=2,share=0.1,span=600-1200,longest=8192 or, for the columns of a "
+        "file of your own, time=ts,prompt=tokens_in,output=tokens_out.",
+        metavar="HOW",
+        read=parse_options,
+        write=write_options,
+        group=LOAD,
+    )
+    needs_trace: bool = False
     command: str | None = setting(
         None,
         "Shell command that this host runs once, --at seconds after the first stage began: to stop, start or replace a "
@@ -232,6 +317,21 @@ class Scenario:
         least=1,
         group=REQUESTS,
     )
+    patience: float | None = setting(
+        None,
+        "Seconds after which a user leaves who has no first token: the connection is closed; it counts as a timeout.",
+        metavar="S",
+        least=0.001,
+        group=LOAD,
+    )
+    retries: int = setting(
+        0,
+        "Times that a client asks again after a refusal, a server's error or a lost connection: as Retry-After says, "
+        "else after half a second, doubled each time, with jitter.",
+        metavar="N",
+        least=0,
+        group=LOAD,
+    )
     ignore_eos: Literal["auto", "yes", "no"] = setting(
         "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS
     )
@@ -267,7 +367,15 @@ class Scenario:
     )
 
     def plan(self) -> tuple[StagePlan, ...]:
-        """The stages. Raises `ValueError` with a sentence when nothing would be measured."""
+        """The stages, of a search the first. Raises `ValueError` with a sentence when nothing would be measured."""
+        search = self.search_plan()
+        if search is not None:
+            stage = Prober(search).next_stage()
+            assert stage is not None
+            return (stage,)
+        trace = self.played()
+        if trace is not None and not self.rate:
+            return (trace_stage(self.trace, trace, self.warm_up),)
         stages = plan_stages(
             tuple(replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
             self.prompt_tokens,
@@ -279,6 +387,22 @@ class Scenario:
             seed=self.seed,
         )
         return with_classes_alone(stages, self.classes) if self.isolate else stages
+
+    def played(self) -> Trace | None:
+        """The trace, read and scaled; `None` where there is none. Raises `ValueError` with a sentence."""
+        if not self.trace:
+            if self.needs_trace:
+                raise ValueError("give the trace to play again with --trace PATH, such as the folder of a run.")
+            return None
+        return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
+
+    def search_plan(self) -> SearchPlan | None:
+        """What is searched for; `None` where the stages are given. Raises `ValueError` without an objective."""
+        if self.by == "stages":
+            return None
+        if not self.slo:
+            raise ValueError("a search for capacity needs --slo, such as --slo ttft_p95=0.5,failures=0.01.")
+        return SearchPlan(self.by, self.slo, *self.search_range, self.search_seconds, self.arrivals)
 
     def facts(self) -> dict[str, Any]:
         """Every setting as it is in force, as text or number, for `meta.json`."""

@@ -76,9 +76,9 @@ def test_a_command_is_followed_by_failures_a_first_answer_and_a_recovery(tmp_pat
     )
     (finding,) = told(tmp_path, records, load, events=events)
     assert finding.evidence == (
-        "after `kill -9 1`: 40 requests failed, the first answer to a request sent after it began 4.50 s later (the "
-        "server's first start had taken 7.00 s), TTFT was 500 ms at worst, 9.70 s after it TTFT was back within 120 ms, as 95 % of "
-        "the requests had it before"
+        "after `kill -9 1`: 40 requests failed, the first answer to a request sent after it began 4.50 s later "
+        "(the server's first start had taken 7.00 s), TTFT was 500 ms at worst, 9.70 s after it TTFT was back within "
+        "120 ms, as 95 % of the requests had it before"
     )
 
 

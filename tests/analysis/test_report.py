@@ -33,9 +33,9 @@ from analysis.run.load import load_run
 from analysis.units import significant
 from analysis.verdict.comparison import compare
 from analysis.verdict.contenders import contenders_of, headline_ttft
-from analysis.verdict.slo import parse_objectives
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
+from records.slo import parse_objectives
 from tests.support.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 
 ROOT = Path(__file__).parents[2]

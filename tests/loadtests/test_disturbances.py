@@ -46,7 +46,8 @@ def test_a_command_is_run_at_its_time_and_recorded(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_told_in_the_log(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server, tmp_path, "--rate", "5", "--stage-seconds", "3", "--warm-up", "1", "--at", "1", "--command", "exit 3",
+            server, tmp_path, "--rate", "5", "--stage-seconds", "3", "--warm-up", "1", "--at", "1",
+            "--command", "exit 3",
             scenario=ROOT / "loadtests/failover.py",
         )  # fmt: skip
         assert "ended with exit code 3" in locust.wait()

@@ -100,8 +100,9 @@ class Answer:
         """All pieces of a stream's body that one read brought."""
         if self.chunks:
             for piece in pieces:
-                for event in self._events.feed(piece):
-                    self._take(event, moment)
+                for data, kind in self._events.feed(piece):
+                    if self.done is None and self.error is None:
+                        self.event(data, kind, moment)
             return
         events = [event for piece in pieces for event in self._events.feed(piece)]
         for position, event in enumerate(events, 1):

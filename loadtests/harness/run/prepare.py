@@ -56,6 +56,7 @@ def prepare(
         "max_tokens_field": workload.max_tokens_field,
         "temperature": workload.temperature,
         "context": served.context,
+        "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
     }
     meta = RunMeta(
         run_id=folder.name,

@@ -108,8 +108,8 @@ class Show(Protocol):
     def __call__(self, share: float | None, text: str) -> None: ...
 
 
-def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float, str]:
-    """How far a run is, from 0 to 1, and a line about it."""
+def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float | None, str]:
+    """How far a run is, from 0 to 1 (`None` where that is not known), and a line about it."""
     stage = stage_at(meta.stages, now)
     if stage is None:
         return 1.0, f"last answers, {tally.sentence(now)}"
@@ -121,6 +121,8 @@ def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float, str]:
         phase = "waiting for answers"
     planned = stage.plan.seconds
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
+    if meta.search is not None:
+        return None, f"{stage.label}, {phase}, {meta.search.sentence}, {tally.sentence(now)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
     return (stage.index + inside) / len(meta.plan), f"{place}, {tally.sentence(now)}"
 

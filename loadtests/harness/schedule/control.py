@@ -126,6 +126,13 @@ class StageControl:
             return stage.steady_start + round(window.amount * SECOND) if window.unit == "seconds" else None
         return stage.steady_end + bound
 
+    def end_window(self, now: Nanoseconds) -> None:
+        """The stage that is on has shown what it can: what is scheduled from now on is not counted."""
+        stage = self.stages[-1]
+        start = now if stage.steady_start is None else stage.steady_start
+        if stage.start != UNDECIDED and stage.steady_end is None:
+            self.stages[-1] = replace(stage, steady_start=start, steady_end=max(now, start))
+
     def stop(self, now: Nanoseconds) -> None:
         """The run ends here: a stage that is on is cut, and no other follows."""
         self.over = True

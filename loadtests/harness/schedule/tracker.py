@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from loadtests.harness.schedule.control import Progress
+from loadtests.harness.schedule.search.counts import ProcessCounts
 from records.load import Rate
+from records.request import RequestRecord
+from records.slo import Objective
 from records.stage import Nanoseconds, Stage
 
 RECENT = 10_000  # requests looked through for those scheduled between a boundary and the news of it
@@ -14,7 +18,9 @@ RECENT = 10_000  # requests looked through for those scheduled between a boundar
 class StageTracker:
     """Belongs to one process. Instants are nanoseconds since the run's start."""
 
-    def __init__(self) -> None:
+    def __init__(self, objectives: Sequence[Objective] = ()) -> None:
+        self.counts = ProcessCounts(objectives) if objectives else None
+        """What a search for capacity goes by."""
         self.stage: Stage | None = None
         self.ready = False
         """Whether the arrivals of an open loop can be sent."""
@@ -34,6 +40,8 @@ class StageTracker:
             self._recent.clear()
             self._answered = 0
         self.stage = stage
+        if self.counts is not None:
+            self.counts.enter(stage)
         if stage.steady_start is not None and stage.steady_end is None:
             inside = [at for at in self._recent if at >= stage.steady_start]
             self._scheduled, self._last = len(inside), max(inside, default=0)
@@ -50,16 +58,20 @@ class StageTracker:
         self._in_flight[request] = at
         self._outstanding += self._in_window(at)
         self._recent.append(at)
+        if self.counts is not None:
+            self.counts.scheduled(request, at)
         stage = self.stage
         if stage is not None and stage.steady_start is not None and at >= stage.steady_start:
             self._scheduled += 1
             self._last = max(self._last, at)
 
-    def request_ended(self, request: int, user: int | None) -> None:
+    def request_ended(self, request: int, user: int | None, record: RequestRecord | None = None) -> None:
         at = self._in_flight.pop(request, None)
         if at is not None and self._in_window(at):
             self._outstanding -= 1
         self._answered += 1
+        if self.counts is not None and record is not None:
+            self.counts.ended(request, record)
         if user is not None and user in self._users:
             self._served.add(user)
 

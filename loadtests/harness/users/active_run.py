@@ -29,7 +29,7 @@ from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
-from records.load import Rate
+from records.load import TRACE, Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
 from records.run import RunEvent
@@ -56,6 +56,7 @@ class ActiveRun:
         self.scenario, self.settings, self.plan = scenario, settings, plan
         self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
+        self.trace = scenario.played()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
@@ -69,7 +70,8 @@ class ActiveRun:
         if not plans and not (self.folder / "meta.json").exists():  # a worker on another host
             self.folder.mkdir(parents=True, exist_ok=True)
             write_meta(self.folder, plan.meta)
-        self.tracker = StageTracker() if makes_load else None
+        search = scenario.search_plan()
+        self.tracker = StageTracker(search.objectives if search else ()) if makes_load else None
         self._recorder = Recorder(self.folder / f"requests-{self._worker}.jsonl") if makes_load else None
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
@@ -81,7 +83,7 @@ class ActiveRun:
         self.conductor: Conductor | None = None
         self._reporter: gevent.Greenlet[..., None] | None = None
         if plans:
-            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed)
+            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
@@ -131,6 +133,9 @@ class ActiveRun:
         """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
         load, plan = stage.load, stage.plan
         assert isinstance(load, Rate)
+        if load.arrivals == TRACE:
+            assert self.trace is not None
+            return iter(self.trace.times)
         warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
         return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
 
@@ -171,18 +176,17 @@ class ActiveRun:
         values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
         assert self._recorder is not None
         assert self.tracker is not None
-        self._recorder.write(
-            RequestRecord(
-                request_id=f"{self._worker}-{request}",
-                worker=str(self._worker),
-                scenario=self.plan.meta.scenario,
-                stage=stage.index,
-                user=user,
-                **{name: getattr(ask, name) for name in ASKED},
-                **values,
-            )
+        record = RequestRecord(
+            request_id=f"{self._worker}-{request}",
+            worker=str(self._worker),
+            scenario=self.plan.meta.scenario,
+            stage=stage.index,
+            user=user,
+            **{name: getattr(ask, name) for name in ASKED},
+            **values,
         )
-        self.tracker.request_ended(request, user)
+        self._recorder.write(record)
+        self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
         self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
@@ -223,7 +227,8 @@ class ActiveRun:
     def _stages_changed(self, stages: tuple[Stage, ...]) -> None:
         over = self.conductor is not None and self.conductor.control.over
         plan = tuple(self.conductor.control.plan) if self.conductor is not None else self._meta.plan
-        self._meta = replace(self._meta, stages=stages, plan=plan)
+        search = self.conductor.search if self.conductor is not None else None
+        self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
         self._write_meta()
 
@@ -245,8 +250,9 @@ class ActiveRun:
         last = None
         while True:
             assert self.tracker is not None
-            progress = self.tracker.progress()
-            if progress != last:
-                runner.send_message(PROGRESS_MESSAGE, asdict(progress))
+            progress, counts = self.tracker.progress(), self.tracker.counts
+            changes = counts.changes() if counts is not None else None
+            if progress != last or changes is not None:
+                runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "counts": changes})
                 last = progress
             gevent.sleep(POLL)

@@ -12,7 +12,9 @@ from gevent.event import Event
 from locust.runners import MasterRunner, Runner
 
 from loadtests.harness.schedule.control import Progress, StageControl, together
+from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.tracker import StageTracker
+from records.search import SearchRecord
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
 POLL = 0.05  # seconds; every process that makes load reports at least so often while something changes
@@ -23,7 +25,7 @@ class Conductor:
     """One for each run, in the planning process. `tracker` is that of this process, if it makes load itself.
 
     `on_change` is called with all stages whenever a boundary is crossed. `changed` is set when a stage begins or the
-    run is over.
+    run is over. With `search`, the stages are probes that follow from one another.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Conductor:
         plan: tuple[StagePlan, ...],
         tracker: StageTracker | None,
         on_change: Callable[[tuple[Stage, ...]], None],
+        search: SearchPlan | None = None,
     ) -> None:
         self.control = StageControl(plan)
         self.control.begin(0)
@@ -43,6 +46,7 @@ class Conductor:
         self._tracker = tracker
         self._on_change = on_change
         self._reports: dict[str, Progress] = {}
+        self._prober = Prober(search) if search is not None else None
         self._tell()
         self._greenlet = gevent.spawn(self._run)
 
@@ -55,12 +59,19 @@ class Conductor:
         """Another stage after those that are planned; the run must not be over."""
         self.control.plan.append(plan)
 
+    @property
+    def search(self) -> SearchRecord | None:
+        """The trail of the search so far."""
+        return self._prober.record(ended=self.control.over) if self._prober is not None else None
+
     def nudge(self) -> None:
         """Something was scheduled or has ended here, on which a boundary may depend."""
         self._wake.set()
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
-        self._reports[worker] = Progress(**report)
+        self._reports[worker] = Progress(**report["progress"])
+        if self._prober is not None and report["counts"] is not None:
+            self._prober.take(worker, report["counts"])
         self._wake.set()
 
     def stop(self, now: Nanoseconds) -> None:
@@ -73,13 +84,32 @@ class Conductor:
     def _run(self) -> None:
         while not self.control.over:
             now = time.monotonic_ns() - self._start
-            if self.control.update(now, self._progress()):
+            progress = self._progress()
+            if self._prober is not None:
+                self._follow_search(self._prober, now, progress)
+            if self.control.update(now, progress):
                 self._tell()
                 continue
             boundary = self.control.next_boundary()
             left = POLL if boundary is None or boundary <= now else min(POLL, (boundary - now) / SECOND)
             self._wake.wait(left)
             self._wake.clear()
+
+    def _follow_search(self, prober: Prober, now: Nanoseconds, progress: Progress) -> None:
+        """End the probe that has shown enough, and plan the next."""
+        if self._tracker is not None and self._tracker.counts is not None:
+            counts = self._tracker.counts.changes()
+            if counts is not None:
+                prober.take("", counts)
+        stage = self.stage
+        answered = stage.steady_end is not None and progress.known == stage.steady_end and progress.outstanding == 0
+        if prober.look(now, stage, last=answered) is None and not prober.stopped:
+            return
+        following = prober.next_stage()
+        if following is not None:
+            self.append(following)
+        self.control.end_window(now)
+        self._tell()
 
     def _progress(self) -> Progress:
         if self._tracker is not None:
@@ -91,6 +121,8 @@ class Conductor:
 
     def _tell(self) -> None:
         stage = self.stage
+        if self._prober is not None:
+            self._prober.enter(stage)
         if self._tracker is not None:
             self._tracker.enter(stage)
         if isinstance(self._runner, MasterRunner):

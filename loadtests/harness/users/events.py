@@ -147,11 +147,15 @@ def _stop(environment: Environment, **_: Any) -> None:
 
 @events.test_stop.add_listener
 @events.quit.add_listener
-def _end(**_: Any) -> None:
+def _end(environment: Environment | None = None, **_: Any) -> None:
     global _current
     run, _current = _current, None
     if run is not None:
         run.close()
+        search = run.conductor.search if run.conductor is not None else None
+        if search is not None and environment is not None:
+            print(search.sentence)
+            environment.process_exit_code = 0 if search.state == "found" else 1
 
 
 @events.init.add_listener
@@ -168,7 +172,7 @@ def _end_at_exit(environment: Environment, **_: Any) -> None:
     def end() -> None:
         if _current is not None and environment.runner is not None:
             environment.runner.user_greenlets.kill(timeout=5)  # each records its request as cut off
-        _end()
+        _end(environment)
 
     atexit.register(end)
 

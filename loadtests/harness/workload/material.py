@@ -8,6 +8,7 @@ stands: what the pieces cost is measured once, before the run (`measuring.py`), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
@@ -93,9 +94,24 @@ class Material:
             return start + self._text(rest, rng) + INSTRUCTION[self._source]
         return start + self._text(max(least, rest + self.instruction), rng)
 
+    def of_blocks(self, tokens: int, blocks: Sequence[tuple[Random, int]]) -> str:
+        """A prompt of `tokens` tokens made of blocks, each drawn from its own source and of at most so many tokens.
+
+        The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
+        """
+        parts, left = [START[self._source]], tokens
+        for rng, size in blocks:
+            whole = min(size, left)
+            left -= whole
+            parts.append(self._text(whole - (self.template if len(parts) == 1 else 0), rng))
+        return "".join(parts)
+
     def message(self, tokens: int, rng: Random) -> str:
-        """A later message of a conversation."""
-        return self.prompt(tokens + self.template, rng)
+        """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
+        least = MIN_WORDS * self._words.cheapest
+        if tokens >= least + self.instruction:
+            return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION[self._source]
+        return self._text(max(least, tokens), rng).lstrip()
 
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
         return tuple(rng.choices(self.ids, k=tokens))

@@ -15,7 +15,7 @@ from random import Random
 
 import msgspec
 
-from loadtests.harness.client.client import Call
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.workload.classes import RequestClass, class_of
@@ -47,6 +47,7 @@ class Ask:
     session: str | None = None
     turn: int | None = None
     request_class: str | None = None
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ class CompletionAnswer(Answer):
                 self.finish_reason = choice.finish_reason
             thought, answered = choice.parts()
             thoughts = thoughts or thought
-            answers = answers + answered if answers and answered else answers or answered
+            answers = answered if answers is None else answers + (answered or "")
         if thoughts or answers:
             if not self.chunks and document.usage is not None:  # some servers count along in every chunk
                 self.first_chunk_tokens = document.usage.completion_tokens or None

@@ -1,0 +1,83 @@
+"""Service-level objectives: "99 % of the requests get their first token within half a second" is `ttft_p99=0.5`.
+
+An objective is a share of requests and a limit, so it can be judged request by request: failures count as bad, and
+latencies run from the instant the schedule planned the request, as its user feels them. `failures=0.01` limits the
+share of failed requests alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from records.metrics import BY_NAME, OBJECTIVES
+
+FAILURES = "failures"
+GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """At least a share `q` of the requests have `metric` at or below `limit` seconds, and did not fail.
+
+    `metric` is the name under which an SLO may name it, or `FAILURES`, which has no limit.
+    """
+
+    metric: str
+    q: float
+    limit: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return FAILURES if self.metric == FAILURES else f"{self.metric}_p{100 * self.q:g}"
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        return f"{self.name}={1 - self.q if self.metric == FAILURES else self.limit:g}"
+
+    @property
+    def column(self) -> str | None:
+        """The metric that is judged, the user's latency; `None` where failures alone are."""
+        return None if self.metric == FAILURES else OBJECTIVES[self.metric].name
+
+    def judge(self, request: Any) -> tuple[bool, float | None]:
+        """Whether a request that has ended met it, and its latency where there is one.
+
+        An answer of one chunk has no time per token, and so none that is long.
+        """
+        if request.outcome != "ok" or self.column is None:
+            return request.outcome == "ok", None
+        value = BY_NAME[self.column].of(request)
+        if value is None:
+            return self.metric == "tpot" and request.output_tokens is not None, None
+        return value <= self.limit, value
+
+
+def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
+    """Each text is one objective, or several with commas between. Raises `ValueError` with a sentence."""
+    return tuple(_parse(part) for text in texts for part in text.split(",") if part.strip())
+
+
+def write_objectives(objectives: Iterable[Objective]) -> str:
+    return ",".join(map(str, objectives))
+
+
+def _parse(text: str) -> Objective:
+    match = re.fullmatch(r"(?:([a-z0-9]+)_p(\d+(?:\.\d+)?)|failures)=([0-9.eE+-]+)", text.strip())
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match[3])
+        if match[1] is None:
+            objective = Objective(FAILURES, round(1 - value, 12))
+        elif match[1] in OBJECTIVES and 0 < value < float("inf"):
+            objective = Objective(match[1], float(match[2]) / 100, value)
+        else:
+            raise ValueError
+        if not 0 < objective.q < 1:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"an objective is {GRAMMAR}, not `{text.strip()}`.") from None
+    return objective
