@@ -18,7 +18,7 @@ SCENARIO = Scenario(
     prompt_tokens=tokens("5000"),
     turn_tokens=length("lognormal:60,1.1"),
     output_tokens=tokens("lognormal:150,1.575,8000"),
-    turns=length("lognormal:27,0.8,200"),  # so that the mean prompt has 27 000 tokens
+    turns=length("lognormal:31,0.8,200"),  # so that the mean prompt has 27 000 tokens
     think_time=pause("lognormal:2,1,60"),
     for_context=131_072,
 )

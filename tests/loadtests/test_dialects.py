@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from loadtests.harness.client.access import access_to, parse_headers
-from loadtests.harness.client.client import Call, Client
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from records.request import Observation

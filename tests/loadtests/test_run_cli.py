@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, rounds
+from loadtests.harness.run.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
@@ -287,3 +287,31 @@ def test_two_runs_ask_the_same_only_where_told_so(tmp_path: Path, same: bool) ->
     pairs = list(zip(one, other, strict=False))
     assert len(pairs) >= 10
     assert {a[0] == b[0] for a, b in pairs} == {same}
+
+
+def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
+    assert subjects(["a", "b"], []) == [Subject("a"), Subject("b")]
+    assert subjects(["a"], ["small"]) == [Subject("a", "small")]
+    assert subjects(["a", "b"], ["small", "large"]) == [
+        Subject("a", "small", "a small"), Subject("a", "large", "a large"),
+        Subject("b", "small", "b small"), Subject("b", "large", "b large"),
+    ]  # fmt: skip
+    assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
+    with pytest.raises(UsageError, match="named once"):
+        subjects(["a"], ["small", "small"])
+
+
+def test_several_models_of_one_server_are_asked_for_one_after_another(tmp_path: Path) -> None:
+    with ScriptedServer(Script(models=("first", "second"))) as server:
+        done = subprocess.run(
+            [*RUN, "--url", server.url, "--model", "first", "--model", "second", "--stages", "2",
+             "--stage-seconds", "1", "--prompt-tokens", "40", "--runs", tmp_path],
+            capture_output=True, text=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        models = [body["model"] for body in server.bodies]
+    assert "Traceback" not in done.stderr
+    assert models == sorted(models)
+    metas = [read_meta(path.parent) for path in tmp_path.glob("*/meta.json")]
+    assert {(meta.label, meta.model) for meta in metas} == {
+        ("first", "first"), ("second", "second"),
+    }  # fmt: skip

@@ -1,8 +1,11 @@
 """What a server says of itself before a run, and what is said where it is none."""
 
+from dataclasses import replace
+
 import pytest
 
 from loadtests.harness.client.access import Access
+from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
@@ -54,3 +57,55 @@ def test_a_server_that_lists_no_model_asks_for_one() -> None:
 @pytest.mark.parametrize("url", ["http://x:1", "http://x:1/", "http://x:1/v1", "http://x:1/v1/"])
 def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
+
+
+ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "field", "given", "becomes"),
+    [
+        pytest.param({}, "max_tokens", False, ("max_tokens", 0.0), id="a server that takes everything"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", False,
+                     ("max_completion_tokens", 0.0), id="another name for the limit"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", True, ("max_tokens", 0.0),
+                     id="a name that was given stays"),
+        pytest.param({"temperature": "'temperature' does not support 0.0 with this model"}, "max_tokens", False,
+                     ("max_tokens", None), id="no temperature"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens'", "temperature": "no temperature"}, "max_tokens",
+                     False, ("max_completion_tokens", None), id="neither"),
+    ],
+)  # fmt: skip
+def test_what_a_model_refuses_is_left_out(
+    refuses: dict[str, str], field: str, given: bool, becomes: tuple[str, float | None]
+) -> None:
+    with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
+        trial = asked.try_out(replace(ASKED, max_tokens_field=field), CHAT, {}, given)
+    assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
+    refused_still = given and bool(refuses)
+    assert trial.prompt_tokens == (None if refused_still else 8)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "endpoint", "sentence"),
+    [
+        pytest.param([401], "chat", "set OPENAI_API_KEY or ENGINEBENCH_API_KEY", id="no key"),
+        pytest.param([403], "chat", "set OPENAI_API_KEY", id="a key that is not enough"),
+        pytest.param([], "messages", "answers 404 .*--endpoint", id="an API that the server lacks"),
+    ],
+)
+def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
+    statuses: list[int], endpoint: Endpoint, sentence: str
+) -> None:
+    with (
+        ScriptedServer(Script(statuses=statuses)) as server,
+        target(server.url) as asked,
+        pytest.raises(UnreachableServer, match=sentence),
+    ):
+        asked.try_out(ASKED, DIALECTS[endpoint], {}, False)
+
+
+def test_a_server_that_is_busy_is_left_to_the_run() -> None:
+    with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
+        assert asked.try_out(ASKED, CHAT, {"top_k": 1}, False).prompt_tokens is None
+        assert server.bodies[0]["top_k"] == 1

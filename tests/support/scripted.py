@@ -18,6 +18,7 @@ class Script:
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
     retry_after: str | None = None
+    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
     models: tuple[str, ...] = ("scripted-model",)
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
@@ -85,6 +86,10 @@ class ScriptedServer:
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
+            refused = next((why for name, why in script.refuses.items() if name in body), None)
+            if refused is not None:
+                await _send(writer, 400, json.dumps({"error": {"message": refused, "type": "scripted"}}))
+                return
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
                 error = {"error": {"message": f"scripted {status}", "type": "scripted"}}

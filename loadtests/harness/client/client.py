@@ -10,28 +10,15 @@ See how true it is on this machine:  enginebench calibrate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 from time import monotonic_ns
 from types import MappingProxyType
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Address, Connection, open_connection, tls_context
-from loadtests.harness.client.dialects.dialect import Dialect, Signer
-from loadtests.harness.client.dialects.openai import ChatCompletions
+from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation, Outcome
-
-CHAT: Dialect = ChatCompletions()
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request as it is sent: `body` is the JSON document, `streamed` whether the answer is asked for as a stream."""
-
-    path: str  # "/v1/chat/completions"
-    body: bytes
-    streamed: bool
-    dialect: Dialect = CHAT  # how the answer is to be read
 
 
 class Client:

@@ -43,12 +43,12 @@ def parse_classes(text: str) -> tuple[RequestClass, ...]:
         name, colon, fields = (piece.strip() for piece in part.partition(":"))
         given = dict(field.partition("=")[::2] for field in fields.split())
         try:
-            if not (colon and re.fullmatch(r"\w+", name)) or not given.keys() <= {"weight", "prompt", "output", "slo"}:
+            weight = re.fullmatch(r"\d*\.?\d+", given.get("weight", "1"))
+            known = given.keys() <= {"weight", "prompt", "output", "slo"}
+            if not (colon and re.fullmatch(r"\w+", name) and known and weight and float(weight[0])):
                 raise ValueError
             prompt, output = (parse_lengths(given[key]) if key in given else None for key in ("prompt", "output"))
-            one = RequestClass(name, float(given.get("weight", 1)), prompt, output, given.get("slo", ""))
-            if not one.weight > 0:
-                raise ValueError
+            one = RequestClass(name, float(weight[0]), prompt, output, given.get("slo", ""))
         except ValueError as error:
             raise ValueError(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
         classes.append(one)

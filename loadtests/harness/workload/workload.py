@@ -15,7 +15,7 @@ from random import Random
 
 import msgspec
 
-from loadtests.harness.client.client import Call
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.workload.classes import RequestClass, class_of
