@@ -53,10 +53,10 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system ## the whole suite: what waits side by side, then what measures alone
+test: system ## the whole suite: what waits side by side, then what measures, two files at a time
 	@failed=0; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
-	$(BIN)/python -m pytest -m "$(SELECTED) and alone" || failed=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(SELECTED) and alone" || failed=1; \
 	exit $$failed
 
 check: lint test ## lint, types and tests

@@ -1,7 +1,7 @@
 """Declared settings as flags of a typer command.
 
     @app.command()
-    @with_flags(ServerSettings, leave_out={"api_key"})
+    @with_flags(ServerSettings)
     def serve(engine: str, **given: Any) -> None:
         settings = read_settings(ServerSettings, given)
 
@@ -19,12 +19,13 @@ import typer
 from settings_schema import Setting, from_environment, from_text, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Given = Mapping[str, str | bool | None]  # by the settings' names; None or False: the flag was not used
+Given = Mapping[str, str | bool | list[str] | None]  # by the settings' names; None or False: the flag was not used
 
 
 def with_flags(*declared: type[Any], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
     """Replace a command's `**given` by one flag for each setting of `declared` that is not in `leave_out`."""
-    flags = [_parameter(one) for each in declared for one in settings_of(each) if one.name not in leave_out]
+    offered = [one for each in declared for one in settings_of(each) if one.flag and one.name not in leave_out]
+    flags = [_parameter(one) for one in offered]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)  # typer reads the signature
@@ -39,12 +40,16 @@ def given_texts(declared: type[Any], given: Given) -> dict[str, str]:
     """The texts that were typed for settings of `declared`, by name."""
     names = {one.name for one in settings_of(declared)}
     typed = {name: value for name, value in given.items() if name in names}
-    return {name: "yes" if value is True else str(value) for name, value in typed.items() if value not in (None, False)}
+    return {name: _text(value) for name, value in typed.items() if value not in (None, False, [])}
 
 
 def read_settings(declared: type[Any], given: Given) -> Any:
     """An instance of `declared` from flags, variables and defaults. Raises `ValueError` with a sentence."""
     return from_text(declared, from_environment(declared) | given_texts(declared, given), flags=True)
+
+
+def _text(value: str | bool | list[str] | None) -> str:
+    return "yes" if value is True else "\n".join(value) if isinstance(value, list) else str(value)
 
 
 def _parameter(one: Setting) -> inspect.Parameter:
@@ -57,7 +62,8 @@ def _parameter(one: Setting) -> inspect.Parameter:
         rich_help_panel=one.group or None,
         show_default=False,
     )
-    hint, unused = (bool, False) if one.is_switch else (str | None, None)
+    hint: Any = bool if one.is_switch else list[str] | None if one.repeatable else str | None
+    unused = False if one.is_switch else None
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=unused, annotation=Annotated[hint, option]
     )

@@ -3,7 +3,7 @@
     @dataclass(frozen=True, slots=True)
     class ServerSettings:
         port: int = setting(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0)
-        api_key: str | None = setting(None, "Key that clients must send.", secret=True)
+        api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True)
 
 `from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
 `settings_flags` makes a typer command's flags of it.
@@ -25,7 +25,10 @@ PREFIX = "ENGINEBENCH_"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One declared field. `name` is the field's, `flag` what people type, `default` a value of the field's type."""
+    """One declared field. `name` is the field's, `default` a value of its type.
+
+    `flag` is what people type; empty for what comes from the environment only.
+    """
 
     name: str
     default: Any
@@ -40,6 +43,11 @@ class Setting:
     group: str
     secret: bool
     on_page: bool
+    repeatable: bool
+
+    @property
+    def shown_name(self) -> str:
+        return self.flag or self.variable
 
     @property
     def variable(self) -> str:
@@ -58,7 +66,7 @@ class Setting:
     def text(self, value: Any) -> str:
         """`value` as a person would type it; empty for none."""
         if value is None:
-            return ""
+            return "none" if self.default is not None else ""
         if self.write is not None:
             return self.write(value)
         if isinstance(value, bool):
@@ -72,9 +80,9 @@ class Setting:
         value = self._read(text)
         if value is not None:
             if self.least is not None and not value >= self.least:
-                raise ValueError(f"{self.flag} is {self.least:.15g} or more, not {text}.")
+                raise ValueError(f"{self.shown_name} is {self.least:.15g} or more, not {text}.")
             if self.most is not None and not value <= self.most:
-                raise ValueError(f"{self.flag} is {self.most:.15g} or less, not {text}.")
+                raise ValueError(f"{self.shown_name} is {self.most:.15g} or less, not {text}.")
         return value
 
     def _read(self, text: str) -> Any:
@@ -83,7 +91,7 @@ class Setting:
             return self.read(text)
         if self.choices:
             if text not in self.choices:
-                raise ValueError(f"{self.flag} is one of {', '.join(self.choices)}, not `{text}`.")
+                raise ValueError(f"{self.shown_name} is one of {', '.join(self.choices)}, not `{text}`.")
             return text
         if hint is bool:
             lowered = text.strip().lower()
@@ -91,12 +99,12 @@ class Setting:
                 return True
             if lowered in {"0", "false", "no", "off", ""}:
                 return False
-            raise ValueError(f"{self.flag} is true or false, not `{text}`.")
+            raise ValueError(f"{self.shown_name} is true or false, not `{text}`.")
         try:
             return hint(text)
         except ValueError:
             kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
-            raise ValueError(f"{self.flag} is {kind}, not `{text}`.") from None
+            raise ValueError(f"{self.shown_name} is {kind}, not `{text}`.") from None
 
 
 def setting(
@@ -112,13 +120,15 @@ def setting(
     group: str = "",
     secret: bool = False,
     on_page: bool = True,
+    repeatable: bool = False,
 ) -> Any:
     """A dataclass field with all that is known of it.
 
     `least` and `most` are inclusive bounds. `read` and `write` translate between text and a value that is no plain
     number, word or path; `read` raises `ValueError` with a sentence. `flag` stands for `--field-name` where another
-    name is better. A `secret` is never shown, written to a file or put on a command line; `on_page=False` keeps a
-    setting off Locust's web page.
+    name is better; `""` means that the setting has a variable and no flag. A `secret` is never shown, written to a file
+    or put on a command line of our own; `on_page=False` keeps a setting off Locust's web page. What is given several
+    times for a `repeatable` setting is read as one text of several lines.
     """
     kept = {
         "help": help,
@@ -131,6 +141,7 @@ def setting(
         "group": group,
         "secret": secret,
         "on_page": on_page,
+        "repeatable": repeatable,
     }
     return dataclasses.field(default=default, repr=not secret, metadata=kept)
 
@@ -138,14 +149,14 @@ def setting(
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
     hints = typing.get_type_hints(declared)
-    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page")
+    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page", "repeatable")
     return tuple(
         Setting(
             name=field.name,
             default=field.default,
             help=field.metadata["help"],
             hint=hints[field.name],
-            flag=(field.metadata["flag"] or f"--{field.name.replace('_', '-')}") if flags else f"option `{field.name}`",
+            flag=_flag(field) if flags else f"option `{field.name}`",
             **{name: field.metadata[name] for name in plain},
         )
         for field in dataclasses.fields(declared)
@@ -177,11 +188,16 @@ def table(declared: type[Any], flags: bool = True) -> str:
     rows = ["| setting | default | what it sets |", "|---|---|---|"]
     for one in settings_of(declared, flags):
         default = one.text(one.default)
-        name = one.variable if one.secret else one.flag if flags else one.name
-        values = " ".join(filter(None, (name, one.metavar or "|".join(one.choices)))) if flags else name
+        name = one.shown_name if flags else one.name
+        values = (" " if flags else "=").join(filter(None, (name, one.metavar or "|".join(one.choices))))
         cells = (f"`{values}`", f"`{default}`" if default else "", one.help)
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _flag(field: dataclasses.Field[Any]) -> str:
+    given: str | None = field.metadata["flag"]
+    return f"--{field.name.replace('_', '-')}" if given is None else given
 
 
 def _is_optional(hint: Any) -> bool:

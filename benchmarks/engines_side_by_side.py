@@ -4,8 +4,8 @@
     python -m benchmarks.engines_side_by_side transformers burn --rounds 5
 
 All engines are loaded first. Then, round after round, each has its turn at each number of users; all users of a turn
-ask at once, greedily, each with a prompt of its own, and get answers of the same length. Engines are driven through
-their child process, as the server does it, without HTTP.
+ask at once, greedily, each with a prompt of its own, and get answers of the same length. The rows marked "long" have
+prompts of 1 000 tokens. Engines are driven through their child process, as the server does it, without HTTP.
 
 "tokens/s" is the decode: tokens that arrive while every user is being answered (after the last first token, before the
 first answer ends) ÷ that time. "with prompts" is all tokens ÷ the whole turn. Ratios are taken within a round, so what
@@ -42,27 +42,32 @@ PROMPT = (
     "people who lived there thought of it.<|im_end|>\n<|im_start|>assistant\n"
 )
 FIRST_YEAR = 1900
+LONG_TOKENS = 1000  # of a long prompt
 BASELINE = "transformers"
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """An engine with its settings. `weights`: how its matrices are kept (`memory_bandwidth.BITS`)."""
+    """An engine with its settings. `weights`: how its matrices are kept (`memory_bandwidth.BITS`); `long`: the numbers
+    of users with long prompts."""
 
     engine: str
     options: Mapping[str, str]
     users: tuple[int, ...]
     weights: str = "float32"
+    long: tuple[int, ...] = (1, 8)
 
 
 F32 = {"dtype": "float32"}
+BATCHED = {"concurrency": "32"}
 ENTRANTS = {
-    "transformers": Entrant("transformers", F32, (1,)),
-    "candle": Entrant("candle", F32, (1, 8, 32)),
-    "candle-q8_0": Entrant("candle", {"dtype": "q8_0"}, (1,), "q8_0"),
-    "candle-q4_0": Entrant("candle", {"dtype": "q4_0"}, (1,), "q4_0"),
+    "transformers": Entrant("transformers", F32, (1,), long=(1,)),
+    "candle": Entrant("candle", F32, (1,), long=(1,)),
+    "candle-batched": Entrant("candle", F32 | BATCHED, (1, 8, 32)),
+    "candle-q8_0": Entrant("candle", {"dtype": "q8_0"} | BATCHED, (1, 8, 32), "q8_0"),
+    "candle-q4_0": Entrant("candle", {"dtype": "q4_0"} | BATCHED, (1, 8, 32), "q4_0"),
     "burn": Entrant("burn", F32, (1, 8, 32)),
-    "mistralrs": Entrant("mistralrs", F32, (1, 8)),
+    "mistralrs": Entrant("mistralrs", F32 | BATCHED, (1, 8, 32)),
 }
 
 
@@ -85,6 +90,7 @@ class Row:
     entrant: str
     users: int
     bytes_per_token: float  # of weights
+    long: bool = False  # prompts of `LONG_TOKENS`
     same_text: bool | None = None  # as the baseline, for the first user's answer; `None` where there is none
     turns: list[Turn] = field(default_factory=list)
 
@@ -107,10 +113,10 @@ class Benchmark:
         self._tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
         self._reader = Reader()
         self._engines: dict[str, ChildEngine] = {}
-        self._answers: dict[tuple[str, int], str] = {}
+        self._answers: dict[tuple[str, int, bool], str] = {}
         self.infos: dict[str, EngineInfo] = {}
         self.left_out: dict[str, str] = {}
-        self.rows: dict[tuple[str, int], Row] = {}
+        self.rows: dict[tuple[str, int, bool], Row] = {}
 
     async def run(self, names: list[str], rounds: int) -> None:
         async with AsyncExitStack() as stack:
@@ -122,10 +128,12 @@ class Benchmark:
                 bandwidth = self._reader.bandwidth()
                 print(f"round {number + 1}: memory is read at {bandwidth / 1e9:.1f} GB/s", file=sys.stderr)
                 for name in self._engines:
-                    for users in ENTRANTS[name].users:
-                        turn = await self._turn(name, users, bandwidth)
-                        self._row(name, users).turns.append(turn)
-                        print(f"  {name} {users}: {turn.decode:.1f} tokens/s", file=sys.stderr)
+                    entrant = ENTRANTS[name]
+                    turns = [(users, False) for users in entrant.users] + [(users, True) for users in entrant.long]
+                    for users, long in turns:
+                        turn = await self._turn(name, users, bandwidth, long)
+                        self._row(name, users, long).turns.append(turn)
+                        print(f"  {name} {users}{' long' * long}: {turn.decode:.1f} tokens/s", file=sys.stderr)
 
     async def _load(self, name: str, stack: AsyncExitStack) -> None:
         entrant = ENTRANTS[name]
@@ -139,25 +147,25 @@ class Benchmark:
         stack.push_async_callback(engine.stop)
         self._engines[name] = engine
 
-    def _row(self, name: str, users: int) -> Row:
+    def _row(self, name: str, users: int, long: bool) -> Row:
         weights = bytes_per_token(self._model.folder, ENTRANTS[name].weights)
-        row = self.rows.setdefault((name, users), Row(name, users, weights))
+        row = self.rows.setdefault((name, users, long), Row(name, users, weights, long))
         if BASELINE in self._engines:
-            row.same_text = self._answers[name, users] == self._answers[BASELINE, 1]
+            row.same_text = self._answers[name, users, long] == self._answers[BASELINE, 1, long]
         return row
 
-    async def _turn(self, name: str, users: int, bandwidth: float) -> Turn:
+    async def _turn(self, name: str, users: int, bandwidth: float, long: bool = False) -> Turn:
         engine = self._engines[name]
         assert engine.pid is not None
         child, here = psutil.Process(engine.pid), psutil.Process()
         before = (_cpu(child), _cpu(here), machine_cpu())
         started = time.perf_counter()
-        answers = await asyncio.gather(*(self._answer(engine, user) for user in range(users)))
+        answers = await asyncio.gather(*(self._answer(engine, user, long) for user in range(users)))
         took = time.perf_counter() - started
         spent, own, machine = (
             later - earlier for later, earlier in zip((_cpu(child), _cpu(here), machine_cpu()), before, strict=True)
         )
-        self._answers[name, users] = answers[0][1]
+        self._answers[name, users, long] = answers[0][1]
         arrivals = [arrived for arrived, _ in answers]
         return Turn(
             decode=decode_rate(arrivals),
@@ -168,10 +176,12 @@ class Benchmark:
             bandwidth=bandwidth,
         )
 
-    async def _answer(self, engine: ChildEngine, user: int) -> tuple[list[tuple[float, int]], str]:
+    async def _answer(self, engine: ChildEngine, user: int, long: bool) -> tuple[list[tuple[float, int]], str]:
         """When how many tokens arrived, and the text."""
         prompt = PROMPT.format(year=FIRST_YEAR + user)
         ids = tuple(self._tokenizer.encode(prompt).ids)
+        if long:
+            ids = (ids * -(-LONG_TOKENS // len(ids)))[:LONG_TOKENS]
         stream = engine.generate(GenerateRequest(prompt, ids, self._tokens, ignore_eos=True))
         arrived, text = [], ""
         async for ready in stream:
@@ -195,15 +205,16 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def table(rows: Mapping[tuple[str, int], Row]) -> Iterator[str]:
+def table(rows: Mapping[tuple[str, int, bool], Row]) -> Iterator[str]:
     heads = f"{'× ' + BASELINE:>22}{'× limit':>20}{'× its 1 user':>20}"
-    yield f"{'engine':14}{'users':>6}{'tokens/s':>22}{'with prompts':>14}{'TTFT ms':>9}{heads}"
+    yield f"{'engine':14}{'users':>6}{'':5}{'tokens/s':>22}{'with prompts':>14}{'TTFT ms':>9}{heads}"
     for row in rows.values():
-        base, alone = rows.get((BASELINE, 1)), rows.get((row.entrant, 1))
+        base, alone = rows.get((BASELINE, 1, row.long)), rows.get((row.entrant, 1, row.long))
+        limit = row.of_limit() if row.users == 1 and not row.long else []
         whole, first = median(turn.with_prompts for turn in row.turns), median(turn.first_token for turn in row.turns)
         yield (
-            f"{row.entrant:14}{row.users:6}{spread(row.decodes(), 1):>22}{whole:14.1f}{1e3 * first:9.0f}"
-            f"{spread(ratios(row, base), 2):>22}{spread(row.of_limit() if row.users == 1 else [], 2):>20}"
+            f"{row.entrant:14}{row.users:6}{' long' * row.long:5}{spread(row.decodes(), 1):>22}{whole:14.1f}"
+            f"{1e3 * first:9.0f}{spread(ratios(row, base), 2):>22}{spread(limit, 2):>20}"
             f"{spread(ratios(row, alone), 2):>20}"
         )
 

@@ -22,10 +22,11 @@ import argparse
 import json
 import multiprocessing
 import re
-import selectors
+import select
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -42,6 +43,8 @@ from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stam
 from loadtests.harness.run.host import host_facts  # noqa: E402
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
+USAGE = re.compile(rb'"completion_tokens":(\d+)')
+READ_BYTES = 64 * 1024
 STAMP = re.compile(rb'"content":" (\d+)"')
 SPREAD = 1.0  # seconds over which the clients start
 WARM_UP = 1.0  # seconds from then until the measured window
@@ -106,26 +109,30 @@ class Client:
         self.socket.send(self._request)
 
     def read(self) -> None:
-        data, ancillary, _, _ = self.socket.recvmsg(1 << 20, ANCILLARY_BYTES)
+        data, ancillary, _, _ = self.socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         now = time.monotonic_ns()
         if (stamp := kernel_stamp(timespec(ancillary))) is not None:
             now = min(now, stamp - self._offset.middle)
         if not data:
             raise ConnectionError("the server closed the connection")
-        whole = self._tail + data
-        arrived = whole.count(CONTENT) - self._tail.count(CONTENT)
+        data = self._tail + data
+        complete = data.endswith(self._end)
+        end = len(data) if complete else data.rfind(b"\n") + 1
+        whole, self._tail = data[:end], data[end:]
+        arrived = whole.count(CONTENT)
         if self._scenario.stamped is not None:
-            stamps = STAMP.findall(whole)
-            self._late += [1e-9 * (now - int(stamp)) for stamp in stamps[len(stamps) - arrived :]]
+            self._late += [1e-9 * (now - int(stamp)) for stamp in STAMP.findall(whole)]
         self._seen += arrived
         self.tokens += arrived
-        self._tail = whole[-1024:]
-        if whole.endswith(self._end):
-            usage = re.search(rb'"completion_tokens":(\d+)', self._tail)
-            if usage is None or int(usage[1]) != self._scenario.tokens or self._seen != self._scenario.tokens:
-                raise ValueError(f"an unexpected answer: {self._tail!r}")
-            self.answers += 1
-            self.send()
+        if complete:
+            self._finish(whole)
+
+    def _finish(self, last: bytes) -> None:
+        usage = USAGE.search(last)
+        if usage is None or int(usage[1]) != self._scenario.tokens or self._seen != self._scenario.tokens:
+            raise ValueError(f"an unexpected answer: {last[-1024:]!r}")
+        self.answers += 1
+        self.send()
 
 
 def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
@@ -133,15 +140,17 @@ def drive(port: int, scenario: Scenario, seconds: float, report: Pipe) -> None:
     late: list[float] = []
     request = _request(scenario)
     clients = [Client(port, request, scenario, late) for _ in range(scenario.clients)]
-    selector = selectors.DefaultSelector()
+    ready = select.epoll()
+    reads: dict[int, Callable[[], None]] = {}
 
     def turn(until: float) -> None:
         while (left := until - time.perf_counter()) > 0:
-            for key, _ in selector.select(timeout=left):
-                key.data()
+            for descriptor, _ in ready.poll(left):
+                reads[descriptor]()
 
     for client in clients:
-        selector.register(client.socket, selectors.EVENT_READ, client.read)
+        ready.register(client.socket, select.EPOLLIN)
+        reads[client.socket.fileno()] = client.read
         client.send()
         turn(time.perf_counter() + SPREAD / len(clients))
     turn(time.perf_counter() + WARM_UP)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engines.contract.base import Chunk, GenerateRequest  # noqa: E402
+from engines.contract.base import Chunk  # noqa: E402
 from engines.fake import FakeEngine  # noqa: E402
 
 
 class StampedEngine(FakeEngine):
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        async for chunk in super().generate(request):
-            yield Chunk(f" {time.clock_gettime_ns(time.CLOCK_MONOTONIC)}", chunk.tokens, chunk.finish_reason)
+    def sent(self, chunk: Chunk) -> Chunk:
+        return Chunk(f" {time.clock_gettime_ns(time.CLOCK_MONOTONIC)}", chunk.tokens, chunk.finish_reason)
 
 
 def main() -> None:

@@ -65,6 +65,7 @@ def bodies() -> Iterator[Body]:
     yield Body("strings", TEXT, filled(b'{"prompt":[', b'"a",', b'"a"]}'))
     yield Body("lists", TEXT, filled(b'{"prompt":[', b"[1],", b"[1]]}"))
     yield Body("ids", TEXT, filled(b'{"prompt":[', b"1,", b"1]}"))
+    yield Body("ids that fit", TEXT, b'{"max_tokens":1,"prompt":[' + b"101," * 99_999 + b"101]}")
     yield Body("text", TEXT, b'{"prompt":"' + b"hello wo" * 237_500 + b'"}')
     yield Body("one word", TEXT, b'{"prompt":"' + b"x" * 1_900_000 + b'"}')
     yield Body("escapes", TEXT, filled(b'{"prompt":"', rb"\u00e9", b'"}'))

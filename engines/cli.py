@@ -98,6 +98,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
         _print_json(
             [
                 {name: value for name, value in asdict(preset).items() if name != "config"}
+                | {"architecture": preset.architecture, "context_length": preset.context_length}
                 | {"memory_bytes": {dtype: preset.memory_bytes(dtype) for dtype in WEIGHT_BYTES}}
                 for preset in PRESETS.values()
             ]

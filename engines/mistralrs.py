@@ -2,7 +2,7 @@
 
 It takes text, not token ids, and streams only through its chat interface. So it gets a chat template that passes one
 message through unchanged, and each request is checked first: its tokenizer must turn the text into the ids that every
-other engine receives. It loads safetensors; GGUF in 0.9.5 fails when two prompts are prefilled together.
+other engine receives. It loads safetensors, and quantises them itself where it is asked to.
 
     enginebench serve --engine mistralrs -o concurrency=32
 """
@@ -50,14 +50,17 @@ ARCHITECTURES = {
     "SmolLM3ForCausalLM": "SmolLm3",
 }
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+QUANTISED = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # by mistral.rs, while it loads ("in-situ quantization")
 BUILDS = {"mistralrs-cuda": "cuda", "mistralrs-metal": "metal"}  # wheels for a device; any other is for the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class MistralRsOptions:
-    concurrency: int = setting(32, "requests that run in one batch", least=1)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "auto: float32 on a CPU, where it is the fastest, float16 on a GPU"
+    concurrency: int = setting(32, "requests that run in one batch; a quantised model runs one at a time", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0"] = setting(
+        "auto",
+        "number format of the weights. auto: float32 on a CPU, where it is the fastest, float16 on a GPU; "
+        "q…: quantised while loading",
     )
 
 
@@ -82,15 +85,16 @@ class MistralRsEngine(BlockingEngine):
         folder = with_weights(self.model).folder
         build = _distribution()
         device = BUILDS.get(build, "cpu")
-        dtype = self.options.dtype
-        if dtype == "auto":
-            dtype = "float32" if device == "cpu" else "float16"
+        floats = "float32" if device == "cpu" else "float16"
+        dtype = floats if self.options.dtype == "auto" else self.options.dtype
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._bos = _bos_token(folder)
-        self._runner = self._start(folder, DTYPES[dtype])
+        # Version 0.9.5 fails when two quantised prompts of one length are prefilled together.
+        at_a_time = 1 if dtype in QUANTISED else self.options.concurrency
+        self._runner = self._start(folder, DTYPES.get(dtype, DTYPES[floats]), QUANTISED.get(dtype), at_a_time)
         self._context_length = self._runner.max_sequence_length() or context_length(folder)
         self._starting = threading.Lock()  # two calls at the same time fail: "Already borrowed"
-        self.max_threads = self.options.concurrency
+        self.max_threads = at_a_time
         return EngineInfo(
             name="mistralrs",
             version=version(build),
@@ -98,21 +102,21 @@ class MistralRsEngine(BlockingEngine):
             model=self.model.name,
             dtype=dtype,
             device=device,
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
+            batching="none" if dtype in QUANTISED else "continuous",
+            max_concurrency=at_a_time,
             context_length=self._context_length,
             features=("stop", "ignore_eos"),
             options=asdict(self.options),
             libraries={build: version(build)},
         )
 
-    def _start(self, folder: Path, dtype: str) -> Any:
+    def _start(self, folder: Path, floats: str, quantised: str | None, at_a_time: int) -> Any:
         import mistralrs
 
         which: Any = mistralrs.Which.Plain(
             model_id=str(folder),
             arch=getattr(mistralrs.Architecture, _architecture(folder)),
-            dtype=getattr(mistralrs.ModelDType, dtype),
+            dtype=getattr(mistralrs.ModelDType, floats),
         )
         with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
             template.write(AS_IT_IS)
@@ -120,7 +124,8 @@ class MistralRsEngine(BlockingEngine):
             try:
                 return mistralrs.Runner(
                     which,
-                    max_seqs=self.options.concurrency,
+                    max_seqs=at_a_time,
+                    in_situ_quant=quantised,
                     prefix_cache_n=0,  # a repeated prompt must cost what it costs other engines
                     token_source="none",
                     jinja_explicit=template.name,

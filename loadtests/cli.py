@@ -17,7 +17,7 @@ from settings_flags import given_texts, with_flags
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loadtests.harness.run.drive import Job
+    from loadtests.harness.run.drive import Job, Subject
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -44,7 +44,8 @@ def run(
         typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="A setting of the engines, or of one."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="What the engines load; with --url, the model to ask for.", show_default=False)
+        list[str] | None,
+        typer.Option(help="What the engines load, or what to ask a --url for; may be repeated, to compare models."),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each engine, interleaved; a winner needs several.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share the load.")] = 1,
@@ -69,16 +70,15 @@ def run(
     """
     from rich.console import Console
 
-    from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, sigterm_is_ctrl_c
+    from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, sigterm_is_ctrl_c, subjects
 
     console = Console(stderr=True)
     try:
         if bool(engine) == bool(url):
             raise UsageError("say what to test: --engine NAME to serve one here, or --url of a server that is there.")
         options = engine_options(option or [], engine or [])
-        texts = (
-            given_texts(Scenario, given) | given_texts(RunSettings, given) | ({"model": model} if url and model else {})
-        )
+        texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
+        tested = subjects(engine or [""], model or [])
         job = Job.of(find_scenario(scenario), texts, processes, context.args)
     except UsageError as mistake:
         console.print(str(mistake), style="red", highlight=False, markup=False, soft_wrap=True)
@@ -86,7 +86,7 @@ def run(
     folders: list[Path] = []
     try:
         with sigterm_is_ctrl_c():
-            complete = _measure(job, options, model, url, repeat, console, folders)
+            complete = _measure(job, options, tested, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
         console.print(f"stopped; what was measured is kept in {job.settings.runs}", highlight=False)
@@ -97,7 +97,7 @@ def run(
 def _measure(
     job: Job,
     options: dict[str, list[str]],
-    model: str | None,
+    tested: list[Subject],
     url: str | None,
     repeats: int,
     console: Console,
@@ -112,15 +112,15 @@ def _measure(
     if said is not None:
         console.print(said, highlight=False, soft_wrap=True)
     complete = True
-    for this_round, order in rounds(list(options) or [""], repeats):
+    for this_round, order in rounds(tested, repeats):
         if repeats > 1:
             console.print(f"round {this_round.index + 1} of {repeats}", highlight=False)
-        for engine in order:
+        for subject in order:
             try:
                 if url is not None:
-                    done = measure_url(job, url, this_round, console)
+                    done = measure_url(job, url, subject, this_round, console)
                 else:
-                    done = measure_engine(job, engine, options[engine], model, this_round, console)
+                    done = measure_engine(job, subject, options[subject.engine], this_round, console)
                 folders.append(done.folder)
             except (ServerFailed, RunFailed) as failure:
                 console.print(str(failure), style="red", highlight=False, markup=False, soft_wrap=True)

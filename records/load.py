@@ -23,6 +23,9 @@ class Users:
         return f"{self.count} user{'s' if self.count != 1 else ''}"
 
 
+TRACE = "trace"  # arrivals at the times of a recorded trace
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """An open loop: requests arrive at `per_second` on average, however long earlier answers take.
@@ -43,7 +46,18 @@ class Rate:
     @property
     def varies(self) -> bool:
         """Whether the rate itself changes within a stage."""
-        return bool(self.profile)
+        return bool(self.profile) or self.arrivals == TRACE
+
+    @property
+    def cycle(self) -> tuple[tuple[float, float], ...]:
+        """`20x5+2x25` as (requests per second, seconds) of each part; empty where the rate goes in no cycle.
+
+        Raises `ValueError` for a part that is not like that.
+        """
+        if "x" not in self.profile:
+            return ()
+        parts = [part.split("x") for part in self.profile.split("+")]
+        return tuple((float(rate), float(seconds)) for rate, seconds in parts)
 
     @property
     def label(self) -> str:

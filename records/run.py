@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from records.search import SearchRecord
-from records.stage import Stage, StagePlan
+from records.stage import Nanoseconds, Stage, StagePlan
 
 SCHEMA_VERSION = 2
+STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that was done to the server on purpose: `t` nanoseconds since the run's start, negative before it."""
+
+    t: Nanoseconds
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class RunMeta:
     label: str  # what reports call this run: the engine's name, or the URL
     command: tuple[str, ...]
     stages: tuple[Stage, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     repeat: int = 0  # which of an engine's repeats this is
     commit: str | None = None
     workers: int = 1

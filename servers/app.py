@@ -21,7 +21,7 @@ from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError
 from servers.lifecycle import Lifecycle
 from servers.metrics import Metrics, Snapshot, own_version, registry_of
-from servers.openai.completions import CompletionResponse, Context
+from servers.openai.completions import Context
 from servers.openai.intake import Intake
 from servers.openai.openapi import OpenApiDocument, takes
 from servers.openai.prompts import Tokenizer
@@ -81,7 +81,8 @@ def create_app(engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettin
     app.state.lifecycle = lifecycle
     errors.install(app)
     context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics)
-    _add_generation(app, context)
+    app.state.context = context
+    _document_generation(app)
     _add_tokens(app, context)
     _add_description(app, context)
     _add_observation(app, lifecycle, metrics, registry_of([metrics, gpus]))
@@ -100,16 +101,18 @@ def _snapshot(lifecycle: Lifecycle) -> Snapshot:
     )
 
 
-def _add_generation(app: FastAPI, context: Context) -> None:
+def _document_generation(app: FastAPI) -> None:
+    """`CompletionPaths` answers these."""
+
     @app.post(
         "/v1/chat/completions",
         response_model=ChatCompletion,
         responses=REFUSALS | FAILURES | {200: STREAM},
         openapi_extra=takes(ChatRequest),
     )
-    async def chat_completions(request: Request) -> Response:
+    async def chat_completions() -> Response:
         """Reply to a chat, as server-sent events where `stream` is true."""
-        return CompletionResponse(context, "chat")
+        raise NotImplementedError
 
     @app.post(
         "/v1/completions",
@@ -117,9 +120,9 @@ def _add_generation(app: FastAPI, context: Context) -> None:
         responses=REFUSALS | FAILURES | {200: STREAM},
         openapi_extra=takes(CompletionRequest),
     )
-    async def completions(request: Request) -> Response:
+    async def completions() -> Response:
         """Complete a prompt, as server-sent events where `stream` is true."""
-        return CompletionResponse(context, "completions")
+        raise NotImplementedError
 
 
 def _add_tokens(app: FastAPI, context: Context) -> None:

@@ -18,7 +18,7 @@ app = typer.Typer()
 
 
 @app.command()
-@with_flags(ServerSettings, Watch, leave_out={"api_key"})  # other users of this machine can read a command line
+@with_flags(ServerSettings, Watch)
 def serve(
     engine: Annotated[str, typer.Option(help="Which engine; `enginebench engines` lists them.", show_default=False)],
     option: Annotated[

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engines.contract.base import FinishReason
+from engines.contract.base import FinishReason, Usage
 from engines.process.stream import ReceivedChunk
 from servers.metrics import Metrics
-from servers.openai.wire import Ending
+from servers.openai.wire import NO_FIGURES, Ending
 
 
 class RequestTimes:
@@ -60,7 +60,7 @@ class RequestTimes:
             metrics.inter_chunk_latency.observe_zeros(len(chunks) - 1)
         self.last = now
 
-    def complete(self, finish_reason: FinishReason, now: float) -> Ending:
+    def complete(self, finish_reason: FinishReason, now: float, engine: Usage | None = None) -> Ending:
         """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
         first = now if self.first is None else self.first
         last = now if self.last is None else self.last
@@ -76,4 +76,5 @@ class RequestTimes:
             queue=self.admitted - self.received,
             prefill=first - self.admitted,
             decode=decode,
+            engine=engine or NO_FIGURES,
         )

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from servers.http.address import url_of
 from servers.http.connections import limited
 from servers.lifecycle import Lifecycle
+from servers.openai.completions import CompletionPaths
 from servers.settings import ServerSettings
 
 GC_THRESHOLD = 20_000  # new objects between two collections of the youngest generation
@@ -71,7 +72,7 @@ def run(app: FastAPI, listener: socket.socket, settings: ServerSettings) -> str 
     lifecycle: Lifecycle = app.state.lifecycle
     address = url_of(listener)
     config = uvicorn.Config(
-        app,
+        CompletionPaths(app, app.state.context),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         http=limited(settings),
         ws="none",

@@ -26,7 +26,7 @@ class ServerSettings:
     served_model: str | None = setting(
         None, "Model name that clients use, instead of the engine's own.", metavar="NAME", group=ADDRESS
     )
-    api_key: str | None = setting(None, "Key that clients must send.", secret=True, group=ADDRESS)
+    api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True, group=ADDRESS)
     api_key_file: Path | None = setting(
         None,
         "File of keys, one a line; clients must send one of them. Or set ENGINEBENCH_API_KEY.",

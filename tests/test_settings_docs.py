@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engines.contract.registry import ENGINES, engine_class
 from loadtests.harness.scenario import RunSettings, Scenario
 from settings_schema import settings_of, table
 
@@ -17,10 +18,12 @@ DOCS = Path(__file__).parents[1] / "docs"
     [
         pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
+        *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )
 def test_a_table_of_settings_is_the_declared_one(page: str, name: str, declared: type[Any]) -> None:
+    flags = page != "engines.md"
     shown = re.search(rf"<!-- settings: {name} -->\n(.*?)<!-- end -->", (DOCS / page).read_text(), re.DOTALL)
     assert shown is not None
-    assert shown[1] == table(declared)
-    assert len(shown[1].splitlines()) == 2 + len(settings_of(declared))
+    assert shown[1] == table(declared, flags)
+    assert len(shown[1].splitlines()) == 2 + len(settings_of(declared, flags))

@@ -60,6 +60,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     if results.accuracy:
         console.print(Text(results.accuracy, style="dim"))
     console.print()
+    _print_classes(console, summaries)
     _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
     console.print(Text(comparison.sentence, style="bold"))
@@ -144,6 +145,27 @@ def _column(table: Table, title: str, unit: str, lines: list[Lines], side: Side)
         Text.assemble(pad(first), ("\n" + pad(second), "dim")) if second else Text(pad(first))
         for first, second in lines
     ]
+
+
+def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
+    """Where requests have classes: one line for each of them, stage by stage."""
+    rows = [(summary, stage, one) for summary in summaries for stage in summary.stages for one in stage.classes]
+    if not rows:
+        return
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    for title in ("stage", "engine", "class"):
+        table.add_column(title)
+    for title in ("requests", "failed", "TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"):
+        table.add_column(title, justify="right")
+    table.add_column("objectives")
+    for summary, stage, one in rows:
+        shown = [getattr(one.latencies[name], p) for name in ("ttft", "tpot") for p in ("p50", "p95")]
+        times = [format_seconds(each.value) if each.value is not None else each.why or "" for each in shown]
+        answer = "" if one.attainment is None else one.attainment.answer
+        counts = (format_count(one.requests), format_count(one.failed))
+        table.add_row(stage.label, summary.label, one.name, *counts, *times, Text(answer))
+    console.print(table)
+    console.print()
 
 
 def _print_findings(console: Console, findings: Sequence[Finding]) -> None:

@@ -13,6 +13,7 @@ from analysis.run.windows import Flows, Window
 
 STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
 AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
+PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
 SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
 
 
@@ -34,6 +35,8 @@ class AnswerCounts:
     client_count: float | None  # … and by this client
     empty: int  # answers without content
     cut_short: int  # answers shorter than planned
+    missed_prompts: int  # prompts whose tokens are not those planned …
+    planned_prompts: int  # … of those with a plan and a count
     at_once: int  # streamed answers whose tokens came all together
     streams: int  # streamed answers long enough to tell
 
@@ -46,6 +49,8 @@ def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> 
     long = ok.filter(pl.col("streamed") & (pl.col("output_tokens") - pl.col("unseen_tokens") >= STREAM_TOKENS))
     at_once = (pl.col("chunks") == 1) | (pl.col("tpot") < AT_ONCE)
     planned = ok.filter(pl.col("planned_output_tokens").is_not_null() & pl.col("output_tokens").is_not_null())
+    counted = ok.filter(pl.col("planned_prompt_tokens").is_not_null() & pl.col("prompt_tokens").is_not_null())
+    off = (counted["prompt_tokens"] - counted["planned_prompt_tokens"]).abs()
     generated = window.generated
     return AnswerCounts(
         prompt_tokens=_mean(ok["prompt_tokens"]),
@@ -62,6 +67,8 @@ def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> 
         client_count=None if generated is None else _received(run, generated, flows),
         empty=len(ok.filter((pl.col("output_tokens") == 0) | (pl.col("streamed") & (pl.col("chunks") == 0)))),
         cut_short=len(planned.filter(pl.col("output_tokens") < SHORT * pl.col("planned_output_tokens"))),
+        missed_prompts=int((off > PROMPT_TOLERANCE).sum()),
+        planned_prompts=len(counted),
         at_once=len(long.filter(at_once)),
         streams=len(long),
     )

@@ -8,28 +8,32 @@ from dataclasses import replace
 from analysis.run.load import RunData
 from analysis.run.windows import keys_of
 from analysis.units import format_count, format_seconds, format_share, join_labels, significant
-from analysis.verdict import load_generator, steady
+from analysis.verdict import load_generator, recovery, steady
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import needed
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
+STORM = 1.5  # attempts for each question
 COUNT_TOLERANCE = 0.05
 AT_ONCE_SHARE = 0.1  # of the streamed answers
 SHORT_SHARE = 0.1  # of the answers
+MISSED_SHARE = 0.05  # of the prompts
 CACHED_SHARE = 0.1  # of the prompt tokens
 
 
 def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding, ...]:
     """All findings of one run, the gravest first."""
-    found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages)]
+    found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages), *recovery.of_the_run(run)]
     for stage in stages:
         for check in (*load_generator.CHECKS, *steady.CHECKS, *CHECKS):
             finding = check(stage)
             if finding is not None:
                 found.append(replace(finding, stage=stage.key))
     fixed_lengths = bool(run.meta.workload.get("ignore_eos"))
+    exact = bool(run.meta.workload.get("prompt_length_measured"))
+    found += [missed for stage in stages if (missed := _prompts_missed(stage, exact)) is not None]
     found += [short for stage in stages if (short := _cut_short(stage, fixed_lengths)) is not None]
     return in_order([replace(finding, label=run.meta.label) for finding in found])
 
@@ -75,6 +79,20 @@ def _failures(stage: StageSummary) -> Finding | None:
         f"{format_share(share)} of the attempts failed, {significant(stage.failure_rate)} per second ({details}); they "
         "count as infinitely long in every percentile",
         "read the server's log; under overload, look for the largest load without failures",
+    )
+
+
+def _retries(stage: StageSummary) -> Finding | None:
+    """Attempts and answers are counted apart: clients that ask again make more load just when there is too much."""
+    if not stage.again:
+        return None
+    asked = stage.requests - stage.again
+    return Finding(
+        "retries",
+        "note" if asked and stage.requests <= STORM * asked else "warn",
+        f"{format_count(stage.requests)} attempts were made for {format_count(asked)} questions, "
+        f"{format_count(stage.ok)} of which were answered; each attempt counts as a request of its own",
+        "read the failures: what clients ask again comes on top of the load",
     )
 
 
@@ -190,6 +208,22 @@ def _cut_short(stage: StageSummary, fixed_lengths: bool) -> Finding | None:
     )
 
 
+def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
+    missed, planned = stage.answers.missed_prompts, stage.answers.planned_prompts
+    if not missed:
+        return None
+    return Finding(
+        "prompts_missed",
+        "warn" if exact or missed > MISSED_SHARE * planned else "note",
+        f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token: "
+        f"{significant(stage.answers.prompt_tokens or 0)} tokens on average",
+        "ask for longer prompts: a few words keep them apart, and a chat template comes on top"
+        if exact
+        else "use a server with /tokenize, or name the model's tokenizer with --tokenizer",
+        stage.key,
+    )
+
+
 def _prompts_cached(stage: StageSummary) -> Finding | None:
     prompt, cached = stage.answers.prompt_tokens, stage.answers.cached_tokens
     if not prompt or not cached or cached < CACHED_SHARE * prompt:
@@ -217,6 +251,7 @@ def _reconnected(stage: StageSummary) -> Finding | None:
 
 CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _failures,
+    _retries,
     _censored,
     _too_few_samples,
     _not_streamed,

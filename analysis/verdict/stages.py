@@ -18,6 +18,7 @@ from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
 from analysis.verdict.distributions import Distribution, curve, distributions, pooled_gaps
+from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from records.formula import Between, Field
@@ -74,6 +75,7 @@ class StageSummary:
     cut_off: int
     outcomes: Mapping[str, int]
     failure_details: Mapping[str, int]  # most frequent first
+    again: int  # of the requests, those that asked again what had failed before
     failure_share: Estimate  # of ok and failed
     failure_rate: float
     offered_rate: float
@@ -90,6 +92,7 @@ class StageSummary:
     reconnected: int
     merged_first: int
     telemetry: Mapping[str, Level]
+    memory: Mapping[str, tuple[float, float]]  # bytes at the window's beginning and at its end, by whose memory it is
     client_cpu: Level | None
     loop_lag: Level | None
     run_delay: Level | None
@@ -97,6 +100,7 @@ class StageSummary:
     client_error: float | None  # seconds by which this client's TTFT may be off at p99, by its calibration
     energy_per_token: float | None  # joules
     attainment: Attainment | None
+    classes: tuple[ClassSummary, ...]  # where requests have classes
 
     @property
     def key(self) -> StageKey:
@@ -148,6 +152,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         cut_off=len(scheduled) - len(attempted),
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failure_details=_details(failed),
+        again=int((scheduled["attempt"] > 0).sum()),
         failure_share=failure_share,
         failure_rate=len(failed) / window.seconds,
         offered_rate=len(scheduled) / window.seconds,
@@ -164,6 +169,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
+        memory=_memory(run, window),
         client_cpu=telemetry.of_worst_process(lambda sample: sample.client_cpu, window.start, window.end),
         loop_lag=telemetry.of_worst_process(lambda sample: sample.loop_lag, window.start, window.end),
         run_delay=run_delay,
@@ -171,6 +177,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
+        classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
     )
 
 
@@ -234,6 +241,18 @@ def _energy_per_token(window: Window, flows: Flows) -> float | None:
 def _levels(run: RunData, window: Window) -> dict[str, Level]:
     levels = {name: run.telemetry.level(name, window.start, window.end) for name in GAUGES}
     return {name: level for name, level in levels.items() if level is not None}
+
+
+def _memory(run: RunData, window: Window) -> dict[str, tuple[float, float]]:
+    """Means of the first and of the last tenth of the window."""
+    tenths = window.edges(10)
+    found = {}
+    for name in ("engine_memory_bytes", "process_memory_bytes"):
+        first = run.telemetry.level(name, int(tenths[0]), int(tenths[1]))
+        last = run.telemetry.level(name, int(tenths[-2]), int(tenths[-1]))
+        if first is not None and last is not None:
+            found[name] = (first.mean, last.mean)
+    return found
 
 
 def _details(failed: pl.DataFrame) -> dict[str, int]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.units import format_count, format_seconds, in_words, significant
+from analysis.units import format_bytes, format_count, format_seconds, in_words, significant
 from analysis.verdict.finding import Finding
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
+GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
+LEAST_SECONDS = 600.0  # of a window in which growth is looked for
 BEHIND = (
     4.0,
     0.05,
@@ -104,6 +106,24 @@ def _backlog_grew(stage: StageSummary) -> Finding | None:
     )
 
 
+def _memory_grew(stage: StageSummary) -> Finding | None:
+    """A leak shows only over minutes: caches fill at first."""
+    said = [
+        f"{name.replace('_memory_bytes', '')} from {format_bytes(first)} to {format_bytes(last)} "
+        f"({format_bytes((last - first) / (0.9 * stage.seconds) * 3600)} an hour)"
+        for name, (first, last) in stage.memory.items()
+        if last - first > max(GROWTH[0], GROWTH[1] * first)
+    ]
+    if not said or stage.seconds < LEAST_SECONDS:
+        return None
+    return Finding(
+        "memory_grew",
+        "warn",
+        f"the server's memory grew within the window: {in_words(said)}",
+        "run for longer and see whether it levels off; a leak does not",
+    )
+
+
 def _lock_step(stage: StageSummary) -> Finding | None:
     if stage.dispersion is None or stage.dispersion < LOCK_STEP:
         return None
@@ -160,6 +180,7 @@ CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _unanswered,
     _backlog_grew,
     _never_steady,
+    _memory_grew,
     _lock_step,
     _littles_law_off,
 )

@@ -16,8 +16,10 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from engines.contract.base import EngineUnavailable
+from engines.models.rotary import rotary_scaling
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
 MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
@@ -41,6 +43,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    scaling = rotary_scaling(gguf)
     dtype = torch.float32 if gguf.stat().st_size <= MOST_EXACT_BYTES else torch.bfloat16
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
@@ -49,15 +52,17 @@ def _convert(gguf: Path, folder: Path) -> None:
     del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    _complete_config(folder / "config.json", str(dtype).removeprefix("torch."))
+    _complete_config(folder / "config.json", str(dtype).removeprefix("torch."), scaling)
     for path in folder.iterdir():
         path.chmod(0o644)  # safetensors writes its files for their owner only; a cache may be shared
 
 
-def _complete_config(path: Path, dtype: str) -> None:
-    """Add the keys of older configurations, which other engines still need."""
+def _complete_config(path: Path, dtype: str, scaling: dict[str, Any] | None) -> None:
+    """Add what Transformers does not read from a GGUF file, and the keys of older configurations that engines need."""
     config = json.loads(path.read_text())
     rope = config.get("rope_parameters") or {}
+    if scaling is not None:
+        config["rope_parameters"] = rope = rope | scaling
     if "rope_theta" in rope:
         scaled = rope.get("rope_type", "default") != "default"
         config["rope_theta"] = rope["rope_theta"]
@@ -67,4 +72,7 @@ def _complete_config(path: Path, dtype: str) -> None:
 
 
 if __name__ == "__main__":
-    _convert(Path(sys.argv[1]), Path(sys.argv[2]))
+    try:
+        _convert(Path(sys.argv[1]), Path(sys.argv[2]))
+    except EngineUnavailable as error:
+        sys.exit(str(error))

@@ -41,8 +41,10 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
     if spec.startswith(RANDOM):
         return _random(spec, progress)
     if preset := PRESETS.get(spec):
-        if preset.hub_id is None:
+        if spec == DEFAULT:
             return _embedded(progress)
+        if preset.hub_id is None:
+            raise ValueError(f"{spec} has no trained weights; name {RANDOM}{spec}.")
         return _from_hub(preset.hub_id, spec, trust_remote_code, progress)
     path = Path(spec).expanduser()
     if path.is_dir():

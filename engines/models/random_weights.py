@@ -17,7 +17,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
 
-SPREAD = 0.02  # standard deviation, as most models are initialised
+SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
 FAMILIES = ("llama", "mistral", "qwen2")
 
 
@@ -34,7 +34,10 @@ def with_weights(model: Model, progress: Progress = silent) -> Model:
     def write(folder: Any) -> None:
         for path in model.folder.iterdir():
             shutil.copy(path, folder)
-        _write(shapes, folder / "model.safetensors", lambda done: progress("writing random weights", done, needed))
+        spread = config.get("initializer_range", SPREAD)
+        _write(
+            shapes, spread, folder / "model.safetensors", lambda done: progress("writing random weights", done, needed)
+        )
 
     folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed, progress=progress)
     return replace(model, folder=folder, random_weights=False)
@@ -63,7 +66,7 @@ def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]
         yield "lm_head.weight", (config["vocab_size"], width)
 
 
-def _write(shapes: Mapping[str, tuple[int, int]], path: Any, progress: Any) -> None:
+def _write(shapes: Mapping[str, tuple[int, int]], spread: float, path: Any, progress: Any) -> None:
     import numpy as np
 
     header, end = {}, 0
@@ -77,7 +80,7 @@ def _write(shapes: Mapping[str, tuple[int, int]], path: Any, progress: Any) -> N
         for name, (rows, columns) in shapes.items():
             generator = np.random.default_rng(zlib.crc32(name.encode()))
             for _ in range(rows):
-                numbers = generator.standard_normal(columns, np.float32) * np.float32(SPREAD)
+                numbers = generator.standard_normal(columns, np.float32) * np.float32(spread)
                 if rows == 1:
                     numbers = np.full(columns, 0 if name.endswith("bias") else 1, np.float32)
                 file.write((numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # the upper half of a float

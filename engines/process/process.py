@@ -89,7 +89,7 @@ class Process(asyncio.SubprocessProtocol):
         """Raises `OSError` when the program cannot be started."""
         loop = asyncio.get_running_loop()
         # A pipe of our own: the subprocess transport would deliver its data one turn of the loop later.
-        ours, theirs = (os.fdopen(end, mode, buffering=0) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+        ours, theirs = pipe_of(loop)
         with theirs:
             _widen(theirs)
             self._output, _ = await loop.connect_read_pipe(lambda: _Output(self), ours)
@@ -113,7 +113,7 @@ class Process(asyncio.SubprocessProtocol):
     def send(self, message: ToChild) -> None:
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         if pipe is not None and not pipe.is_closing():
-            cast(asyncio.WriteTransport, pipe).write(encode(message))
+            cast(asyncio.WriteTransport, pipe).write(encode(message, msgspec.json.encode))
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
         stream = self._streams[id] = Stream(self, id)
@@ -216,6 +216,15 @@ class Process(asyncio.SubprocessProtocol):
         for transport in (self._transport, self._output):
             if transport is not None:
                 transport.close()
+
+
+def pipe_of(loop: asyncio.AbstractEventLoop) -> tuple[IO[bytes], IO[bytes]]:
+    """A pipe's end for `connect_read_pipe` of this loop, and the other end."""
+    read, write = os.pipe()
+    # uvloop closes the descriptor itself and the file object after it, when the number may be another thread's already
+    # (https://github.com/MagicStack/uvloop/issues/763). asyncio's own loops close only the file object.
+    closefd = isinstance(loop, asyncio.BaseEventLoop)
+    return os.fdopen(read, "rb", buffering=0, closefd=closefd), os.fdopen(write, "wb", buffering=0)
 
 
 def _widen(pipe: IO[bytes]) -> None:

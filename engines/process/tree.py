@@ -38,7 +38,7 @@ class ProcessTree:
         try:
             leader = psutil.Process(self.pid)
             members = [leader, *leader.children(recursive=True)]
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None
         for process in members:
             with contextlib.suppress(psutil.Error, OSError):

@@ -6,11 +6,14 @@ Locust's page and an environment variable. A scenario gives defaults of its own;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from loadtests.harness.client.access import Headers, parse_headers, write_headers
+from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.schedule.rates import GRAMMAR as RATES
 from loadtests.harness.schedule.rates import parse_arrivals, parse_rates, write_rates
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
@@ -21,14 +24,27 @@ from loadtests.harness.schedule.stages import (
     write_users,
     write_warm_up,
 )
-from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_several, whole_numbers, write_several
+from loadtests.harness.schedule.trace import Trace
+from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
+from loadtests.harness.workload.classes import RequestClass, parse_classes, with_classes_alone, write_classes
+from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
+from loadtests.harness.workload.distribution import PAUSE_GRAMMAR, Pause, parse_pause
+from loadtests.harness.workload.lengths import (
+    GRAMMAR,
+    Lengths,
+    parse_lengths,
+    parse_several,
+    whole_numbers,
+    write_several,
+)
+from loadtests.harness.workload.playback import TraceOptions, parse_options, played, trace_stage, write_options
+from loadtests.harness.workload.words import Kind
 from records.load import Load, Rate, Users
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
 from records.stage import StagePlan
 from settings_schema import setting, settings_of
 
-Endpoint = Literal["chat", "completions"]
 LOAD, SEARCH, REQUESTS, RUN = "Load", "Capacity search", "Requests", "Run"
 TEN_STEPS: tuple[Load, ...] = parse_users("10-100:10")
 several_lengths: Any = {"read": parse_several, "write": write_several, "metavar": "N", "group": REQUESTS}
@@ -42,6 +58,21 @@ def users(counts: str) -> tuple[Load, ...]:
 def rates(per_second: str) -> tuple[Rate, ...]:
     """`rates("2,4,8")`: a stage for each rate of arrivals, in requests per second."""
     return parse_rates(per_second)
+
+
+def length(text: str) -> Lengths:
+    """`length("uniform:2-12")`: one length, which may vary."""
+    return parse_lengths(text)
+
+
+def pause(text: str) -> Pause:
+    """`pause("lognormal:4,0.7")`: seconds, which may vary."""
+    return parse_pause(text)
+
+
+def request_classes(text: str) -> tuple[RequestClass, ...]:
+    """`request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`"""
+    return parse_classes(text)
 
 
 def slo(objectives: str) -> tuple[Objective, ...]:
@@ -67,6 +98,32 @@ def write_range(loads: tuple[float, float]) -> str:
 def tokens(lengths: str) -> tuple[Lengths, ...]:
     """`tokens("10,50")`: a stage for each length; `tokens("uniform:64-192")`: one stage of lengths that vary."""
     return parse_several(lengths)
+
+
+def parse_prefixes(text: str) -> tuple[int, ...]:
+    """Raises `ValueError` with a sentence."""
+    try:
+        numbers = tuple(whole_numbers(text))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
+    return numbers
+
+
+def write_prefixes(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def checked_object(text: str) -> str:
+    """The text of a JSON object, or nothing. Raises `ValueError` with a sentence."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise ValueError(f"this is no JSON ({error}): `{text}`.") from None
+    if not isinstance(value, dict):
+        raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,31 +209,153 @@ class Scenario:
         write=write_warm_up,
         group=LOAD,
     )
-    think_time: float = setting(
-        0.0, "Seconds between an answer and the same user's next request.", metavar="S", least=0, group=LOAD
+    think_time: Pause = setting(
+        Pause("fixed"),
+        f"Seconds between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
+        metavar="S",
+        read=parse_pause,
+        write=str,
+        group=LOAD,
     )
     pause_after_failure: float = setting(
         1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0, group=LOAD
+    )
+    trace: str = setting(
+        "",
+        "Recorded requests to play again: a Mooncake, Azure, BurstGPT or ShareGPT trace, a CSV or JSONL file, or the "
+        "folder of a run. With --rate it says only what is asked, and not when.",
+        metavar="PATH",
+        group=LOAD,
+    )
+    trace_as: TraceOptions = setting(
+        TraceOptions(),
+        "How the trace is read and played, as in speed=2,share=0.1,span=600-1200,longest=8192 or, for the columns of a "
+        "file of your own, time=ts,prompt=tokens_in,output=tokens_out.",
+        metavar="HOW",
+        read=parse_options,
+        write=write_options,
+        group=LOAD,
+    )
+    needs_trace: bool = False
+    command: str | None = setting(
+        None,
+        "Shell command that this host runs once, --at seconds after the first stage began: to stop, start or replace a "
+        "server. {engine} stands for the process of an engine that `enginebench run --engine` has started.",
+        metavar="COMMAND",
+        group=LOAD,
+        on_page=False,
+    )
+    at: float = setting(
+        30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0, group=LOAD
     )
     prompt_tokens: tuple[Lengths, ...] = setting(
         tokens("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, as in 10,50,100, make a stage each.",
         **several_lengths,
     )
-    shared_prefix_tokens: int = setting(
-        0, "Tokens at the start of every prompt that are the same for all.", metavar="N", least=0, group=REQUESTS
+    prompt_kind: Kind = setting(
+        "words", "What prompts are made of: words, code, or token ids (--endpoint completions).", group=REQUESTS
+    )
+    shared_prefix_tokens: tuple[int, ...] = setting(
+        (0,),
+        "Tokens at the start of every prompt that are the same for all; several, as in 0,512, make a stage each.",
+        metavar="N",
+        read=parse_prefixes,
+        write=write_prefixes,
+        group=REQUESTS,
     )
     output_tokens: tuple[Lengths, ...] = setting(
         tokens("uniform:32-96"),
         "Most tokens of an answer: as for prompts.",
         **several_lengths,
     )
+    lengths_from: str = setting(
+        "",
+        "JSONL or Parquet file with prompt_tokens and output_tokens, from which both lengths are drawn together.",
+        metavar="FILE",
+        read=checked_pairs,
+        group=REQUESTS,
+    )
+    dataset: str = setting(
+        "",
+        "JSONL or Parquet file of what to ask: prompt or messages, and perhaps output_tokens.",
+        metavar="FILE",
+        read=checked_dataset,
+        group=REQUESTS,
+    )
+    classes: tuple[RequestClass, ...] = setting(
+        (),
+        f"Kinds of requests, each with a share of the users: {CLASSES_GRAMMAR}.",
+        metavar="CLASSES",
+        read=parse_classes,
+        write=write_classes,
+        group=REQUESTS,
+    )
+    isolate: bool = setting(
+        False, "After each stage of several classes, run each class alone with its share of the load.", group=REQUESTS
+    )
+    turns: Lengths = setting(
+        Lengths("fixed", 1),
+        "Requests of a conversation, each of which sends all that was said before, the real answers included.",
+        metavar="N",
+        read=parse_lengths,
+        write=str,
+        group=REQUESTS,
+    )
+    turn_tokens: Lengths | None = setting(
+        None,
+        "Tokens that each turn after the first adds to its conversation. Default: as --prompt-tokens.",
+        metavar="N",
+        read=parse_lengths,
+        write=str,
+        group=REQUESTS,
+    )
+    for_context: int | None = setting(
+        None,
+        "Context for which the lengths are meant: they are scaled down for a server that has less.",
+        metavar="N",
+        least=1,
+        group=REQUESTS,
+    )
+    patience: float | None = setting(
+        None,
+        "Seconds after which a user leaves who has no first token: the connection is closed; it counts as a timeout.",
+        metavar="S",
+        least=0.001,
+        group=LOAD,
+    )
+    retries: int = setting(
+        0,
+        "Times that a client asks again after a refusal, a server's error or a lost connection: as Retry-After says, "
+        "else after half a second, doubled each time, with jitter.",
+        metavar="N",
+        least=0,
+        group=LOAD,
+    )
     ignore_eos: Literal["auto", "yes", "no"] = setting(
         "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS
     )
-    endpoint: Endpoint = setting("chat", "API to use.", group=REQUESTS)
+    endpoint: Endpoint = setting(
+        "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse.", group=REQUESTS
+    )
+    extra_body: str = setting(
+        "",
+        'JSON object that is merged into each request, as in {"top_k": 1}; null removes a field.',
+        metavar="JSON",
+        read=checked_object,
+        group=REQUESTS,
+    )
+    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = setting(
+        "auto", "Name of the answer's limit in OpenAI's chat API; auto: the one that the server takes.", group=REQUESTS
+    )
     no_stream: bool = setting(False, "Ask for whole answers instead of streams; there is no TTFT then.", group=REQUESTS)
-    temperature: float = setting(0.0, "Sampling temperature; 0 is greedy.", metavar="T", least=0, group=REQUESTS)
+    temperature: float | None = setting(
+        0.0,
+        "Sampling temperature; 0 is greedy, none leaves it to the server, as some models require.",
+        metavar="T",
+        least=0,
+        group=REQUESTS,
+    )
     seed: int = setting(0, "Seed of lengths and arrivals, and of the prompts.", metavar="N", group=REQUESTS)
     same_prompts: bool = setting(
         False,
@@ -194,15 +373,28 @@ class Scenario:
             stage = Prober(search).next_stage()
             assert stage is not None
             return (stage,)
-        return plan_stages(
+        trace = self.played()
+        if trace is not None and not self.rate:
+            return (trace_stage(self.trace, trace, self.warm_up),)
+        stages = plan_stages(
             tuple(replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
             self.prompt_tokens,
             self.output_tokens,
+            prefixes=self.shared_prefix_tokens,
             seconds=self.stage_seconds,
             requests=self.stage_requests,
             warm_up=self.warm_up,
             seed=self.seed,
         )
+        return with_classes_alone(stages, self.classes) if self.isolate else stages
+
+    def played(self) -> Trace | None:
+        """The trace, read and scaled; `None` where there is none. Raises `ValueError` with a sentence."""
+        if not self.trace:
+            if self.needs_trace:
+                raise ValueError("give the trace to play again with --trace PATH, such as the folder of a run.")
+            return None
+        return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
 
     def search_plan(self) -> SearchPlan | None:
         """What is searched for; `None` where the stages are given. Raises `ValueError` without an objective."""
@@ -250,19 +442,25 @@ class RunSettings:
         group=RUN,
         on_page=False,
     )
-    insecure: bool = setting(False, "Do not check the server's TLS certificate.", group=RUN)
-    api_key: str | None = setting(
+    tokenizer: Path | None = setting(
         None,
-        "Key for the server; also taken from OPENAI_API_KEY. Never written to disk.",
-        metavar="KEY",
+        "The model's tokenizer.json, or a folder with it, to make prompts of exact lengths where the server has no "
+        "/tokenize.",
+        metavar="PATH",
+        group=REQUESTS,
+    )
+    insecure: bool = setting(False, "Do not check the server's TLS certificate.", group=RUN)
+    header: Headers = setting(
+        (),
+        "Header of every request; may be repeated. Never written to disk.",
+        metavar="'NAME: VALUE'",
+        read=parse_headers,
+        write=write_headers,
         group=RUN,
         secret=True,
         on_page=False,
+        repeatable=True,
     )
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
 
 def read(defaults: Any, given: Mapping[str, Any]) -> Any:

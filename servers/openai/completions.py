@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from time import monotonic as clock  # as in the chunks' stamps
 from typing import Any
 
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engines.contract.base import EngineError
 from engines.process.stream import ReceivedChunk, Stream
@@ -30,6 +29,7 @@ from servers.openai.wire import Ending, Endpoint, Wire
 from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
 
+PATHS: dict[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 EVENT_STREAM = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -47,10 +47,25 @@ class Context:
     metrics: Metrics
 
 
-class CompletionResponse(Response):
-    """Reads the body itself, so that every error of a request is handled and counted in one place."""
+class CompletionPaths:
+    """Answers the two completion paths ahead of FastAPI's routing, which only documents them.
 
-    background = None
+    A stream is resumed and sends once per token; each layer of the framework between them would be passed both times.
+    """
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in PATHS:
+            await CompletionResponse(self._context, PATHS[scope["path"]])(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class CompletionResponse:
+    """Reads the body itself, so that every error of a request is handled and counted in one place."""
 
     def __init__(self, context: Context, endpoint: Endpoint) -> None:
         self._context = context
@@ -189,7 +204,7 @@ class CompletionResponse(Response):
 def _ending(stream: Stream, times: RequestTimes) -> Ending:
     if stream.finish_reason in (None, "cancelled"):
         raise EngineError("the engine cancelled this request.")
-    return times.complete(stream.finish_reason, clock())
+    return times.complete(stream.finish_reason, clock(), stream.usage)
 
 
 def _server_timing(**seconds: float) -> bytes:

@@ -7,18 +7,25 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 
+class PromptTokensDetails(BaseModel):
+    cached_tokens: int = Field(description="Taken from the engine's prefix cache.")
+
+
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | None = Field(None, description="Where the engine reports it.")
 
 
 class Timing(BaseModel):
-    """Seconds on the server's own clock."""
+    """Seconds on the server's own clock; the engine's own figures where it reports them."""
 
     queue: float = Field(description="From the request's arrival to its admission.")
     prefill: float = Field(description="From its admission to the first token.")
     decode: float = Field(description="From the first token to the last.")
+    engine_queue: float | None = Field(None, description="In the engine's own queue.")
+    engine_first_token: float | None = Field(None, description="From the engine's receipt to its first token.")
 
 
 class ChatMessageOut(BaseModel):

@@ -15,19 +15,23 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from engines.contract.base import FinishReason, TokenLogprob
+from engines.contract.base import FinishReason, TokenLogprob, Usage
 from engines.process.stream import ReceivedChunk
 
 Endpoint = Literal["chat", "completions"]
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions")
 DONE = b"data: [DONE]\n\n"
+NO_FIGURES = Usage()
 
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Usage and timing of a complete answer. Times in seconds."""
+    """Usage and timing of a complete answer. Times in seconds.
+
+    `engine` holds the engine's own figures. Its token counts, from a server behind it, replace ours.
+    """
 
     finish_reason: FinishReason
     prompt_tokens: int
@@ -35,12 +39,27 @@ class Ending:
     queue: float
     prefill: float
     decode: float
+    engine: Usage = NO_FIGURES
 
-    def usage(self) -> dict[str, int]:
-        return _usage(self.prompt_tokens, self.completion_tokens)
+    def usage(self) -> dict[str, Any]:
+        prompt, completion = self.engine.prompt_tokens, self.engine.completion_tokens
+        counts: dict[str, Any] = _usage(
+            self.prompt_tokens if prompt is None else prompt,
+            self.completion_tokens if completion is None else completion,
+        )
+        if self.engine.cached_tokens is not None:
+            counts["prompt_tokens_details"] = {"cached_tokens": self.engine.cached_tokens}
+        return counts
 
     def timing(self) -> dict[str, float]:
-        return {"queue": round(self.queue, 7), "prefill": round(self.prefill, 7), "decode": round(self.decode, 7)}
+        parts = {
+            "queue": self.queue,
+            "prefill": self.prefill,
+            "decode": self.decode,
+            "engine_queue": self.engine.queue,
+            "engine_first_token": self.engine.first_token,
+        }
+        return {name: round(seconds, 7) for name, seconds in parts.items() if seconds is not None}
 
 
 class Wire:

@@ -55,6 +55,11 @@ def changed(**changes: Any) -> Change:
     return lambda _, one: dataclasses.replace(one, **changes)
 
 
+def prompts_of(tokens: int, every: int) -> Change:
+    """All are planned to have 40 tokens; every so many has `tokens`."""
+    return lambda k, one: dataclasses.replace(one, planned_prompt_tokens=40, prompt_tokens=40 if k % every else tokens)
+
+
 def now_and_then(every: int, **changes: Any) -> Change:
     return lambda k, one: dataclasses.replace(one, **changes) if k % every == 0 else one
 
@@ -495,6 +500,12 @@ def test_an_initial_transient_is_told(tmp_path: Path) -> None:
             id="answers that end early",
         ),
         pytest.param(
+            prompts_of(42, every=4), "prompts_missed", "warn", "25 % of the prompts missed", id="long prompts"
+        ),
+        pytest.param(
+            prompts_of(42, every=35), "prompts_missed", "note", "2.9 % of the prompts missed", id="a few of them"
+        ),
+        pytest.param(
             changed(cached_tokens=30), "prompts_cached", "note", "75 % of the prompt tokens", id="a warm prefix cache"
         ),
     ],
@@ -503,6 +514,17 @@ def test_what_answers_tell(tmp_path: Path, change: Change, kind: str, severity: 
     found = [f for f in findings(tmp_path, every_100_ms(change), samples=samples(tokens=0)) if f.kind == kind]
     assert [(f.severity, f.stage) for f in found] == [(severity, StageKey(0, "1 user"))]
     assert words in found[0].evidence
+
+
+def test_a_prompt_may_miss_its_length_by_a_token(tmp_path: Path) -> None:
+    found = findings(tmp_path, every_100_ms(prompts_of(41, every=1)))
+    assert "prompts_missed" not in {f.kind for f in found}
+
+
+def test_where_the_tokenizer_was_known_every_prompt_that_misses_is_a_warning(tmp_path: Path) -> None:
+    workload = dict(meta_of(STAGES).workload) | {"prompt_length_measured": True}
+    found = findings(tmp_path, every_100_ms(prompts_of(42, every=35)), workload=workload)
+    assert {f.severity for f in found if f.kind == "prompts_missed"} == {"warn"}
 
 
 def test_answers_that_may_end_early_are_no_fault(tmp_path: Path) -> None:

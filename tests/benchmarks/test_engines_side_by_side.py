@@ -50,9 +50,9 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 def test_the_table_has_units_and_spreads() -> None:
     rows = {
-        ("transformers", 1): row("transformers", 1, 20.0, 25.0, 30.0),
-        ("burn", 1): row("burn", 1, 40.0, 50.0, 60.0),
-        ("burn", 8): row("burn", 8, 160.0, 150.0, 240.0),
+        ("transformers", 1, False): row("transformers", 1, 20.0, 25.0, 30.0),
+        ("burn", 1, False): row("burn", 1, 40.0, 50.0, 60.0),
+        ("burn", 8, False): row("burn", 8, 160.0, 150.0, 240.0),
     }
     head, base, alone, eight = (" ".join(line.split()) for line in table(rows))
     assert head == "engine users tokens/s with prompts TTFT ms × transformers × limit × its 1 user"

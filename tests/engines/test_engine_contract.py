@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, load_engine, spec
-from engines.models.fetch import fetch_model
+from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from engines.rust.programs import PROGRAMS
@@ -19,6 +20,7 @@ from tests.conftest import BackgroundLoop
 from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
 
+QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -31,18 +33,11 @@ class Loaded:
         model, options = _what_it_needs(name, folder)
         self.engine: ChildEngine = load_engine(name, model, options)
         self.info: EngineInfo = background.run(self.engine.start())
-        self.ids = self._ids(model)
+        self.tokenizer = None if model is None else Tokenizer.from_file(str(model.folder / "tokenizer.json"))
 
-    @staticmethod
-    def _ids(model) -> tuple[int, ...]:  # type: ignore[no-untyped-def]
-        if model is None:
-            return tuple(range(12))
-        from tokenizers import Tokenizer
-
-        return tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(PROMPT).ids)
-
-    def request(self, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
-        return GenerateRequest(PROMPT, self.ids, **({"max_tokens": 12} | settings))
+    def request(self, prompt: str = PROMPT, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+        ids = range(12) if self.tokenizer is None else self.tokenizer.encode(prompt).ids
+        return GenerateRequest(prompt, tuple(ids), **({"max_tokens": 12} | settings))
 
     async def answer(self, **settings) -> tuple[list[ReceivedChunk], str | None]:  # type: ignore[no-untyped-def]
         stream = self.engine.generate(self.request(**settings))
@@ -98,6 +93,12 @@ def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded) -> None:
     text, tokens, finish = loaded.ask(max_tokens=12)
     assert (tokens, finish) == (12, "length")
     assert len(text.split()) >= 4
+
+
+def test_its_answers_are_those_of_the_model(loaded: Loaded) -> None:
+    if loaded.info.model != DEFAULT or loaded.name == documented_engine.NAME:
+        pytest.skip(f"{loaded.name} does not run a trained model here")
+    assert "Paris" in loaded.ask(prompt=QUESTION, max_tokens=24)[0]
 
 
 def test_one_token_is_possible(loaded: Loaded) -> None:

@@ -2,40 +2,51 @@
 
 import asyncio
 import itertools
+import selectors
 from typing import Any
 
 import pytest
 
 from engines.contract.base import EngineError, GenerateRequest
-from engines.fake import FakeEngine, FakeOptions
+from engines.fake import GRAIN, FakeEngine, FakeOptions
 from settings_schema import from_text
 
 
-class VirtualClock:
-    """Time that passes only in sleeps, so that delays can be asserted exactly."""
+class VirtualTime(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while it has nothing to do, so that delays can be asserted exactly."""
 
     def __init__(self) -> None:
+        loop = self
         self.now = 0.0
+
+        class Skipping(selectors.SelectSelector):
+            def select(self, timeout: float | None = None) -> Any:
+                loop.now += timeout or 0
+                return super().select(0)
+
+        super().__init__(Skipping())
 
     def time(self) -> float:
         return self.now
 
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+
+Stamps = list[tuple[float, int]]  # when each chunk came, and its tokens
 
 
-def stamps(monkeypatch: pytest.MonkeyPatch, request: GenerateRequest, **options: Any) -> list[tuple[float, int]]:
-    """When each chunk came, and its tokens."""
-    clock = VirtualClock()
-    monkeypatch.setattr("engines.fake.asyncio.get_running_loop", lambda: clock)
-    monkeypatch.setattr("engines.fake.asyncio.sleep", clock.sleep)
+def stamps(*requests: GenerateRequest, **options: Any) -> list[Stamps]:
+    """The answers to requests that arrive together."""
     engine = FakeEngine(None, FakeOptions(**options))
     engine.load()
 
-    async def collect() -> list[tuple[float, int]]:
-        return [(clock.now, chunk.tokens) async for chunk in engine.generate(request)]
+    async def collect(request: GenerateRequest) -> Stamps:
+        clock = asyncio.get_running_loop()
+        return [(clock.time(), chunk.tokens) async for chunk in engine.generate(request)]
 
-    return asyncio.run(collect())
+    async def together() -> list[Stamps]:
+        return list(await asyncio.gather(*map(collect, requests)))
+
+    with asyncio.Runner(loop_factory=VirtualTime) as runner:
+        return runner.run(together())
 
 
 REQUEST = GenerateRequest("p", tuple(range(10)), 4)
@@ -51,26 +62,26 @@ REQUEST = GenerateRequest("p", tuple(range(10)), 4)
         pytest.param({"tpot": 0.02, "tokens_per_chunk": 2}, [0, 0.04], id="two tokens a chunk take twice as long"),
     ],
 )
-def test_delays_are_as_told(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], expected: list[float]) -> None:
-    got = stamps(monkeypatch, REQUEST, **options)
+def test_delays_are_as_told(options: dict[str, Any], expected: list[float]) -> None:
+    (got,) = stamps(REQUEST, **options)
     assert [at for at, _ in got] == pytest.approx(expected)
     assert sum(tokens for _, tokens in got) == 4
 
 
-def test_jitter_stays_within_its_share_and_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jitter_stays_within_its_share_and_repeats() -> None:
     request = GenerateRequest("p", (1,), 200)
-    first = stamps(monkeypatch, request, tpot=0.1, jitter=0.5)
+    (first,) = stamps(request, tpot=0.1, jitter=0.5)
     gaps = [after - before for (before, _), (after, _) in itertools.pairwise(first)]
     assert 0.05 <= min(gaps) < 0.06
     assert 0.14 < max(gaps) <= 0.15
-    assert stamps(monkeypatch, request, tpot=0.1, jitter=0.5) == first
-    assert stamps(monkeypatch, request, tpot=0.1, jitter=0.5, seed=1) != first
+    assert stamps(request, tpot=0.1, jitter=0.5) == [first]
+    assert stamps(request, tpot=0.1, jitter=0.5, seed=1) != [first]
 
 
-def test_the_asked_share_of_requests_fails_and_always_the_same_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_asked_share_of_requests_fails_and_always_the_same_ones() -> None:
     def fails(prompt: int) -> bool:
         try:
-            stamps(monkeypatch, GenerateRequest("p", (prompt,), 1), fail_rate=0.3)
+            stamps(GenerateRequest("p", (prompt,), 1), fail_rate=0.3)
         except EngineError:
             return True
         return False
@@ -78,6 +89,18 @@ def test_the_asked_share_of_requests_fails_and_always_the_same_ones(monkeypatch:
     failed = [fails(prompt) for prompt in range(300)]
     assert 60 <= sum(failed) <= 120
     assert [fails(prompt) for prompt in range(300)] == failed
+
+
+def test_many_requests_share_wake_ups_and_are_hardly_late() -> None:
+    requests = [GenerateRequest("p", (number,), 20) for number in range(1000)]
+    answers = stamps(*requests, ttft=0.1, tpot=0.05, jitter=0.5)
+    alone = [stamps(request, ttft=0.1, tpot=0.05, jitter=0.5)[0] for request in requests[:50]]
+    pairs = [both for got, told in zip(answers[:50], alone, strict=True) for both in zip(got, told, strict=True)]
+    late = [at - due for (at, _), (due, _) in pairs]
+    assert min(late) >= 0
+    assert max(late) <= 1000 * GRAIN + 1e-9
+    wake_ups = {at for answer in answers for at, _ in answer}
+    assert len(wake_ups) < 3000, "of 20 000 tokens"
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
-from tests.conftest import BackgroundLoop
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"
@@ -48,23 +46,6 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
     return Loaded(concurrency=8)
-
-
-def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
-    """Through the real child process."""
-    model = fetch_model()
-    ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
-
-    async def ask() -> str:
-        engine = load_engine("mistralrs", model, {})
-        await engine.start()
-        try:
-            stream = engine.generate(GenerateRequest(QUESTION, ids, max_tokens=24))
-            return "".join([chunk.text async for ready in stream for chunk in ready])
-        finally:
-            await engine.stop()
-
-    assert "Paris" in background.run(ask())
 
 
 @pytest.mark.parametrize(
@@ -166,6 +147,14 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     info = loaded.info
     assert (info.dtype, info.device, info.batching, info.max_concurrency) == ("float32", "cpu", "continuous", 8)
     assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
+
+
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
+def test_a_quantised_model_runs_one_request_at_a_time(dtype: str) -> None:
+    quantised = Loaded(dtype=dtype, concurrency=8)
+    info = quantised.info
+    assert (info.dtype, info.batching, info.max_concurrency) == (dtype, "none", 1)
+    assert "Paris" in "".join(chunk.text for chunk in quantised.chunks())
 
 
 def test_random_weights_come_from_a_file_that_is_written_once() -> None:

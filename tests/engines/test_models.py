@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from engines.models.cache import cache_folder
 from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
 from engines.models.presets import PRESETS, Preset
 from engines.models.random_model import fit_vocabulary
+from engines.models.rotary import rotary_scaling
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 
 # What is written down about known models.
@@ -70,7 +74,8 @@ def test_its_tokenizer_takes_special_tokens_whole() -> None:
 # A GGUF file of the user's own: small enough to be written here.
 
 
-def write_tiny_gguf(path: Path) -> None:
+def write_tiny_gguf(path: Path, base: float = 12_345.0, factors: Sequence[float] = (), scaling: str = "") -> None:
+    """`factors` divide the rotary frequencies; `scaling` is the name of another scaling, with the factor 3."""
     import gguf
     import numpy
 
@@ -84,7 +89,12 @@ def write_tiny_gguf(path: Path) -> None:
     writer.add_feed_forward_length(64)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
-    writer.add_rope_freq_base(12_345.0)
+    writer.add_rope_freq_base(base)
+    if scaling:
+        writer.add_string("llama.rope.scaling.type", scaling)
+        writer.add_float32("llama.rope.scaling.factor", 3.0)
+    if factors:
+        writer.add_tensor("rope_freqs.weight", numpy.array(factors, dtype=numpy.float32))
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
@@ -129,6 +139,62 @@ def test_a_gguf_file_is_converted_once_and_anew_when_it_changes(
     assert conversion_folder(path) != model.folder
 
 
+def llama_3_factors(factor: float, base: float, width: int) -> list[float]:
+    """As the published converters write them, by wavelengths."""
+    factors = []
+    for pair in range(width // 2):
+        wavelength = 2 * math.pi * base ** (2 * pair / width)
+        smooth = (8192 / wavelength - 1) / (4 - 1)
+        between = 1 / ((1 - smooth) / factor + smooth)
+        factors.append(1 if wavelength < 8192 / 4 else factor if wavelength > 8192 / 1 else between)
+    return factors
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3s_rotary_factors_survive_the_conversion(
+    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    factors = llama_3_factors(factor, 500_000.0, 8)
+    assert factors[:2] == [1, 1]
+    assert 1 < factors[2] < factors[3] == factor
+    write_tiny_gguf(tmp_path / "tiny.gguf", 500_000.0, factors)
+    folder = fetch_model(str(tmp_path / "tiny.gguf")).folder
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.from_pretrained(folder), "cpu")
+    plain = 500_000.0 ** (-numpy.arange(0, 8, 2) / 8)
+    assert plain / frequencies.numpy() == pytest.approx(factors, rel=1e-5)
+    written = json.loads((folder / "config.json").read_text())  # as older engines read it
+    assert (written["rope_theta"], written["rope_scaling"]["rope_type"]) == (500_000.0, "llama3")
+    assert written["rope_scaling"]["factor"] == factor
+
+
+def test_a_rotary_scaling_by_one_factor_survives_too(tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "tiny.gguf", scaling="linear")
+    assert rotary_scaling(tmp_path / "tiny.gguf") == {"rope_type": "linear", "factor": 3.0}
+    write_tiny_gguf(tmp_path / "plain.gguf")
+    assert rotary_scaling(tmp_path / "plain.gguf") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        pytest.param({"factors": [1.0, 2.0, 3.0, 4.0]}, "its rotary factors are not those of Llama 3", id="others"),
+        pytest.param({"scaling": "yarn"}, "its rotary scaling is yarn, which is not converted", id="YaRN"),
+    ],
+)
+def test_a_rotary_scaling_that_would_be_lost_is_refused(
+    given: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    write_tiny_gguf(tmp_path / "tiny.gguf", **given)
+    with pytest.raises(EngineUnavailable, match=f"tiny.gguf could not be converted: {sentence}; name the model's orig"):
+        fetch_model(str(tmp_path / "tiny.gguf"))
+
+
 def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "no.gguf").write_bytes(b"not a model at all")
     with pytest.raises(ValueError, match=r"no\.gguf is not a GGUF file\."):
@@ -169,6 +235,7 @@ def test_a_vocabulary_is_cut_and_filled_to_size() -> None:
     ("spec", "sentence"),
     [
         pytest.param("wibble", r"no model called `wibble`; choose from smollm2-135m, llama", id="no such name"),
+        pytest.param("llama-3.2-tiny", r"has no trained weights; name random:llama-3\.2-tiny\.", id="only a shape"),
         pytest.param("random:wibble", r"no preset called `wibble` for random weights; choose", id="no such preset"),
         pytest.param("./missing", r"there is no model at \./missing; a model is a folder", id="no such folder"),
         pytest.param("missing.gguf", r"there is no model at missing\.gguf; a model is", id="no such file"),

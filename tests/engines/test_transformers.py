@@ -7,10 +7,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
-from tests.conftest import BackgroundLoop
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 END = 2  # <|im_end|>
@@ -39,23 +37,6 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
     return Loaded(fetch_model(), dtype="float32", device="cpu")
-
-
-def test_it_knows_the_capital_of_france(background: BackgroundLoop) -> None:
-    """Through the real child process, in the type it chooses itself."""
-    model = fetch_model()
-    ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(QUESTION).ids)
-
-    async def ask() -> str:
-        engine = load_engine("transformers", model, {})
-        await engine.start()
-        try:
-            stream = engine.generate(GenerateRequest(QUESTION, ids, max_tokens=24))
-            return "".join([chunk.text async for ready in stream for chunk in ready])
-        finally:
-            await engine.stop()
-
-    assert "Paris" in background.run(ask())
 
 
 def test_each_token_is_a_chunk_and_the_end_token_counts(loaded: Loaded) -> None:

@@ -148,6 +148,40 @@ def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Pat
     assert until(lambda: all(map(gone, guards)))
 
 
+WHOLE_SERVER = """
+import sys
+from engines.process.child import ChildEngine
+from engines.process.watch import Watch
+from servers.app import create_app
+from servers.http.address import listen
+from servers.openai.prompts import ByteTokenizer
+from servers.serve import run
+from servers.settings import ServerSettings
+sys.path.insert(0, sys.argv[1])
+settings = ServerSettings(port=0)
+watch = Watch(stop_grace=1.0)
+engine = ChildEngine("family", None, {"file": sys.argv[2]}, watch=watch, target="family_engine:FamilyEngine")
+run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
+"""
+
+
+@pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
+def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    command = [sys.executable, "-c", WHOLE_SERVER, str(tmp_path), str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert any(" is ready at " in line for line in server.stderr)
+        started = pids(file)
+        family = [child.pid for child in psutil.Process(server.pid).children(recursive=True)]
+        assert set(started) < set(family), "the engine, what it started, and the guard"
+        if hung:
+            os.kill(started[0], signal.SIGSTOP)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    assert until(lambda: all(map(gone, family)))
+
+
 def test_memory_and_cpu_time_are_those_of_all_processes(target: str, tmp_path: Path) -> None:
     async def main() -> None:
         engine = ChildEngine("family", None, {"file": str(tmp_path / "pids")}, watch=QUICK, target=target)

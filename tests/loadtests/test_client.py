@@ -17,7 +17,8 @@ import gevent
 import pytest
 import trustme
 
-from loadtests.harness.client.client import Call, Client
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.exchange import Exchange
 from records.metrics import BY_NAME
@@ -628,7 +629,8 @@ def test_it_works_the_same_under_locusts_patches() -> None:
     program = """
 import sys, time
 import locust
-from loadtests.harness.client.client import Call, Client
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 client = Client(sys.argv[1])
 client.connect()
 seen = client.request(Call("/v1/chat/completions", b"{}", True), time.monotonic_ns(), lambda _: None)

@@ -13,7 +13,8 @@ import pytest
 from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.workload.lengths import Lengths
-from loadtests.harness.workload.words import WordTokens
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.load import Users
@@ -38,7 +39,8 @@ def finished(server: ScriptedServer, folder: Path) -> Locust:
     """A whole run of two stages of two seconds, 2 and then 5 users."""
     locust = start(
         server, folder, "--stages", "2,5", "--stage-seconds", "2", "--prompt-tokens", "40", "--seed", "7",
-        "--api-key", "a-secret", "--json-file", str(folder / "stats"),
+        "--header", "X-Tenant: a-secret", "--json-file", str(folder / "stats"),
+        environment={"OPENAI_API_KEY": "a-secret-key"},
     )  # fmt: skip
     output = locust.wait()
     assert locust.process.returncode == 0, output
@@ -153,7 +155,8 @@ def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, serve
     assert meta.run_id == finished.run.name
     assert "***" in meta.command
     assert all(b"a-secret" not in path.read_bytes() for path in finished.run.iterdir())
-    assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret"}
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
+    assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
 
 
 def test_telemetry_is_sampled_every_second(finished: Locust) -> None:
@@ -174,8 +177,9 @@ def test_telemetry_is_sampled_every_second(finished: Locust) -> None:
 def asked_by_users(users: int, prompt_tokens: int, seed: int, prompt_set: str) -> list[set[str]]:
     """The prompts that each user of a run against the scripted server may send, in the order of users."""
     workload = Workload(
-        "scripted-model", "chat", True, Lengths("fixed", prompt_tokens), 0, Lengths("uniform", 32, 96), 0.0, True, seed,
-        prompt_set, WordTokens(7.0, 8.0, 1.0, True),
+        model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=Lengths("fixed", prompt_tokens),
+        output_tokens=Lengths("uniform", 32, 96), seed=seed, prompt_set=prompt_set,
+        material=Material("words", 8, 8, tuple((word, 1) for word in WORDS)),
     )  # fmt: skip
     found = []
     for user in range(users):
@@ -262,7 +266,7 @@ def test_a_server_that_dies_under_load_leaves_failures_on_record(tmp_path: Path)
         pytest.param(["--stages", "many"], "such as 10,20,40", id="stages that are no numbers"),
         pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
         pytest.param(["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server there"),
-        pytest.param(["--host", "http://me:word@localhost"], "--api-key", id="a password in the address"),
+        pytest.param(["--host", "http://me:word@localhost"], "set ENGINEBENCH_API_KEY", id="a password in the address"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
@@ -281,7 +285,8 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
             locust.wait_until(lambda: answers(page))
             html = page.get("/").text
             assert "stage_seconds" in html
-            assert "api_key" not in html
+            assert "a secret" not in html
+            assert 'name="header"' not in html
             for users in ("1", "2"):
                 asked = len(server.bodies)
                 form = {"host": server.url, "load": users, "stage_seconds": "30", "no_stream": "false"}

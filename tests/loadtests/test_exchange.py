@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.harness.client.connection import Connection, Read
+from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import READS_PER_LOOK, Exchange
 from tests.support.wire_script import DONE, END, HEAD, HEAD_UNTIL_CLOSE, delta, event, finish, frame, token, usage
 
@@ -41,7 +42,7 @@ def fileno() -> Iterator[int]:
 def exchange_of(fileno: int, pieces: list[bytes]) -> Exchange:
     """Every piece read, one after another."""
     connection = Reads(fileno, list(pieces))
-    exchange = Exchange(connection, True, 60.0, 600.0)
+    exchange = Exchange(connection, CompletionAnswer(), True, 60.0, 600.0)
     exchange.start(b"")
     while connection.left:
         exchange.on_readable()
@@ -81,7 +82,7 @@ def test_one_byte_at_a_time_is_no_different(fileno: int) -> None:
 
 def test_a_long_answer_does_not_pile_up(fileno: int) -> None:
     connection = Reads(fileno, [HEAD, *[frame(token())] * 1000])
-    exchange = Exchange(connection, True, 60.0, 600.0)
+    exchange = Exchange(connection, CompletionAnswer(), True, 60.0, 600.0)
     exchange.start(b"")
     most = 0
     while connection.left:
@@ -94,8 +95,8 @@ def test_a_mistake_of_our_own_ends_the_request(fileno: int, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise ZeroDivisionError("an unforeseen mistake")
 
-    monkeypatch.setattr("loadtests.harness.client.exchange.Answer.feed", fail)
-    exchange = Exchange(Reads(fileno, [ANSWER]), True, 60.0, 600.0)
+    monkeypatch.setattr("loadtests.harness.client.answer.Answer.feed", fail)
+    exchange = Exchange(Reads(fileno, [ANSWER]), CompletionAnswer(), True, 60.0, 600.0)
     exchange.start(b"")
     with pytest.raises(ZeroDivisionError):
         exchange.on_readable()

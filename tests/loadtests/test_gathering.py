@@ -11,7 +11,8 @@ from functools import partial
 import gevent
 import pytest
 
-from loadtests.harness.client.client import Call, Client
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathering, gathering
 from records.request import Observation

@@ -19,7 +19,8 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
-from loadtests.harness.workload.words import WordTokens
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
@@ -29,7 +30,7 @@ from tests.support.scripted import Script, ScriptedServer
 pytestmark = pytest.mark.alone
 
 USERS = 8
-LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "4", "--seed", "7", "--prompt-set", "a-set")
+LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7", "--prompt-set", "a-set")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
 Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
 
@@ -54,18 +55,9 @@ def planned(user: int) -> Asked:
     """What the seed has this user ask, one after the other."""
     lengths = Lengths("uniform", 30, 60), Lengths("uniform", 8, 64)
     workload = Workload(
-        "scripted-model",
-        "chat",
-        True,
-        lengths[0],
-        0,
-        lengths[1],
-        0.0,
-        True,
-        7,
-        "a-set",
-        WordTokens(7.0, 8.0, 1.0, True),
-    )
+        model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=lengths[0], output_tokens=lengths[1],
+        seed=7, prompt_set="a-set", material=Material("words", 8, 8, tuple((word, 1) for word in WORDS)),
+    )  # fmt: skip
     asks = workload.asks_of(user)
     bodies = [json.loads(asks.next({}).call.body) for _ in range(200)]
     return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]

@@ -19,7 +19,13 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     sent = json.dumps(dataclasses.asdict(SentRecord(request_id="0-9", worker="0", stage=0, t_sched=1, t_send=2))) + "\n"
     first = 20_000_000  # nanoseconds after the start of each
     starts = [number * SECOND for number in range(1, 5)]
-    lines = [sent, *(record(t_sched=at, t_first=at + first, t_end=at + first).to_line() for at in starts)]
+    lines = [
+        sent,
+        *(
+            record(t_sched=at, t_first=at + first, t_last=at + 11 * first, t_end=at + 11 * first).to_line()
+            for at in starts
+        ),
+    ]
     path = tmp_path / "requests-0.jsonl"
     path.write_text(lines[0] + lines[1] + lines[2][:50])
     tally.update()
@@ -29,7 +35,8 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     tally.update()
     tally.update()
     # Four answers of twelve tokens within four seconds.
-    assert tally.sentence(4 * SECOND) == "4 requests, 0 failed, 1 cut off by its end, 12 tokens/s, TTFT p50 20 ms"
+    total = "4 requests, 0 failed, 1 cut off by its end, 12 tokens/s"
+    assert tally.sentence(4 * SECOND) == f"{total}, TTFT p50 20 p99 20 ms, TPOT p50 20 p99 20 ms"
 
 
 STAGES = (
@@ -41,8 +48,10 @@ STAGES = (
 @pytest.mark.parametrize(
     ("stage", "at", "share", "text"),
     [
-        pytest.param(dataclasses.replace(STAGES[1], steady_start=None), 34, 0.55, "warming up", id="warm-up"),
-        pytest.param(STAGES[1], 46, 0.75, "measuring", id="window"),
+        pytest.param(
+            dataclasses.replace(STAGES[1], steady_start=None), 34, 0.55, "warming up, 27 s left", id="warm-up"
+        ),
+        pytest.param(STAGES[1], 46, 0.75, "measuring, 15 s left", id="window"),
         pytest.param(dataclasses.replace(STAGES[1], steady_end=1), 62, 1.0, "waiting for answers", id="hold"),
     ],
 )

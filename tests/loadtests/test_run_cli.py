@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, rounds
+from loadtests.harness.run.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
@@ -54,17 +54,31 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
 def test_a_server_that_is_there_is_tested_where_it_is(tmp_path: Path) -> None:
     with ScriptedServer(Script(models=("first", "second"), engine=None)) as server:
         done = subprocess.run(
-            [*RUN, "--url", server.url, "--model", "second", "--api-key", "a-secret", *SHORT, "--runs", tmp_path],
+            [
+                *RUN,
+                "--url",
+                server.url,
+                "--model",
+                "second",
+                "--header",
+                "X-Tenant: a-secret",
+                *SHORT,
+                "--runs",
+                tmp_path,
+            ],
             capture_output=True,
             text=True,
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | {"OPENAI_API_KEY": "a-secret-key"},
         )
         assert {body["model"] for body in server.bodies} == {"second"}
-        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret"}
+        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
+        assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
     assert "Traceback" not in done.stderr
     (folder,) = tmp_path.iterdir()
     assert read_meta(folder).label == server.url.removeprefix("http://")
-    assert len(list(read_requests(folder))) == len(server.bodies)
+    tried, *asked = server.bodies
+    assert (tried["max_tokens"], tried.get("stream")) == (16, None), "before the run, to see what the server takes"
+    assert len(list(read_requests(folder))) == len(asked)
     assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
@@ -175,16 +189,17 @@ def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
 
 
 def test_the_scenarios_are_the_choices() -> None:
-    with pytest.raises(UsageError, match="choose from concurrent, single, sustained, or give a file of your own"):
+    with pytest.raises(UsageError, match=r"choose from agents, .*concurrent, .*single, .*or give a file of your own"):
         find_scenario("cli")
 
 
 def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
-    given = {"load": "2", "no_stream": "yes", "api_key": "a-secret", "runs": str(tmp_path), "insecure": "yes"}
+    given = {"load": "2", "no_stream": "yes", "header": "X-Tenant: a-secret", "runs": str(tmp_path), "insecure": "yes"}
     job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
     assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
-    assert (job.settings.api_key, job.settings.runs, job.processes, job.locust) == (
-        "a-secret", tmp_path, 2, ("--loglevel", "DEBUG"),
+    assert job.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret"}
+    assert (job.settings.header, job.settings.runs, job.processes, job.locust) == (
+        (("X-Tenant", "a-secret"),), tmp_path, 2, ("--loglevel", "DEBUG"),
     )  # fmt: skip
 
 
@@ -272,3 +287,31 @@ def test_two_runs_ask_the_same_only_where_told_so(tmp_path: Path, same: bool) ->
     pairs = list(zip(one, other, strict=False))
     assert len(pairs) >= 10
     assert {a[0] == b[0] for a, b in pairs} == {same}
+
+
+def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
+    assert subjects(["a", "b"], []) == [Subject("a"), Subject("b")]
+    assert subjects(["a"], ["small"]) == [Subject("a", "small")]
+    assert subjects(["a", "b"], ["small", "large"]) == [
+        Subject("a", "small", "a small"), Subject("a", "large", "a large"),
+        Subject("b", "small", "b small"), Subject("b", "large", "b large"),
+    ]  # fmt: skip
+    assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
+    with pytest.raises(UsageError, match="named once"):
+        subjects(["a"], ["small", "small"])
+
+
+def test_several_models_of_one_server_are_asked_for_one_after_another(tmp_path: Path) -> None:
+    with ScriptedServer(Script(models=("first", "second"))) as server:
+        done = subprocess.run(
+            [*RUN, "--url", server.url, "--model", "first", "--model", "second", "--stages", "2",
+             "--stage-seconds", "1", "--prompt-tokens", "40", "--runs", tmp_path],
+            capture_output=True, text=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        models = [body["model"] for body in server.bodies]
+    assert "Traceback" not in done.stderr
+    assert models == sorted(models)
+    metas = [read_meta(path.parent) for path in tmp_path.glob("*/meta.json")]
+    assert {(meta.label, meta.model) for meta in metas} == {
+        ("first", "first"), ("second", "second"),
+    }  # fmt: skip

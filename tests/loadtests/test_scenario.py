@@ -12,6 +12,7 @@ import pytest
 
 from loadtests.harness.run.options import add_options, read_options, without_secrets
 from loadtests.harness.scenario import RunSettings, Scenario, read, tokens, users
+from loadtests.harness.workload.distribution import Pause
 from records.load import Users
 from settings_schema import settings_of
 
@@ -22,7 +23,7 @@ def test_what_is_not_given_keeps_the_scenarios_own_default() -> None:
     scenario = read(SINGLE, {"think_time": "0.5", "prompt_tokens": "uniform:10-20", "no_stream": "yes"})
     assert scenario == Scenario(
         load=(Users(1),), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("uniform:10-20"),
-        think_time=0.5, no_stream=True,
+        think_time=Pause("fixed", 0.5), no_stream=True,
     )  # fmt: skip
 
 
@@ -52,7 +53,11 @@ def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any
         pytest.param({"stage_seconds": "nan"}, "--stage-seconds is 0.1 or more, not nan", id="not a number"),
         pytest.param({"stage_requests": "0"}, "--stage-requests is 1 or more, not 0", id="no requests"),
         pytest.param({"stage_requests": "1.5"}, "--stage-requests is a whole number", id="half a request"),
-        pytest.param({"endpoint": "grpc"}, "--endpoint is one of chat, completions, not `grpc`", id="a choice"),
+        pytest.param(
+            {"endpoint": "grpc"},
+            "--endpoint is one of chat, completions, responses, messages, bedrock, not `grpc`",
+            id="a choice",
+        ),
         pytest.param({"no_stream": "perhaps"}, "--no-stream is true or false", id="a switch"),
         pytest.param({"prompt_tokens": "uniform:9-3"}, "uniform:16-128", id="a length"),
     ],
@@ -74,7 +79,7 @@ def test_what_is_in_force_is_told_as_text_and_numbers() -> None:
     assert facts.keys() == {one.name for one in settings_of(Scenario)}
     assert facts == json.loads(json.dumps(facts))
     told = ("load", "stage_requests", "warm_up", "prompt_tokens", "seed", "no_stream", "think_time")
-    assert [facts[name] for name in told] == ["1", 100, "10%", "10,50", 7, False, 0.0]
+    assert [facts[name] for name in told] == ["1", 100, "10%", "10,50", 7, False, "0"]
 
 
 def parse(scenario: Scenario, *words: str) -> dict[str, Any]:
@@ -101,13 +106,15 @@ def test_a_wrong_flag_is_refused_with_the_settings_own_sentence(capsys: pytest.C
     assert "such as 10,20,40" in capsys.readouterr().err
 
 
-def test_the_key_is_taken_from_openais_variable_and_is_never_shown(
+def test_headers_are_given_one_by_one_or_a_line_each_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    monkeypatch.setenv("ENGINEBENCH_HEADER", "X-Tenant: a-secret\nX-Zone: b, c")
     _, settings = read_options(parse(SINGLE), SINGLE)
-    assert settings.headers == {"Authorization": "Bearer a-secret"}
+    assert settings.header == (("X-Tenant", "a-secret"), ("X-Zone", "b, c"))
     assert "a-secret" not in repr(settings)
+    _, settings = read_options(parse(SINGLE, "--header", "A: 1", "--header=B: 2"), SINGLE)
+    assert settings.header == (("A", "1"), ("B", "2"))
     with pytest.raises(SystemExit):
         parse(SINGLE, "--help")
     help = capsys.readouterr().out
@@ -118,9 +125,9 @@ def test_the_key_is_taken_from_openais_variable_and_is_never_shown(
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        pytest.param(["--api-key", "x", "--seed", "1"], ("--api-key", "***", "--seed", "1"), id="two words"),
-        pytest.param(["--api-key=x"], ("--api-key=***",), id="one word"),
-        pytest.param(["--model", "api-key"], ("--model", "api-key"), id="no secret"),
+        pytest.param(["--header", "A: x", "--seed", "1"], ("--header", "***", "--seed", "1"), id="two words"),
+        pytest.param(["--header=A: x"], ("--header=***",), id="one word"),
+        pytest.param(["--model", "header"], ("--model", "header"), id="no secret"),
     ],
 )
 def test_a_command_line_is_written_down_without_secrets(command: list[str], shown: tuple[str, ...]) -> None:

@@ -1,44 +1,111 @@
 """What a server says of itself before a run, and what is said where it is none."""
 
+from dataclasses import replace
+
 import pytest
 
+from loadtests.harness.client.access import Access
+from loadtests.harness.client.dialects.dialect import Message, ModelRequest
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
-from loadtests.harness.workload.words import ASSUMED, WordTokens
 from tests.support.scripted import Script, ScriptedServer
 
 
 def target(url: str) -> Target:
-    return Target(url, {}, insecure=False)
+    return Target(url, Access())
+
+
+CHAT = DIALECTS["chat"]
+
+
+def not_tried(text: str) -> int | None:
+    raise AssertionError("the tokenizer tells")
 
 
 def test_the_servers_own_tokenizer_says_how_many_words_make_a_prompt() -> None:
     with ScriptedServer() as server, target(server.url) as asked:
         # The scripted tokenizer counts words and adds seven for a template; the instruction has eight words.
-        assert asked.word_tokens("scripted-model", "chat") == WordTokens(7.0, 8.0, 1.0, measured=True)
-        assert asked.model(None) == "scripted-model"
-        assert asked.model("another") == "another"
+        material = material_for(asked, "scripted-model", "chat", "words", None, not_tried)
+        assert (material.template, material.instruction, material.exact) == (8, 8, True)
+        assert {cost for _, cost in material.words} == {1}
+        assert asked.model(None, CHAT) == "scripted-model"
+        assert asked.model("another", CHAT) == "another"
         assert asked.engine() == {"name": "scripted", "features": ["ignore_eos"]}
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "completions"])
-def test_a_server_without_the_extra_pages_will_do(endpoint: str) -> None:
+@pytest.mark.parametrize(("endpoint", "template"), [("chat", 11), ("completions", 1)])
+def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: int) -> None:
     with ScriptedServer(Script(tokenizes=False, engine=None)) as server, target(server.url) as asked:
-        assert asked.word_tokens("scripted-model", endpoint) == ASSUMED[endpoint]
+        material = material_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
+        assert (material.template, material.exact) == (template, False)
         assert asked.engine() is None
 
 
 def test_a_server_that_is_not_there_gets_a_sentence() -> None:
     with target("http://127.0.0.1:9") as asked, pytest.raises(UnreachableServer, match=r"cannot reach .*--host"):
-        asked.model(None)
+        asked.model(None, CHAT)
 
 
 def test_a_server_that_lists_no_model_asks_for_one() -> None:
     with ScriptedServer(Script(models=())) as server, target(server.url) as asked:
         with pytest.raises(UnreachableServer, match="--model"):
-            asked.model(None)
-        assert asked.model("mine") == "mine"
+            asked.model(None, CHAT)
+        assert asked.model("mine", CHAT) == "mine"
 
 
 @pytest.mark.parametrize("url", ["http://x:1", "http://x:1/", "http://x:1/v1", "http://x:1/v1/"])
 def test_a_base_url_as_openais_clients_take_it_is_fine_too(url: str) -> None:
     assert origin_of(url) == "http://x:1"
+
+
+ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "field", "given", "becomes"),
+    [
+        pytest.param({}, "max_tokens", False, ("max_tokens", 0.0), id="a server that takes everything"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", False,
+                     ("max_completion_tokens", 0.0), id="another name for the limit"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", True, ("max_tokens", 0.0),
+                     id="a name that was given stays"),
+        pytest.param({"temperature": "'temperature' does not support 0.0 with this model"}, "max_tokens", False,
+                     ("max_tokens", None), id="no temperature"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens'", "temperature": "no temperature"}, "max_tokens",
+                     False, ("max_completion_tokens", None), id="neither"),
+    ],
+)  # fmt: skip
+def test_what_a_model_refuses_is_left_out(
+    refuses: dict[str, str], field: str, given: bool, becomes: tuple[str, float | None]
+) -> None:
+    with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
+        trial = asked.try_out(replace(ASKED, max_tokens_field=field), CHAT, {}, given)
+    assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
+    refused_still = given and bool(refuses)
+    assert trial.prompt_tokens == (None if refused_still else 8)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "endpoint", "sentence"),
+    [
+        pytest.param([401], "chat", "set OPENAI_API_KEY or ENGINEBENCH_API_KEY", id="no key"),
+        pytest.param([403], "chat", "set OPENAI_API_KEY", id="a key that is not enough"),
+        pytest.param([], "messages", "answers 404 .*--endpoint", id="an API that the server lacks"),
+    ],
+)
+def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
+    statuses: list[int], endpoint: Endpoint, sentence: str
+) -> None:
+    with (
+        ScriptedServer(Script(statuses=statuses)) as server,
+        target(server.url) as asked,
+        pytest.raises(UnreachableServer, match=sentence),
+    ):
+        asked.try_out(ASKED, DIALECTS[endpoint], {}, False)
+
+
+def test_a_server_that_is_busy_is_left_to_the_run() -> None:
+    with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
+        assert asked.try_out(ASKED, CHAT, {"top_k": 1}, False).prompt_tokens is None
+        assert server.bodies[0]["top_k"] == 1

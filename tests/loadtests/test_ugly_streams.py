@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.client.client import Call, Client
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
 from records.request import Observation
 from tests.support.wire_script import DONE, Step, WireServer, delta, event, finish, json_answer, token, usage
 

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several, write_several
-from loadtests.harness.workload.words import INSTRUCTION, WordTokens
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Ask, Workload
+from records.request import Observation
 
+A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
     model="some-model",
     endpoint="chat",
     streamed=True,
     prompt_tokens=Lengths("fixed", 40),
-    shared_prefix_tokens=0,
     output_tokens=Lengths("fixed", 16),
-    temperature=0.0,
-    ignore_eos=False,
+    material=A_TOKEN_A_WORD,
     seed=0,
     prompt_set="a set",
-    word_tokens=WordTokens(template=12, instruction=8, per_word=1, measured=True),
 )
 
 
@@ -36,8 +36,11 @@ def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str
 
 
 def words(body: dict[str, Any]) -> list[str]:
+    """What follows the start that all prompts have."""
     text: str = body["messages"][0]["content"]
-    return text.removesuffix(INSTRUCTION).split()
+    start, *rest = text.removesuffix(INSTRUCTION["words"]).split()
+    assert start == START["words"]
+    return rest
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,9 @@ def words(body: dict[str, Any]) -> list[str]:
         pytest.param("64", 64, 64, 64, id="a number is that number"),
         pytest.param("uniform:16-128", 16, 128, 72, id="uniform reaches both ends"),
         pytest.param("lognormal:64,0.5", 1, 640, 64, id="lognormal scatters around its median, cut at ten times it"),
+        pytest.param("lognormal:64,2,200", 1, 200, 64, id="or at a limit of its own"),
+        pytest.param("normal:64,10", 1, 140, 64, id="normal scatters around its mean"),
+        pytest.param("exponential:64", 1, 640, 44, id="exponential has its median at ln 2 of its mean"),
     ],
 )
 def test_lengths_are_drawn_as_told(text: str, low: int, high: int, middle: int) -> None:
@@ -121,8 +127,9 @@ def test_a_stage_may_ask_for_lengths_of_its_own() -> None:
 
 def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     assert {len(words(body)) for body in bodies(PLAIN)} == {20}  # 40 tokens, less 12 and 8
-    longer = dataclasses.replace(PLAIN, word_tokens=WordTokens(4, 6, per_word=1.25, measured=True))
-    assert {len(words(body)) for body in bodies(longer)} == {24}
+    bytes_of_words = Material("words", 4, 6, tuple((word, len(word)) for word in WORDS))
+    longer = dataclasses.replace(PLAIN, material=bytes_of_words, prompt_tokens=Lengths("fixed", 200))
+    assert {sum(len(word) + 1 for word in words(body)) for body in bodies(longer)} == {190}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,9 @@ def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
     ],
 )
 def test_short_prompts_do_without_the_instruction(tokens: int, words: int, with_instruction: bool) -> None:
-    assert PLAIN.word_tokens.words_for(tokens) == (words, with_instruction)
+    prompt = A_TOKEN_A_WORD.prompt(tokens, Random(1))
+    assert prompt.endswith(INSTRUCTION["words"]) == with_instruction
+    assert len(prompt.removesuffix(INSTRUCTION["words"]).split()) == 1 + words
 
 
 def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:
@@ -170,6 +179,59 @@ def test_bodies(changes: dict[str, Any], path: str, has: dict[str, Any], lacks: 
     assert not lacks & body.keys()
     if call.streamed:
         assert body["stream_options"] == {"include_usage": True}
+
+
+def answered(tokens: int = 50, outcome: str = "ok") -> Observation:
+    return Observation(outcome=outcome, t_sched=0, t_end=1, prompt_tokens=40, output_tokens=tokens)  # type: ignore[arg-type]
+
+
+def turns_of(workload: Workload, count: int, *answers: Observation) -> list[Ask]:
+    """`answers` in turn, the last again and again."""
+    user = workload.asks_of(0)
+    asked = []
+    for number in range(count):
+        asked.append(user.next({}))
+        user.answered(answers[min(number, len(answers) - 1)], f"answer {number}")
+    return asked
+
+
+def test_a_conversation_has_its_turns_and_each_sends_all_that_was_said() -> None:
+    talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 3), turn_tokens=Lengths("fixed", 30))
+    asked = turns_of(talking, 7, answered())
+    assert [(one.session, one.turn) for one in asked] == [
+        ("0-0", 0), ("0-0", 1), ("0-0", 2), ("0-1", 0), ("0-1", 1), ("0-1", 2), ("0-2", 0),
+    ]  # fmt: skip
+    assert [one.planned_prompt_tokens for one in asked[:4]] == [40, None, None, 40]
+    said = [json.loads(one.call.body)["messages"] for one in asked]
+    assert [len(messages) for messages in said] == [1, 3, 5, 1, 3, 5, 1]
+    assert said[2][:3] == said[1]
+    assert said[2][3] == {"role": "assistant", "content": "answer 1"}
+    assert len(said[2][4]["content"].split()) == 30
+
+
+def test_a_failed_turn_ends_its_conversation() -> None:
+    talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 5))
+    asked = turns_of(talking, 3, answered(), answered(outcome="timeout"), answered())
+    assert [(one.session, one.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
+
+
+def test_a_conversation_ends_when_the_context_is_full() -> None:
+    talking = dataclasses.replace(PLAIN, turns=Lengths("fixed", 99), context=300)
+    asked = turns_of(talking, 3, answered(tokens=120), answered(tokens=200), answered())
+    # 40 + 120, and 40 + 16 more: there is room; 40 + 200 and 56 more, and 64 for the template: none.
+    assert [(one.session, one.turn) for one in asked] == [("0-0", 0), ("0-0", 1), ("0-1", 0)]
+
+
+def test_a_stage_that_asks_something_else_begins_a_new_conversation() -> None:
+    user = dataclasses.replace(PLAIN, turns=Lengths("fixed", 5)).asks_of(0)
+    first, second = user.next({}), user.next({"prompt_tokens": "80"})
+    assert (first.session, second.session, second.turn) == ("0-0", "0-1", 0)
+    assert second.planned_prompt_tokens == 80
+
+
+def test_extra_fields_are_in_every_body() -> None:
+    extra = dataclasses.replace(PLAIN, extra_body='{"top_k": 5, "temperature": null}')
+    assert {(body["top_k"], "temperature" in body) for body in bodies(extra)} == {(5, False)}
 
 
 def test_sampled_answers_carry_a_seed_of_their_own() -> None:

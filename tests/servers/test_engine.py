@@ -76,6 +76,15 @@ def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
     assert server.ask(2).json()["choices"][0]["logprobs"] is None
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_engines_own_figures_reach_the_client(stream: bool, server: Served) -> None:
+    answer = server.ask(2, stream=stream)
+    last = answer.text.split("data: ")[-2] if stream else answer.text
+    document = json.loads(last)
+    assert document["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert (document["timing"]["engine_queue"], document["timing"]["engine_first_token"]) == (0.5, TOKEN)
+
+
 def test_unsupported_features_are_refused(server: Served) -> None:
     for field in ({"stop": ["x"]}, {"seed": 1, "temperature": 1}, {"min_tokens": 1}):
         refused = server.ask(2, **field)

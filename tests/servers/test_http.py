@@ -245,7 +245,8 @@ def test_refused_with_the_field_and_a_reason(
 )
 @pytest.mark.parametrize("path", [CHAT, TEXT, "/tokenize", "/detokenize"])
 def test_invalid_bodies(path: str, content: bytes, headers: dict[str, str], status: int, server: Served) -> None:
-    refusal(server.client.post(path, content=content, headers=headers), status)
+    error = refusal(server.client.post(path, content=content, headers=headers), status)
+    assert error["type"] == "invalid_request_error"
 
 
 def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: Served) -> None:
@@ -271,8 +272,10 @@ def test_an_unknown_path_and_method(server: Served) -> None:
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Served) -> None:
     large = b'{"prompt": "' + b"x" * (5 * 1024 * 1024) + b'"}'
-    refusal(server.client.post(TEXT, content=large, headers=JSON), 413)
-    refusal(server.client.post(TEXT, content=iter([large]), headers=JSON), 413)  # without a length
+    announced = refusal(server.client.post(TEXT, content=large, headers=JSON), 413)
+    without_length = refusal(server.client.post(TEXT, content=iter([large]), headers=JSON), 413)
+    assert announced["message"] == without_length["message"]
+    assert "limit of 4194304 bytes" in announced["message"]
 
 
 def test_the_connection_survives_a_refusal(server: Served) -> None:

@@ -1,13 +1,14 @@
 """Every byte of an answer, against OpenAI's own types and against what was put in."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from engines.contract.base import TokenLogprob
+from engines.contract.base import TokenLogprob, Usage
 from engines.process.stream import ReceivedChunk
 from servers.openai.wire import ChatWire, Ending, TextWire
 
@@ -62,6 +63,20 @@ def test_without_include_usage_the_finishing_chunk_carries_usage_and_timing() ->
     assert finish["choices"][0]["delta"] == {}
     assert finish["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
     assert finish["timing"] == {"queue": 0.25, "prefill": 0.5, "decode": 1.5}
+
+
+def test_the_engines_own_figures_are_passed_on() -> None:
+    engine = Usage(queue=0.1, first_token=0.2, cached_tokens=6, prompt_tokens=9, completion_tokens=4)
+    ending = replace(ENDING, engine=engine)
+    (finish, _) = events(chat().closing(ending))
+    counts = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+    assert finish["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": 6}}
+    assert [*finish["timing"].values()] == [0.25, 0.5, 1.5, 0.1, 0.2]
+    assert [*finish["timing"]] == ["queue", "prefill", "decode", "engine_queue", "engine_first_token"]
+    whole = ChatCompletion.model_validate_json(chat().whole([heard("x")], ending))
+    assert whole.usage is not None
+    assert whole.usage.prompt_tokens_details is not None
+    assert whole.usage.prompt_tokens_details.cached_tokens == 6
 
 
 @pytest.mark.parametrize("make", [chat, text])

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from records.request import RequestRecord
 from records.run import RunMeta
 from records.stage import Stage
 from tests.support.scripted import ScriptedServer
+from tests.support.served import Served
 
 ROOT = Path(__file__).parents[2]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
@@ -70,7 +71,7 @@ class Locust:
 
 
 def start(
-    server: ScriptedServer,
+    server: ScriptedServer | Served,
     folder: Path,
     *options: str,
     headless: bool = True,
@@ -78,19 +79,20 @@ def start(
     cwd: Path = ROOT,
     scenario: Path = CONCURRENT,
     preparation: Callable[[], None] | None = None,
+    environment: Mapping[str, str] = {},
 ) -> Locust:
     """`preparation` is called in the new process before it becomes Locust."""
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     command += processes_options(processes)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=cwd,
-        env=environment,
+        env={**inherited, **environment},
         start_new_session=True,
         preexec_fn=preparation,
     )

@@ -17,6 +17,8 @@ class Script:
     tpot: float = 0.005
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
+    retry_after: str | None = None
+    refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
     models: tuple[str, ...] = ("scripted-model",)
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
     tokenizes: bool = True
@@ -80,44 +82,52 @@ class ScriptedServer:
         elif path == "/metrics" and script.metrics is not None:
             await _send(writer, 200, script.metrics, "text/plain; version=0.0.4")
         elif path == "/tokenize" and script.tokenizes:
-            text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
-            await _send(writer, 200, json.dumps({"count": 7 + len(text.split())}))
+            await _send(writer, 200, json.dumps({"count": tokens_of(body)}))
         elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             self.bodies.append(body)
             self.headers.append(headers)
+            refused = next((why for name, why in script.refuses.items() if name in body), None)
+            if refused is not None:
+                await _send(writer, 400, json.dumps({"error": {"message": refused, "type": "scripted"}}))
+                return
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
-                await _send(
-                    writer, status, json.dumps({"error": {"message": f"scripted {status}", "type": "scripted"}})
-                )
+                error = {"error": {"message": f"scripted {status}", "type": "scripted"}}
+                await _send(writer, status, json.dumps(error), retry_after=script.retry_after)
             elif body.get("stream"):
-                await self._stream(writer, path)
+                await self._stream(writer, path, body)
             else:
-                await self._whole(writer, path)
+                await self._whole(writer, path, body)
         else:
             await _send(writer, 404, json.dumps({"error": {"message": "no such page", "type": "not_found"}}))
 
-    async def _stream(self, writer: asyncio.StreamWriter, path: str) -> None:
+    async def _stream(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         await writer.drain()
         for number in range(self.script.tokens):
             await asyncio.sleep(self.script.tpot if number else self.script.ttft)
             choice = {"delta": {"content": "a "}} if "chat" in path else {"text": "a "}
             await _event(writer, json.dumps({"choices": [{"index": 0, **choice}]}))
-        await _event(writer, json.dumps({"choices": [], "usage": self._usage(), "timing": TIMING}))
+        await _event(writer, json.dumps({"choices": [], "usage": self._usage(body), "timing": TIMING}))
         await _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    async def _whole(self, writer: asyncio.StreamWriter, path: str) -> None:
+    async def _whole(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
         await asyncio.sleep(self.script.ttft + self.script.tpot * (self.script.tokens - 1))
         text = "a " * self.script.tokens
         choice = {"message": {"role": "assistant", "content": text}} if "chat" in path else {"text": text}
-        document = {"choices": [{"index": 0, **choice}], "usage": self._usage(), "timing": TIMING}
+        document = {"choices": [{"index": 0, **choice}], "usage": self._usage(body), "timing": TIMING}
         await _send(writer, 200, json.dumps(document))
 
-    def _usage(self) -> dict[str, int]:
-        return {"prompt_tokens": 11, "completion_tokens": self.script.tokens}
+    def _usage(self, body: dict[str, Any]) -> dict[str, int]:
+        return {"prompt_tokens": tokens_of(body), "completion_tokens": self.script.tokens}
+
+
+def tokens_of(body: dict[str, Any]) -> int:
+    """Of a prompt: a token a word, and seven for the template."""
+    texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["prompt"]]
+    return 7 + sum(len(text.split()) for text in texts)
 
 
 TIMING = {"queue": 0.001, "prefill": 0.002, "decode": 0.003}
@@ -129,8 +139,14 @@ async def _event(writer: asyncio.StreamWriter, data: str) -> None:
     await writer.drain()
 
 
-async def _send(writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json") -> None:
-    writer.write(
-        f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
+async def _send(
+    writer: asyncio.StreamWriter,
+    status: int,
+    body: str,
+    kind: str = "application/json",
+    retry_after: str | None = None,
+) -> None:
+    wait = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
+    writer.write((head + body).encode())
     await writer.drain()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob, Usage
 from settings_schema import setting
 
 TOKEN = 0.05
@@ -46,7 +46,9 @@ class WorkingEngine(BlockingEngine):
                 made.write(f"{time.monotonic()}\n")
             top = tuple((f" {rank}", -1.0 - rank, None) for rank in range(request.logprobs or 0))
             known = () if request.logprobs is None else (TokenLogprob(" a", -0.5, top),)
-            yield Chunk(" a", 1, "length" if produced == request.max_tokens else None, known)
+            last = produced == request.max_tokens
+            usage = Usage(queue=0.5, first_token=TOKEN, cached_tokens=1) if last else None
+            yield Chunk(" a", 1, "length" if last else None, known, usage)
 
 
 def main() -> None:

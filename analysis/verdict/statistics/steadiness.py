@@ -1,4 +1,4 @@
-"""Was the window steady? Its initial transient, a trend, and whether its users marched in lock step."""
+"""Was the window steady? Its initial transient, a trend, and whether its users moved in lock step."""
 
 from __future__ import annotations
 

@@ -10,22 +10,15 @@ See how true it is on this machine:  enginebench calibrate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from math import inf
 from time import monotonic_ns
 from types import MappingProxyType
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.connection import Address, Connection, open_connection, tls_context
+from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation, Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request: `body` is the JSON document, `streamed` whether the answer comes as server-sent events."""
-
-    path: str  # "/v1/chat/completions"
-    body: bytes
-    streamed: bool
 
 
 class Client:
@@ -36,27 +29,35 @@ class Client:
         url: str,
         *,
         headers: Mapping[str, str] = MappingProxyType({}),
+        signer: Signer | None = None,
         insecure: bool = False,
         connect_timeout: float = 10.0,
         silence_timeout: float = 60.0,
         request_timeout: float = 600.0,
+        patience: float | None = None,
     ) -> None:
-        """`url` is the server's origin, perhaps with a path that stands before `/v1`. `headers` go with every request.
+        """`url` is the server's origin, perhaps with a path that stands before `/v1`. `headers` go with every
+        request, and those that `signer` makes for it.
 
-        Timeouts are seconds; `silence_timeout` is for how long no byte may come. Raises `ValueError` with a sentence
+        Timeouts are seconds; `silence_timeout` is for how long no byte may come, `patience` how long after `t_sched` a
+        user leaves who has seen nothing: the connection is closed. Raises `ValueError` with a sentence
         when `url` is no http or https address or a header has a line break in it.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
         self._headers = _header_lines(self._address.authority, headers)
+        self._signer = signer
         self._connect_timeout = connect_timeout
         self._silence_timeout = silence_timeout
         self._request_timeout = request_timeout
+        self._patience = inf if patience is None else patience
         self._connection: Connection | None = None
         self.free_at = 0
         """When the last answer's message had ended, which may be after its content has: monotonic nanoseconds."""
         self.answer_bytes = 0
         """Size of the last answer, headers and framing included."""
+        self.answer_text = ""
+        """What the last answer said, without its reasoning: a conversation goes on from it."""
 
     def connect(self) -> None:
         """Open the connection, TLS included, if it is not open. Call it before the timed region.
@@ -78,8 +79,9 @@ class Client:
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
         killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
-        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Nothing of the
-        request is kept afterwards. A connection that the server has closed since is opened again before `t_send`.
+        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Of the request
+        nothing is kept afterwards but the text of its answer. A connection that the server has closed since is opened
+        again before `t_send`.
         """
         before, t_connect = self._connection, monotonic_ns()
         try:
@@ -92,8 +94,9 @@ class Client:
             raise
         assert self._connection is not None
         opened = self._connection is not before
-        exchange = Exchange(self._connection, call.streamed, self._silence_timeout, self._request_timeout)
-        exchange.start(self._message(call))
+        answer = call.dialect.answer()
+        exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
+        exchange.start(self._message(call), t_sched + self._patience * 1e9)
         try:
             exchange.wait()
         finally:
@@ -101,6 +104,7 @@ class Client:
                 self.close()
             self.free_at, self.answer_bytes = exchange.ended_at, exchange.size
             observation = exchange.observation(t_sched, t_connect if opened else None)
+            self.answer_text = answer.spoken
             on_end(observation)
         return observation
 
@@ -133,7 +137,11 @@ class Client:
         return observation
 
     def _message(self, call: Call) -> bytes:
-        head = f"POST {self._address.prefix}{call.path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
+        path = self._address.prefix + call.path
+        head = f"POST {path} HTTP/1.1\r\nContent-Length: {len(call.body)}\r\n"
+        if self._signer is not None:
+            signed = self._signer(self._address.authority, path, call.body)
+            head += "".join(f"{name}: {value}\r\n" for name, value in signed.items())
         return head.encode() + self._headers + call.body
 
 
@@ -142,7 +150,7 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
     lines = {
         "Host": authority,
         "User-Agent": "enginebench",
-        "Accept": "text/event-stream, application/json",
+        "Accept": "text/event-stream, application/vnd.amazon.eventstream, application/json",
         "Accept-Encoding": "identity",  # a compressor would hold tokens back
         "Content-Type": "application/json",
     } | {name.title(): value for name, value in headers.items()}

@@ -7,6 +7,7 @@ waiting greenlet is resumed once, when the answer has ended.
 
 from __future__ import annotations
 
+from math import inf
 from operator import sub
 from time import monotonic_ns
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from gevent import get_hub
 from gevent.hub import Waiter
 
-from loadtests.harness.client.answer import DONE, Answer, Moment, digest, error_in, message_of
+from loadtests.harness.client.answer import Answer, Moment, digest, error_in, message_of
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
@@ -26,8 +27,8 @@ Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed"
 
 READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"
-SHORTEST_CHUNK = 16  # bytes; less may be the rest of a `[DONE]` or an end that a read has cut in two
-LINGER = 1.0  # seconds that a server has after [DONE] to end its message before the connection is given up
+SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or of an end that a read has cut in two
+LINGER = 1.0  # seconds that a server has after the last event to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
 FAILED_REASONS = {"abort", "error", "content_filter"}
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
@@ -36,16 +37,20 @@ UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some se
 class Exchange:
     """Use it once: `start`, `wait`, `observation`."""
 
-    def __init__(self, connection: Connection, streamed: bool, silence_timeout: float, request_timeout: float) -> None:
+    def __init__(
+        self, connection: Connection, answer: Answer, streamed: bool, silence_timeout: float, request_timeout: float
+    ) -> None:
+        """`answer` is an empty one of the API's dialect."""
         self._connection = connection
         self._receive = connection.receive
         self._streamed = streamed
         self._silence_timeout, self._request_timeout = silence_timeout, request_timeout
         self._response = Response()
-        self._answer = Answer()
+        self._answer = answer
+        self._last_event = answer.last_event
         self._body = bytearray()  # of an answer that is no event stream
         self._pending: list[Read] = []
-        self._is_event_stream = False
+        self._is_stream = False
         self._may_defer = False
         self._ending: Ending | None = None
         self._detail: str | None = None
@@ -58,21 +63,26 @@ class Exchange:
         self._offset = WallOffset.read()
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
+        self._leaves_at = inf
         self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
         self._gathering: Gathering | None = None
         self._writable: Any = None
-        self._timer = hub.loop.timer(min(silence_timeout, request_timeout))
+        self._timer: Any = None
 
     @property
     def reusable(self) -> bool:
         """Whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
-    def start(self, message: bytes) -> None:
-        """Write the request. The connection must be idle."""
+    def start(self, message: bytes, leaves_at: float = inf) -> None:
+        """Write the request. The connection must be idle.
+
+        `leaves_at` is the instant, in monotonic nanoseconds, at which a user who has seen nothing yet leaves.
+        """
         wrapped = self._connection.wrap(message)
         self._readable.start(self.on_readable)
-        self._timer.start(self.on_timer)
+        self._leaves_at = leaves_at
+        self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
             self._t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send(wrapped)
@@ -123,7 +133,7 @@ class Exchange:
             and len(pending) < READS_PER_LOOK
             and len(data) >= SHORTEST_CHUNK
             and not data.endswith(END_OF_MESSAGE)
-            and DONE not in data
+            and self._last_event not in data
             and b"error" not in data
         ):
             return
@@ -148,6 +158,13 @@ class Exchange:
         now = monotonic_ns()
         assert self._t_send is not None
         silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
+        if now >= self._leaves_at:
+            self._look()
+            if not self._answer.user:
+                self._end("too_long", "the user left before the first token")
+            self._leaves_at = inf
+        if self._ending is not None:
+            return
         if self._answer.done is not None:
             self._end("silent", None)
         elif running >= self._request_timeout:
@@ -157,10 +174,12 @@ class Exchange:
             self._look()
             self._end("silent", f"no byte for {self._silence_timeout:g} s")
         else:
-            self._arm(min(self._silence_timeout - silent, self._request_timeout - running))
+            left = min(self._silence_timeout - silent, self._request_timeout - running)
+            self._arm(min(left, (self._leaves_at - now) / 1e9))
 
     def _arm(self, seconds: float) -> None:
-        self._timer.close()
+        if self._timer is not None:
+            self._timer.close()
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
         self._timer.start(self.on_timer)
 
@@ -194,12 +213,12 @@ class Exchange:
         if self._headers_at is None and response.has_head:
             self._headers_at = moment
             kind = response.media_type
-            is_stream = kind == "text/event-stream" or (self._streamed and kind in UNNAMED_STREAMS)
-            self._is_event_stream = is_stream and response.status == 200
-            self._may_defer = self._is_event_stream and response.framing != "counted"
+            is_stream = kind == self._answer.media_type or (self._streamed and kind in UNNAMED_STREAMS)
+            self._is_stream = is_stream and response.status == 200
+            self._may_defer = self._is_stream and response.framing != "counted"
         if not pieces:
             return
-        if self._is_event_stream:
+        if self._is_stream:
             self._answer.feed(pieces, moment)
             if self._answer.done is moment and not response.ended:
                 self._arm(LINGER)
@@ -248,8 +267,9 @@ class Exchange:
             # A read of nothing (end of stream) has no kernel stamp.
             return min(wall - behind, user) if kernel and wall is not None else user
 
-        whole = None if self._is_event_stream or not answer.text else self._last
-        tokens = answer.usage.completion_tokens
+        text = answer.text
+        whole = None if self._is_stream or not text else self._last
+        tokens = answer.output_tokens
         return Observation(
             outcome=outcome,
             detail=detail,
@@ -268,16 +288,17 @@ class Exchange:
             icl=tuple(map(sub, chunks[1:], chunks)),
             chunks=answer.chunks,
             first_chunk_tokens=answer.first_chunk_tokens or (1 if chunks and answer.chunks == tokens else None),
-            prompt_tokens=answer.usage.prompt_tokens,
+            prompt_tokens=answer.prompt_tokens,
             output_tokens=tokens,
             token_source=None if tokens is None else "usage",
-            cached_tokens=answer.usage.cached_tokens,
-            reasoning_tokens=answer.usage.reasoning_tokens,
+            cached_tokens=answer.cached_tokens,
+            reasoning_tokens=answer.reasoning_tokens,
             unseen_tokens=answer.unseen_tokens,
             finish_reason=answer.finish_reason,
-            text=answer.text or None if tokens is None else None,
-            answer_digest=digest(answer.text) if answer.text else None,
+            text=text or None if tokens is None else None,
+            answer_digest=digest(text) if text else None,
             streamed=self._streamed,
+            retry_after=response.retry_after,
             server_queue=answer.queue,
             server_prefill=answer.prefill,
             server_decode=answer.decode,
@@ -285,7 +306,7 @@ class Exchange:
 
     def _read_what_is_left(self) -> None:
         assert self._last is not None
-        if self._is_event_stream:
+        if self._is_stream:
             self._answer.close(self._last)
         elif self._response.status == 200 and not self._streamed and self._response.content_encoding == "identity":
             self._answer.whole(bytes(self._body), self._last)
@@ -298,7 +319,7 @@ class Exchange:
             return "rejected" if refused else "http_error", message_of(bytes(self._body)) or None
         if response.has_head and response.content_encoding != "identity":
             return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
-        if ending == "complete" and self._is_event_stream != self._streamed:
+        if ending == "complete" and self._is_stream != self._streamed:
             asked = "an event stream" if self._streamed else "a whole answer"
             said = error_in(bytes(self._body)) or f"asked for {asked}, got {response.media_type or 'no content type'}"
             return "bad_stream", said
@@ -312,7 +333,8 @@ class Exchange:
             case "complete" if answer.finish_reason or not self._streamed:
                 return "ok", None
             case "complete":
-                return "disconnected", "the stream ended without [DONE] and without a finish reason"
+                last = self._last_event.decode()
+                return "disconnected", f"the stream ended without {last} and without a finish reason"
             case "closed" | "lost":
                 return "disconnected", self._detail or "the server closed the connection before its answer was complete"
             case "silent" | "too_long":

@@ -12,11 +12,11 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
 
@@ -29,6 +29,8 @@ from records.files import read_meta
 from records.run import RunMeta
 from records.stage import SECOND
 from settings_schema import from_environment, settings_of
+
+T = TypeVar("T")
 
 POLL = 0.5  # seconds between two looks at the records
 NO_SCENARIO = {"__init__", "cli"}
@@ -71,6 +73,15 @@ class Job:
             for one in declared
             if one.name in self.given and not one.secret
         ]
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Environment variables of Locust's process."""
+        return {
+            one.variable: self.given[one.name]
+            for one in settings_of(RunSettings)
+            if one.secret and one.name in self.given
+        }
 
 
 def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
@@ -128,30 +139,48 @@ class Repeat:
     prompt_set: str
 
 
-def rounds(engines: Sequence[str], repeats: int) -> Iterator[tuple[Repeat, list[str]]]:
-    """Which engine is run when: A B, B A, A B …, so that a drift of the machine favours neither."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a run tests. `engine` is empty for a server that is there; `name` tells models of one engine apart."""
+
+    engine: str
+    model: str | None = None
+    name: str | None = None
+
+
+def subjects(engines: Sequence[str], models: Sequence[str]) -> list[Subject]:
+    """Each engine with each model. Raises `UsageError` for a model named twice."""
+    if len(set(models)) < len(models):
+        raise UsageError(f"each --model is named once, not as in {', '.join(models)}.")
+    if len(models) < 2:
+        return [Subject(engine, next(iter(models), None)) for engine in engines]
+    return [Subject(engine, model, f"{engine} {model}".strip()) for engine in engines for model in models]
+
+
+def rounds(tested: Sequence[T], repeats: int) -> Iterator[tuple[Repeat, list[T]]]:
+    """What is run when: A B, B A, A B …, so that a drift of the machine favours neither."""
     series = secrets.token_hex(4)
     for index in range(repeats):
-        order = list(engines) if index % 2 == 0 else list(reversed(engines))
+        order = list(tested) if index % 2 == 0 else list(reversed(tested))
         yield Repeat(index, f"{series}-{index}"), order
 
 
-def measure_engine(
-    job: Job, engine: str, options: Sequence[str], model: str | None, repeat: Repeat, console: Console
-) -> Measured:
-    """Serve `engine`, run the job against it, stop it. Raises `ServerFailed` and `RunFailed`."""
-    label = job.settings.label or engine
+def measure_engine(job: Job, subject: Subject, options: Sequence[str], repeat: Repeat, console: Console) -> Measured:
+    """Serve the engine, run the job against it, stop it. Raises `ServerFailed` and `RunFailed`."""
+    label = subject.name or job.settings.label or subject.engine
     folder = _new_folder(job, label)
-    with ServerProcess(engine, options, model, folder / "server.log") as server:
-        with progress(console, engine) as show:
+    with ServerProcess(subject.engine, options, subject.model, folder / "server.log") as server:
+        with progress(console, label) as show:
             server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
-        return _run(job, server.url, folder, label, repeat, console)
+        return _run(job, server.url, folder, label, repeat, console, server.variables)
 
 
-def measure_url(job: Job, url: str, repeat: Repeat, console: Console) -> Measured:
+def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: Console) -> Measured:
     """Run the job against a server that is there. Raises `RunFailed`."""
-    label = job.settings.label or url.partition("://")[2].rstrip("/")
-    return _run(job, url, _new_folder(job, label), label, repeat, console)
+    label = subject.name or job.settings.label or url.partition("://")[2].rstrip("/")
+    if subject.model is not None:
+        job = replace(job, given={**job.given, "model": subject.model})
+    return _run(job, url, _new_folder(job, label), label, repeat, console, {})
 
 
 def _new_folder(job: Job, label: str) -> Path:
@@ -160,7 +189,10 @@ def _new_folder(job: Job, label: str) -> Path:
     return folder
 
 
-def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console) -> Measured:
+def _run(
+    job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console, variables: Mapping[str, str]
+) -> Measured:
+    """`variables` are for Locust's environment, beside those of this process."""
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
@@ -173,7 +205,7 @@ def _run(job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: 
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | ({"ENGINEBENCH_API_KEY": key} if (key := job.settings.api_key) else {}),
+            env={**os.environ, **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,13 +11,12 @@ from loadtests.harness.scenario import RunSettings, Scenario, read
 from settings_schema import Setting, settings_of
 
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
-KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 def add_options(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     """Add every setting to Locust's parser. Values stay text: Locust sends them to its workers and shows them."""
     groups: dict[str, Any] = {}
-    for defaults in (scenario, RunSettings(api_key=os.environ.get(KEY_VARIABLE))):
+    for defaults in (scenario, RunSettings()):
         for one in settings_of(type(defaults)):
             if one.group not in groups:
                 groups[one.group] = parser.add_argument_group(f"{one.group} (enginebench)")
@@ -38,7 +36,18 @@ def _argument(one: Setting, default: Any) -> dict[str, Any]:
         "metavar": one.metavar or one.name.upper(),
         "choices": one.choices or None,
         "default": one.text(default),
+        "action": _Lines if one.repeatable else "store",
     }
+
+
+class _Lines(argparse.Action):
+    """What is given several times becomes one text of several lines."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{before}\n{values}" if before else values)
 
 
 def _checked(one: Setting) -> Callable[[str], str]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from loadtests.harness.calibration.result import of_this_host
+from loadtests.harness.client.access import KEY_VARIABLE, access_to
+from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
 from loadtests.harness.run.options import without_secrets
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
+from loadtests.harness.run.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import RunSettings, Scenario
-from loadtests.harness.workload.workload import Workload
 from records.files import write_meta
-from records.run import RunMeta
+from records.run import READY, STARTED, RunEvent, RunMeta
 from records.stage import StagePlan
 
 
@@ -36,39 +38,32 @@ def prepare(
 ) -> RunPlan:
     """Raises `UnreachableServer`, `ValueError` or `OSError`, each with a sentence."""
     if "@" in urlsplit(url).netloc:
-        raise ValueError("an address with a password in it would end up in reports: give a key with --api-key instead.")
-    with Target(url, settings.headers, settings.insecure) as target:
-        model = target.model(settings.model)
-        engine = target.engine()
-        word_tokens = target.word_tokens(model, scenario.endpoint)
+        raise ValueError(f"an address with a password in it would end up in reports: set {KEY_VARIABLE} instead.")
+    access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
+    with Target(url, access) as target:
+        served = look_at(target, scenario, settings)
+    engine = served.engine
     label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
     at = datetime.now(UTC)
+    stages = within_context(stages, scenario, served.context)
     folder = _new_folder(settings, str(label), at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
-    workload = Workload(
-        model=model,
-        endpoint=scenario.endpoint,
-        streamed=not scenario.no_stream,
-        prompt_tokens=scenario.prompt_tokens[0],
-        shared_prefix_tokens=scenario.shared_prefix_tokens,
-        output_tokens=scenario.output_tokens[0],
-        temperature=scenario.temperature,
-        ignore_eos=_ignores_eos(scenario, engine),
-        seed=scenario.seed,
-        prompt_set=prompt_set,
-        word_tokens=word_tokens,
-    )
+    workload = workload_for(scenario, served, prompt_set)
     facts = {
         "ignore_eos": workload.ignore_eos,
         "prompt_set": prompt_set,
-        "prompt_length_measured": word_tokens.measured,
+        "prompt_length_measured": workload.material.exact,
+        "max_tokens_field": workload.max_tokens_field,
+        "temperature": workload.temperature,
+        "context": served.context,
+        "class_objectives": {one.name: one.slo for one in scenario.classes if one.slo},
     }
     meta = RunMeta(
         run_id=folder.name,
         started_at=at.isoformat(timespec="milliseconds"),
         scenario=scenario_name,
         url=url,
-        model=model,
+        model=served.model,
         plan=stages,
         workload=scenario.facts() | facts,
         engine=engine,
@@ -82,13 +77,16 @@ def prepare(
         hosts=hosts,
         client_error=_client_error(workers) if hosts == 1 else (),  # several hosts are not calibrated together
     )
+    start, start_wall = time.monotonic_ns(), time.time_ns()
+    meta = replace(meta, events=_server_events(start))
     write_meta(folder, meta)
-    return RunPlan(meta, workload, str(folder), clock_id(), time.monotonic_ns(), time.time_ns(), grace)
+    return RunPlan(meta, workload, str(folder), clock_id(), start, start_wall, grace)
 
 
-def _ignores_eos(scenario: Scenario, engine: Mapping[str, Any] | None) -> bool:
-    features = (engine or {}).get("features") or ()
-    return scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and "ignore_eos" in features)
+def _server_events(start: int) -> tuple[RunEvent, ...]:
+    """When the server was started and ready, where `enginebench run` did that and says so."""
+    known = {STARTED: os.environ.get(SERVER_STARTED), READY: os.environ.get(SERVER_READY)}
+    return tuple(RunEvent(int(at) - start, what) for what, at in known.items() if at)
 
 
 def _new_folder(settings: RunSettings, label: str, at: datetime) -> Path:

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Protocol
 
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from records.metrics import BY_NAME
+from loadtests.harness.run.live import LiveStage, milliseconds
 from records.request import SENT
 from records.run import RunMeta
-from records.stage import SECOND, stage_at
+from records.stage import SECOND, Stage, stage_at
 
 RECENT = 5 * SECOND  # tokens per second are those of the last five
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
@@ -34,8 +33,12 @@ class Ended(msgspec.Struct):
     outcome: str
     t_sched: int
     t_first: int | None = None
+    t_last: int | None = None
     t_end: int = 0
+    chunks: int = 0
+    first_chunk_tokens: int | None = None
     output_tokens: int | None = None
+    unseen_tokens: int = 0
 
 
 @dataclass
@@ -47,7 +50,7 @@ class Tally:
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
-    _ttfts: deque[float] = field(default_factory=lambda: deque(maxlen=2000))
+    _live: LiveStage = field(default_factory=LiveStage)
     _recent: deque[Ended] = field(default_factory=deque)
     _offsets: dict[Path, int] = field(default_factory=dict)
 
@@ -67,15 +70,14 @@ class Tally:
             return
         if ended.stage > self.stage:  # what is shown is about the stage that is on
             self.stage = ended.stage
-            self._ttfts.clear()
+            self._live = LiveStage()
         if ended.outcome == "cut_off":
             self.cut_off += 1  # neither a success nor a failure
             return
         self.requests += 1
         self.failures += ended.outcome != "ok"
-        ttft = BY_NAME["ttft_user"].of(ended)
-        if ended.stage == self.stage and ttft is not None:
-            self._ttfts.append(ttft)
+        if ended.stage == self.stage:
+            self._live.add(ended)
         self._recent.append(ended)
 
     def tokens_per_second(self, now: int) -> float:
@@ -93,8 +95,10 @@ class Tally:
 
     def sentence(self, now: int) -> str:
         parts = [self.total(), f"{self.tokens_per_second(now):,.0f} tokens/s"]
-        if self._ttfts:
-            parts.append(f"TTFT p50 {median(self._ttfts) * 1e3:,.0f} ms")
+        for title, name in (("TTFT", "ttft_user"), ("TPOT", "tpot")):
+            if (middle := self._live.percentile(name, 0.5)) is not None:
+                high = self._live.percentile(name, 0.99)
+                parts.append(f"{title} p50 {milliseconds(middle)} p99 {milliseconds(high)} ms")
         return ", ".join(parts)
 
 
@@ -119,8 +123,17 @@ def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float | None
     inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
         return None, f"{stage.label}, {phase}, {meta.search.sentence}, {tally.sentence(now)}"
-    place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}"
+    place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
     return (stage.index + inside) / len(meta.plan), f"{place}, {tally.sentence(now)}"
+
+
+def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
+    """As planned, where all that is left has a planned time; what prolongs a stage comes on top."""
+    planned = [plan.seconds for plan in meta.plan[stage.index :]]
+    if None in planned:
+        return ""
+    left = sum(filter(None, planned)) - (now - stage.start) / SECOND
+    return f", {left:.0f} s left" if left > 0 else ""
 
 
 @contextmanager

@@ -10,11 +10,14 @@ from pathlib import Path
 from types import TracebackType
 
 import httpx
+import psutil
 
 from loadtests.harness.run.host import free_port
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
 POLL = 0.2  # seconds between two looks
+ENGINE_PID = "ENGINEBENCH_ENGINE_PID"  # environment variables for the process that plans the run: the engine's process,
+SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"  # monotonic nanoseconds
 STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
 
 
@@ -35,8 +38,10 @@ class ServerProcess:
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._process: subprocess.Popen[bytes] | None = None
+        self._started = self._ready = 0
 
     def __enter__(self) -> ServerProcess:
+        self._started = time.monotonic_ns()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -60,6 +65,15 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a process that tests this server may know of it. The server must be ready."""
+        assert self._process is not None
+        children = psutil.Process(self._process.pid).children()
+        engine = next((child.pid for child in children if child.name() != "sh"), None)  # a shell guards the engine
+        known = {SERVER_STARTED: self._started, SERVER_READY: self._ready, ENGINE_PID: engine}
+        return {name: str(value) for name, value in known.items() if value is not None}
+
     def wait_until_ready(self, progress: Callable[[float], None]) -> None:
         """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server gives up."""
         assert self._process is not None
@@ -70,6 +84,7 @@ class ServerProcess:
                     raise ServerFailed(self._last_line())
                 try:
                     if http.get(f"{self.url}/ready").status_code == 200:
+                        self._ready = time.monotonic_ns()
                         return
                 except httpx.HTTPError:
                     pass  # it does not listen yet

@@ -6,21 +6,34 @@ used where they exist and answer as they should.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from random import Random
+import logging
+from dataclasses import dataclass, replace
+from time import monotonic_ns
 from typing import Any
 
 import httpx
+import msgspec
 
-from loadtests.harness.workload.words import ASSUMED, INSTRUCTION, WORDS, WordTokens
+from loadtests.harness.client.access import KEY_VARIABLE, Access
+from loadtests.harness.client.answer import message_of
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, merged
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT = 30.0  # seconds for what must be answered
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
-MEASURED_WORDS = 256
 
 
 class UnreachableServer(Exception):
     """The server cannot be tested as asked. One sentence for a person, with the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One small request as the server takes it, and how many tokens its prompt had, where the server said so."""
+
+    request: ModelRequest
+    prompt_tokens: int | None = None
 
 
 def origin_of(url: str) -> str:
@@ -29,12 +42,16 @@ def origin_of(url: str) -> str:
 
 
 class Target:
-    """Asks one server. `with Target(url, headers, insecure) as target: …`"""
+    """Asks one server. `with Target(url, access) as target: …`"""
 
-    def __init__(self, url: str, headers: Mapping[str, str], insecure: bool) -> None:
+    def __init__(self, url: str, access: Access) -> None:
         self.url = origin_of(url)
+        self._access = access
         self._http = httpx.Client(
-            headers={**headers, "Accept-Encoding": "identity"}, verify=not insecure, timeout=TIMEOUT, trust_env=False
+            headers={**access.headers, "Accept-Encoding": "identity"},
+            verify=not access.insecure,
+            timeout=TIMEOUT,
+            trust_env=False,
         )
 
     def __enter__(self) -> Target:
@@ -43,14 +60,14 @@ class Target:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def model(self, wanted: str | None) -> str:
+    def model(self, wanted: str | None, dialect: Dialect) -> str:
         """The model to ask for: `wanted`, else the first one listed. Raises `UnreachableServer`."""
         answer = self._ask("GET", "/v1/models")
         if wanted is not None:
             return wanted
         listed = _json(answer).get("data") if answer.is_success else None
         if answer.status_code in {401, 403}:
-            raise UnreachableServer(f"{self.url} wants an API key: give --api-key or set OPENAI_API_KEY.")
+            raise self._no_entry(dialect)
         if answer.status_code == 503:
             raise UnreachableServer(f"{self.url} is not ready yet (503): try again when its model is loaded.")
         if not isinstance(listed, list) or not listed or not isinstance(listed[0], dict) or not listed[0].get("id"):
@@ -63,30 +80,51 @@ class Target:
         """What `/v1/engine` says; `None` where there is no such page."""
         return self._optional("GET", "/v1/engine") or None
 
-    def word_tokens(self, model: str, endpoint: str) -> WordTokens:
-        """Measured by the server's `/tokenize` (as vLLM has it), chat template included; assumed where it has none."""
-        words = Random("words").choices(WORDS, k=MEASURED_WORDS)
-        texts = (words[0], words[0] + INSTRUCTION, " ".join(words) + INSTRUCTION)
-        counts = []
-        for text in texts:
-            count = self._count(model, endpoint, text)
-            if count is None:
-                return ASSUMED[endpoint]
-            counts.append(count)
-        one, with_instruction, all_words = counts
-        per_word = (all_words - with_instruction) / (MEASURED_WORDS - 1)
-        if per_word <= 0:
-            return ASSUMED[endpoint]
-        return WordTokens(one - per_word, float(with_instruction - one), per_word, measured=True)
+    def tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
+        return self._optional("POST", "/tokenize", body)
 
-    def _count(self, model: str, endpoint: str, text: str) -> int | None:
-        as_chat = {"model": model, "messages": [{"role": "user", "content": text}]}
-        as_text = {"model": model, "prompt": text}
-        for body in (as_chat, as_text) if endpoint == "chat" else (as_text,):
-            count = self._optional("POST", "/tokenize", body).get("count")
-            if isinstance(count, int):
-                return count
-        return None
+    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any], field_is_given: bool) -> Trial:
+        """Send one request before the run, and change it where the server says in a 400 what it does not take.
+
+        That is a `temperature`, and `max_tokens` where it wants `max_completion_tokens`, unless the field's name
+        `field_is_given`. Raises `UnreachableServer` when the server does not let this client in or has no such API;
+        other failures are left to the run, which counts them.
+        """
+        while True:
+            answer = self._send(request, dialect, extra)
+            if answer is None:
+                return Trial(request)
+            if answer.status_code in {401, 403}:
+                raise self._no_entry(dialect)
+            if answer.status_code == 404:
+                raise UnreachableServer(
+                    f"{self.url}{dialect.path(request)} answers 404 ({message_of(answer.content)}): choose another "
+                    "--endpoint or --model."
+                )
+            if answer.is_success:
+                read = dialect.answer()
+                read.whole(answer.content, (None, monotonic_ns()))
+                return Trial(request, read.prompt_tokens)
+            changed = _without_what_is_refused(request, answer, field_is_given)
+            if changed is None:
+                return Trial(request)
+            request = changed
+
+    def _send(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> httpx.Response | None:
+        whole = replace(request, streamed=False)
+        path, body = dialect.path(whole), msgspec.json.encode(merged(dialect.body(whole), extra))
+        headers = {"Content-Type": "application/json"}
+        url = httpx.URL(self.url)
+        if self._access.signer is not None:
+            headers |= self._access.signer(url.netloc.decode(), url.path.rstrip("/") + path, body)
+        try:
+            return self._http.post(self.url + path, content=body, headers=headers)
+        except httpx.HTTPError:
+            return None
+
+    def _no_entry(self, dialect: Dialect) -> UnreachableServer:
+        return UnreachableServer(f"{self.url} wants an API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The JSON object that the server answers; empty where it answers otherwise, late or not at all."""
@@ -108,6 +146,22 @@ class Target:
             raise UnreachableServer(
                 f"`{self.url}` is no address of a server ({error}): give one such as http://127.0.0.1:8000."
             ) from error
+
+
+def _without_what_is_refused(
+    request: ModelRequest, answer: httpx.Response, field_is_given: bool
+) -> ModelRequest | None:
+    """The request as the server's 400 wants it; `None` where it says nothing that helps."""
+    reason = message_of(answer.content)
+    if answer.status_code != 400:
+        return None
+    if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens" and not field_is_given:
+        logger.info("The model takes max_completion_tokens in place of max_tokens.")
+        return replace(request, max_tokens_field="max_completion_tokens")
+    if "temperature" in reason and request.temperature is not None:
+        logger.warning("The model takes no temperature (%s): it samples by its own.", reason)
+        return replace(request, temperature=None)
+    return None
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:

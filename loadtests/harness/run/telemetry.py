@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gevent
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from loadtests.harness.client.access import Access
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.target import origin_of
 from records.telemetry import TelemetrySample
@@ -29,11 +30,11 @@ FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", 
 class Scraper:
     """Reads one server's `/metrics` over a connection that stays open."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], insecure: bool) -> None:
+    def __init__(self, url: str, access: Access) -> None:
         self._url = origin_of(url) + "/metrics"
         self._http: httpx.Client | None = httpx.Client(
-            headers={**headers, "Accept-Encoding": "identity"},
-            verify=not insecure,
+            headers={**access.headers, "Accept-Encoding": "identity"},
+            verify=not access.insecure,
             timeout=SCRAPE_TIMEOUT,
             trust_env=False,
         )

@@ -51,8 +51,10 @@ def _rates(part: str) -> Iterator[Rate]:
     if match := re.fullmatch(rf"{NUMBER}\.\.{NUMBER}", part):
         yield Rate(_positive((float(match[1]) + float(match[2])) / 2), profile=part)
     elif "x" in part:
-        parts = _cycle(part)
-        whole = sum(seconds for _, seconds in parts)
+        if not re.fullmatch(rf"{NUMBER}x{NUMBER}(\+{NUMBER}x{NUMBER})*", part):
+            raise ValueError(part)
+        parts = Rate(0.0, profile=part).cycle
+        whole = sum(_positive(seconds) for _, seconds in parts)
         yield Rate(_positive(sum(rate * seconds for rate, seconds in parts) / whole), profile=part)
     elif match := re.fullmatch(rf"{NUMBER}-{NUMBER}(?::{NUMBER})?", part):
         first, last, step = float(match[1]), float(match[2]), _positive(float(match[3] or match[1]))
@@ -62,17 +64,6 @@ def _rates(part: str) -> Iterator[Rate]:
             yield Rate(_positive(round(first + index * step, 9)))
     else:
         yield Rate(_positive(float(part)))
-
-
-def _cycle(profile: str) -> list[tuple[float, Second]]:
-    """`20x5+2x25` → the rate of each part, and its seconds. Raises `ValueError`."""
-    parts = []
-    for part in profile.split("+"):
-        match = re.fullmatch(rf"{NUMBER}x{NUMBER}", part)
-        if match is None:
-            raise ValueError(part)
-        parts.append((float(match[1]), _positive(float(match[2]))))
-    return parts
 
 
 def _positive(number: float) -> float:
@@ -89,7 +80,7 @@ def segments(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment]:
         yield window, first, last
         yield math.inf, last, last
     elif load.profile:
-        for rate, seconds in cycle(_cycle(load.profile)):
+        for rate, seconds in cycle(load.cycle):
             yield seconds, rate, rate
     else:
         yield math.inf, load.per_second, load.per_second
@@ -97,12 +88,9 @@ def segments(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment]:
 
 def peak_rate(load: Rate) -> float:
     """Requests per second at the highest point of the stage."""
-    if not load.profile:
-        return load.per_second
-    rates = (
-        load.profile.split("..") if ".." in load.profile else [part.split("x")[0] for part in load.profile.split("+")]
-    )
-    return max(map(float, rates))
+    if load.cycle:
+        return max(rate for rate, _ in load.cycle)
+    return max(map(float, load.profile.split(".."))) if load.profile else load.per_second
 
 
 def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage: int) -> Iterator[Second]:

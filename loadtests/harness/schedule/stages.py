@@ -9,8 +9,8 @@ and the server's queue fills, and only what is scheduled in the window after it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import count, product
+from collections.abc import Mapping, Sequence
+from itertools import product
 
 from loadtests.harness.schedule.rates import seconds_of_requests
 from loadtests.harness.workload.lengths import Lengths, whole_numbers
@@ -61,6 +61,7 @@ def plan_stages(
     prompts: Sequence[Lengths],
     answers: Sequence[Lengths],
     *,
+    prefixes: Sequence[int] = (0,),
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
@@ -87,14 +88,17 @@ def plan_stages(
             )
         before, window = Extent(warm), Extent(seconds - warm)
     bound = max(seconds, LEAST_BOUND)
+    varied = {
+        setting: [str(value) for value in values]
+        for setting, values in {
+            "prompt_tokens": prompts, "output_tokens": answers, "shared_prefix_tokens": prefixes,
+        }.items()
+        if len(values) > 1
+    }  # fmt: skip
     return tuple(
-        StagePlan(
-            load,
-            *_in_seconds(load, before, window, seed, index),
-            bound,
-            *_differences(load, loads, prompt, prompts, answer, answers),
-        )
-        for index, (load, prompt, answer) in zip(count(), product(loads, prompts, answers), strict=False)
+        StagePlan(load, *_in_seconds(load, before, window, seed, index), bound, _name(load, len(loads) > 1, asks), asks)
+        for index, (load, values) in enumerate(product(loads, product(*varied.values())))
+        for asks in (dict(zip(varied, values, strict=True)),)
     )
 
 
@@ -108,22 +112,9 @@ def _in_seconds(load: Load, before: Extent, window: Extent, seed: int, stage: in
     return Extent(warm), Extent(counted)
 
 
-def _differences(
-    load: Load,
-    loads: Sequence[Load],
-    prompt: Lengths,
-    prompts: Sequence[Lengths],
-    answer: Lengths,
-    answers: Sequence[Lengths],
-) -> tuple[str | None, dict[str, str]]:
-    """What tells a stage apart from the others beside its load: a name, and the settings that it has of its own."""
-    asks: dict[str, str] = {}
+def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:
+    """What tells a stage apart from the others beside its load; `None` where nothing does."""
     varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
-    parts = [load.label] if len(loads) > 1 or varies else []
-    if len(prompts) > 1:
-        asks["prompt_tokens"] = str(prompt)
-        parts.append(f"{prompt} prompt tokens")
-    if len(answers) > 1:
-        asks["output_tokens"] = str(answer)
-        parts.append(f"{answer} output tokens")
-    return (", ".join(parts) if asks or varies else None), asks
+    parts = [load.label] if loads_differ or varies else []
+    parts += [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]
+    return ", ".join(parts) if asks or varies else None

@@ -15,6 +15,8 @@ import gevent
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from loadtests.harness.client.access import access_to
+from loadtests.harness.run.live import Live
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
@@ -24,11 +26,13 @@ from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
+from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
-from records.load import Rate
+from records.load import TRACE, Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
+from records.run import RunEvent
 from records.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -50,10 +54,13 @@ class ActiveRun:
         runner = environment.runner
         assert runner is not None
         self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
+        self.trace = scenario.played()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self.live = Live()
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -69,7 +76,7 @@ class ActiveRun:
         self._telemetry = TelemetrySampler(
             Recorder(self.folder / ("telemetry.jsonl" if plans else f"telemetry-{self._worker}.jsonl")),
             self.start,
-            Scraper(plan.meta.url, settings.headers, settings.insecure) if plans else None,
+            Scraper(plan.meta.url, self.access) if plans else None,
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
@@ -82,6 +89,17 @@ class ActiveRun:
             assert isinstance(runner, WorkerRunner)
             self._reporter = gevent.spawn(self._report, runner)
         self._telemetry.start()
+        self._disturbance: Disturbance | None = None
+        if self.conductor is not None and scenario.command is not None:
+            control = self.conductor.control
+            self._disturbance = Disturbance(
+                complete(scenario.command),
+                scenario.at,
+                self.start,
+                lambda: control.stages[0],
+                self._happened,
+                self.folder,
+            )
 
     # What users call.
 
@@ -101,6 +119,11 @@ class ActiveRun:
         return self.tracker.stage
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that have begun."""
+        return self._meta.stages
+
+    @property
     def share(self) -> tuple[int, int]:
         """Which of how many processes this one is; one that joined after the plan was made has no share."""
         workers = self.plan.meta.workers
@@ -110,6 +133,9 @@ class ActiveRun:
         """Seconds from the start of an open stage to each of its arrivals, those of all processes."""
         load, plan = stage.load, stage.plan
         assert isinstance(load, Rate)
+        if load.arrivals == TRACE:
+            assert self.trace is not None
+            return iter(self.trace.times)
         warm_up, window = (part.amount if part.unit == "seconds" else 0.0 for part in (plan.warm_up, plan.window))
         return arrival_times(load, warm_up, window, self.plan.workload.seed, stage.index)
 
@@ -126,6 +152,7 @@ class ActiveRun:
         """A number for a request that is about to be sent; `t_sched` is absolute."""
         assert self.tracker is not None
         self._requests += 1
+        self.live.in_flight += 1
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -160,6 +187,8 @@ class ActiveRun:
         )
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
+        self.live.in_flight -= 1
+        self.live.add(stage.index, observation)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -185,6 +214,8 @@ class ActiveRun:
         now = monotonic_ns() - self.start
         if self.conductor is not None:
             self.conductor.stop(now)
+        if self._disturbance is not None:
+            self._disturbance.stop()
         if self._reporter is not None:
             gevent.kill(self._reporter)
         if self._recorder is not None:
@@ -199,6 +230,13 @@ class ActiveRun:
         search = self.conductor.search if self.conductor is not None else None
         self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
+        self._write_meta()
+
+    def _happened(self, event: RunEvent) -> None:
+        self._meta = replace(self._meta, events=(*self._meta.events, event))
+        self._write_meta()
+
+    def _write_meta(self) -> None:
         try:
             write_meta(self.folder, self._meta)
         except OSError as error:

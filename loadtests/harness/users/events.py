@@ -30,6 +30,7 @@ from loadtests.harness.run.target import UnreachableServer
 from loadtests.harness.scenario import RunSettings, Scenario
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
+from loadtests.harness.users.disturbance import complete
 from records.load import Users
 from records.stage import Extent, StagePlan, stage_from
 
@@ -45,6 +46,8 @@ scenario: Scenario | None = None
 
 _current: ActiveRun | None = None
 _initialised = Event()
+_command: str | None = None
+"""The shell command of the command line. Whoever sees Locust's page may change options, and must not change this."""
 
 
 def current_run() -> ActiveRun | None:
@@ -65,7 +68,8 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    runner = environment.runner
+    global _command
+    runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
     elif isinstance(runner, WorkerRunner):
@@ -92,7 +96,9 @@ def _begin(environment: Environment, **_: Any) -> None:
     assert options is not None
     assert runner is not None
     try:
-        in_force, settings = read_options(vars(options), scenario or Scenario())
+        in_force, settings = read_options(vars(options) | {"command": _command}, scenario or Scenario())
+        if in_force.command is not None and not isinstance(runner, WorkerRunner):
+            complete(in_force.command)
         if isinstance(runner, WorkerRunner):
             plan = plans.received(options)
         else:

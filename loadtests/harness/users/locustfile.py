@@ -7,7 +7,10 @@ import sys
 from locust import LoadTestShape
 
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.users import events
+from loadtests.harness.users import (
+    events,
+    page,  # noqa: F401  adds its tab to Locust's page
+)
 from loadtests.harness.users.shape import StageShape
 from loadtests.harness.users.user import ModelUser
 

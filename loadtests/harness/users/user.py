@@ -10,6 +10,7 @@ records, of which every request leaves one.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from time import monotonic_ns
 
@@ -19,8 +20,10 @@ from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 from loadtests.harness.client.client import Client
+from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.users import events
 from loadtests.harness.users.dispatcher import Dispatcher
+from loadtests.harness.workload.replay import trace_ask
 from loadtests.harness.workload.workload import Ask
 from records.load import Rate
 from records.metrics import BY_NAME
@@ -56,6 +59,7 @@ class ModelUser(User):
         assert run.tracker is not None
         run.tracker.user_started(self._number)
         self._asks = self.workload.asks_of(self._number)
+        self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would send, wait and finish together for the rest of the run.
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
@@ -76,18 +80,22 @@ class ModelUser(User):
 
     def arrival_ask(self, stage: Stage, number: int) -> Ask:
         """What an open loop's arrival asks; `number` is its place among all arrivals of `stage`."""
+        if self._run.trace is not None:
+            return trace_ask(self.workload, self._run.trace, stage.index, number)
         self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
         return self.next_ask(stage)
 
     def _new_client(self) -> Client:
-        run, settings = self._run, self._run.settings
+        run = self._run
         return Client(
             run.plan.meta.url,
-            headers=settings.headers,
-            insecure=settings.insecure,
+            headers=run.access.headers,
+            signer=run.access.signer,
+            insecure=run.access.insecure,
             # A queued request is silent until its first token, however long that takes: only the whole has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
+            patience=run.scenario.patience,
         )
 
     def _prepare(self) -> None:
@@ -115,7 +123,13 @@ class ModelUser(User):
 
         run.announce(request, stage, t_sched)
         observation = self._client.request(ask.call, t_sched, on_end)
-        pause = run.scenario.think_time
+        retry = pause_before_retry(observation, ask.attempt, run.scenario.retries, self._pauses)
+        if retry is not None:
+            self._free_at = self._client.free_at + round(retry * SECOND)
+            self._ask = replace(ask, attempt=ask.attempt + 1)
+            return
+        self._asks.answered(observation, self._client.answer_text)
+        pause = run.scenario.think_time.sample(self._pauses)
         if observation.outcome != "ok":
             pause = max(pause, run.scenario.pause_after_failure)
         self._free_at = max(observation.t_end, self._client.free_at) + round(pause * SECOND)

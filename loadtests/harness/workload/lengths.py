@@ -2,60 +2,34 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
-GRAMMAR = "64, uniform:16-128, or lognormal:64,0.5 (median, sigma)"
+from loadtests.harness.workload.distribution import Distribution
+
+GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with a number a line"
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Draws whole numbers of tokens, never less than 1.
+class Lengths(Distribution):
+    """Draws whole numbers of tokens, never less than 1."""
 
-    `fixed`: always `a`. `uniform`: `a` to `b`, both included. `lognormal`: median `a`, sigma `b` of the logarithm, cut
-    at ten times the median, so that one draw in a million does not decide a run.
-    """
-
-    kind: Literal["fixed", "uniform", "lognormal"]
-    a: float
-    b: float = 0.0
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "fixed":
-                return f"{self.a:g}"
-            case "uniform":
-                return f"uniform:{self.a:g}-{self.b:g}"
-            case "lognormal":
-                return f"lognormal:{self.a:g},{self.b:g}"
+    __slots__ = ()
 
     def draw(self, rng: Random) -> int:
-        match self.kind:
-            case "fixed":
-                return int(self.a)
-            case "uniform":
-                return rng.randint(int(self.a), int(self.b))
-            case "lognormal":
-                return max(1, round(min(rng.lognormvariate(math.log(self.a), self.b), 10 * self.a)))
+        if self.kind == "uniform":
+            return rng.randint(int(self.a), int(self.b))
+        return max(1, round(self.sample(rng)))
 
 
 def parse_lengths(text: str) -> Lengths:
     """Raises `ValueError` with a sentence that shows the grammar."""
-    given = text.replace(" ", "")
-    if match := re.fullmatch(r"(?:fixed:)?(\d+)", given):
-        lengths = Lengths("fixed", int(match[1]))
-    elif match := re.fullmatch(r"uniform:(\d+)-(\d+)", given):
-        lengths = Lengths("uniform", int(match[1]), int(match[2]))
-    elif match := re.fullmatch(r"lognormal:(\d+\.?\d*),(\d*\.?\d+)", given):
-        lengths = Lengths("lognormal", float(match[1]), float(match[2]))
-    else:
-        raise ValueError(f"a length in tokens is {GRAMMAR}, not `{text}`.")
-    if lengths.a < 1 or (lengths.kind == "uniform" and lengths.b < lengths.a):
-        raise ValueError(f"a length in tokens starts at 1 and goes upwards: {GRAMMAR}, not `{text}`.")
+    try:
+        lengths = Lengths.parse(text)
+        decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())
+        if lengths.kind != "file" and (lengths.a < 1 or decimal):
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(str(error) or f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
     return lengths
 
 

@@ -1,8 +1,12 @@
-"""The words that prompts are made of, and how many tokens they become."""
+"""What prompts are made of: common English words, or lines of code, and what is asked about them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["words", "code", "ids"]
+Unit = tuple[str, int]
+"""A piece of text that follows other text, white space first, and how many tokens it adds."""
 
 # Short, common English words: one token each, leading space included, in the vocabularies of today's models.
 VOCABULARY = """
@@ -17,29 +21,46 @@ once upon course war until always away something fact water less public put thin
 government system better set told nothing night end why called eyes find going look asked later point next city
 business case group face money form kind service best among power important different interest
 """
-WORDS = tuple(VOCABULARY.split())
-INSTRUCTION = "\n\nWrite a long story that uses these words."
-MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
-
-
-@dataclass(frozen=True, slots=True)
-class WordTokens:
-    """What a prompt of `n` of our words becomes: `template + per_word * n` tokens, and `instruction` more with it."""
-
-    template: float
-    instruction: float
-    per_word: float
-    measured: bool  # by the server's tokenizer; otherwise assumed
-
-    def words_for(self, tokens: int) -> tuple[int, bool]:
-        """How many words make a prompt of so many tokens, and whether the instruction has room beside them."""
-        words = round((tokens - self.template - self.instruction) / self.per_word)
-        if words >= MIN_WORDS:
-            return words, True
-        return max(MIN_WORDS, round((tokens - self.template) / self.per_word)), False
-
-
-ASSUMED = {
-    "chat": WordTokens(template=10.0, instruction=10.0, per_word=1.0, measured=False),
-    "completions": WordTokens(template=0.0, instruction=10.0, per_word=1.0, measured=False),
+WORDS = tuple(f" {word}" for word in dict.fromkeys(VOCABULARY.split()))
+# Each ends in a letter and starts with white space: so tokenizers cut before it, and its tokens do not depend on what
+# stands around it.
+LINES = tuple(
+    f"\n    {line}"
+    for line in """
+total = count + price
+if left and not right: return left
+for item in values: total += item
+result = other if found else total
+return result
+while node is not None: node = node.parent
+names = [item.name for item in values if item.name]
+except KeyError: return None
+with lock: queue = list(waiting)
+import json
+from random import choice
+value = table.get(key) or fallback
+assert left < right
+print("the total is", total, "of", count)
+first, second = second, first
+yield from children
+lookup = {key: value for key, value in pairs}
+raise ValueError("no value") from error
+self.size = size if size else default
+await asyncio.sleep(delay) or result
+seen = set(names) | others
+elif state == "ready": state = running
+average = total / count if count else None
+del table[key], result
+lambda left, right: left or right
+text = "".join(parts) or empty
+""".strip().splitlines()
+)
+START = {"words": "the", "code": "#"}
+"""How every prompt begins: the word behind it has white space before it, as all others."""
+INSTRUCTION = {
+    "words": "\n\nWrite a long story that uses these words.",
+    "code": "\n\nExplain in detail what this code does.",
 }
+ASSUMED_TEMPLATE = 10  # tokens of a chat template, where nothing is known of it
+ASSUMED_INSTRUCTION = 10
+ASSUMED_CHARACTERS = 4  # of code per token

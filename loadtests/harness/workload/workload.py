@@ -1,4 +1,4 @@
-"""What users ask: prompts of a wanted length, no two alike, and the request bodies around them.
+"""What users ask: prompts of a wanted length, no two alike, conversations, or what a file has.
 
 A server with a prefix cache need not compute a prompt that it has seen, so every prompt starts with words of its own,
 and another run asks other words; `--shared-prefix-tokens` and `--same-prompts` ask for the opposite. Each user draws
@@ -7,25 +7,33 @@ from a stream of its own, so the same seed asks the same whether one process mak
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
-from typing import Any
 
 import msgspec
 
-from loadtests.harness.client.client import Call
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from loadtests.harness.workload.classes import RequestClass, class_of
+from loadtests.harness.workload.datasets import length_pairs, row_of
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.words import INSTRUCTION, WORDS, WordTokens
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.session import Session
+from records.request import Observation
 
-PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 ID_BYTES = 8
+ONE_TURN = Lengths("fixed", 1)
+Prompt = str | tuple[Message, ...] | tuple[int, ...]
 
 
-def prompt_id(prompt: str) -> str:
+def prompt_id(prompt: Prompt) -> str:
     """Equal for equal prompts."""
-    return blake2b(prompt.encode(), digest_size=ID_BYTES).hexdigest()
+    text = prompt if isinstance(prompt, str) else "\0".join(getattr(part, "text", str(part)) for part in prompt)
+    return blake2b(text.encode("utf-8", "replace"), digest_size=ID_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,74 +47,142 @@ class Ask:
     session: str | None = None
     turn: int | None = None
     request_class: str | None = None
+    attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
 
-    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together.
+    Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
+    `length_pairs` are paths. `context` is the most tokens of prompt and answer together, where the server tells.
     """
 
     model: str
-    endpoint: str
+    endpoint: Endpoint
     streamed: bool
     prompt_tokens: Lengths
-    shared_prefix_tokens: int
     output_tokens: Lengths
-    temperature: float
-    ignore_eos: bool
+    material: Material
     seed: int
     prompt_set: str
-    word_tokens: WordTokens
+    shared_prefix_tokens: int = 0
+    temperature: float | None = 0.0
+    ignore_eos: bool = False
+    max_tokens_field: str = "max_tokens"
+    extra_body: str = ""
+    length_pairs: str = ""
+    dataset: str = ""
+    classes: tuple[RequestClass, ...] = ()
+    turns: Lengths = ONE_TURN
+    turn_tokens: Lengths | None = None
+    context: int | None = None
 
     def asks_of(self, user: int) -> UserAsks:
         """The requests of one user; `user` is its number in the whole run, over all workers."""
         return UserAsks(self, user)
 
-    def call(self, prompt: str, max_tokens: int, sampling_seed: int) -> Call:
-        body: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": self.temperature}
-        if self.endpoint == "chat":
-            body["messages"] = [{"role": "user", "content": prompt}]
-        else:
-            body["prompt"] = prompt
-        if self.streamed:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self.temperature > 0:
-            body["seed"] = sampling_seed
-        if self.ignore_eos:
-            body["ignore_eos"] = True
-        return Call(PATHS[self.endpoint], msgspec.json.encode(body), self.streamed)
-
-    def shared_prefix(self) -> str:
-        if not self.shared_prefix_tokens:
-            return ""
-        words = max(1, round(self.shared_prefix_tokens / self.word_tokens.per_word))
-        return " ".join(Random(f"prefix {self.seed}/{self.prompt_set}").choices(WORDS, k=words)) + " "
+    def call(self, prompt: Prompt, max_tokens: int, sampling_seed: int) -> Call:
+        """Raises `ValueError` with a sentence where the API does not take such a prompt."""
+        dialect = DIALECTS[self.endpoint]
+        request = ModelRequest(
+            model=self.model,
+            prompt=(Message("user", prompt),) if isinstance(prompt, str) else prompt,
+            max_tokens=max_tokens,
+            streamed=self.streamed,
+            temperature=self.temperature,
+            sampling_seed=sampling_seed if self.temperature else None,
+            ignore_eos=self.ignore_eos,
+            max_tokens_field=self.max_tokens_field,
+        )
+        body = dialect.body(request)
+        if self.extra_body:
+            body = merged(body, json.loads(self.extra_body))
+        return Call(dialect.path(request), msgspec.json.encode(body), self.streamed, dialect)
 
 
 class UserAsks:
     """An endless supply of one user's requests."""
 
     def __init__(self, workload: Workload, user: int) -> None:
-        self._workload = workload
-        self._prefix = workload.shared_prefix()
+        self._workload, self._user = workload, user
+        self._set = f"{workload.seed}/{workload.prompt_set}"
         self._lengths = Random(f"lengths {workload.seed}/{user}")
-        self._words = Random(f"words {workload.seed}/{workload.prompt_set}/{user}")
+        self._words = Random(f"words {self._set}/{user}")
+        self._asked = 0
+        self._session: Session | None = None
+        self._sessions = 0
 
     def next(self, asks: Mapping[str, str]) -> Ask:
         """`asks` are the settings that the stage has of its own, as in `StagePlan.asks`."""
+        number, self._asked = self._asked, self._asked + 1
+        if self._workload.dataset:
+            return self._from_dataset(number)
+        if self._workload.turns.a > 1 or self._workload.turns.kind != "fixed":
+            return self._of_session(asks)
+        of_class, prompt_tokens, output_tokens = self._plan(asks)
+        return self._ask(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
+
+    def answered(self, observation: Observation, text: str) -> None:
+        """The last request has ended: a conversation goes on from `text`, or is given up."""
+        if self._session is not None and not self._session.answered(observation, text):
+            self._session = None
+
+    def _plan(self, asks: Mapping[str, str]) -> tuple[str | None, int, int]:
+        """The class, if there are classes, and the lengths of prompt and answer."""
         workload = self._workload
-        prompt_tokens = self._length(asks.get("prompt_tokens"), workload.prompt_tokens)
-        output_tokens = self._length(asks.get("output_tokens"), workload.output_tokens)
-        words, with_instruction = workload.word_tokens.words_for(prompt_tokens - workload.shared_prefix_tokens)
-        prompt = self._prefix + " ".join(self._words.choices(WORDS, k=words)) + INSTRUCTION * with_instruction
-        return Ask(
-            workload.call(prompt, output_tokens, self._words.getrandbits(31)),
-            planned_prompt_tokens=prompt_tokens,
-            planned_output_tokens=output_tokens,
-            prompt_id=prompt_id(prompt),
-        )
+        prompt, output, name = workload.prompt_tokens, workload.output_tokens, None
+        if workload.classes:
+            alone = [one for one in workload.classes if one.name == asks.get("request_class")]
+            of_class = class_of(self._user, alone or workload.classes)
+            prompt, output, name = of_class.prompt_tokens or prompt, of_class.output_tokens or output, of_class.name
+        if workload.length_pairs:
+            return name, *self._lengths.choice(length_pairs(workload.length_pairs))
+        return name, self._length(asks.get("prompt_tokens"), prompt), self._length(asks.get("output_tokens"), output)
 
     def _length(self, here: str | None, otherwise: Lengths) -> int:
         return (otherwise if here is None else parse_lengths(here)).draw(self._lengths)
+
+    def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str | tuple[int, ...]:
+        workload = self._workload
+        if workload.material.kind == "ids":
+            return workload.material.token_ids(tokens, self._words)
+        shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
+        return workload.material.prompt(tokens, self._words, shared, self._set)
+
+    def _from_dataset(self, number: int) -> Ask:
+        row = row_of(self._workload.dataset, self._set, self._user, number)
+        output_tokens = row.output_tokens or self._workload.output_tokens.draw(self._lengths)
+        return self._ask(row.messages, None, output_tokens)
+
+    def _of_session(self, asks: Mapping[str, str]) -> Ask:
+        workload = self._workload
+        of_class, prompt_tokens, output_tokens = self._plan(asks)
+        if self._session is not None and self._session.is_waiting:  # a stage that asks something else has begun
+            self._session = None
+        if self._session is not None:
+            length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
+            if self._session.has_room_for(length + output_tokens, workload.context):
+                self._session.ask(workload.material.message(length, self._words))
+            else:
+                self._session = None
+        tokens = None  # those of a later turn depend on the answers before it
+        if self._session is None:
+            prompt, tokens = self._prompt(prompt_tokens, asks), prompt_tokens
+            self._session = Session(f"{self._user}-{self._sessions}", workload.turns.draw(self._lengths))
+            self._session.ask(str(prompt))
+            self._sessions += 1
+        session = self._session
+        return self._ask(session.messages, tokens, output_tokens, session.name, session.turn, of_class)
+
+    def _ask(
+        self,
+        prompt: Prompt,
+        prompt_tokens: int | None,
+        output_tokens: int,
+        session: str | None = None,
+        turn: int | None = None,
+        request_class: str | None = None,
+    ) -> Ask:
+        call = self._workload.call(prompt, output_tokens, self._words.getrandbits(31))
+        return Ask(call, prompt_tokens, output_tokens, prompt_id(prompt), session, turn, request_class)

@@ -11,7 +11,7 @@ mod weights;
 
 use config::Config;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, end_of_text_ids, free_memory, serve_model,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Vocabulary, cache_tokens, end_of_text_ids, serve_model,
 };
 use model::Decoder;
 use serde_json::json;
@@ -21,8 +21,6 @@ use weights::Weights;
 
 const FEATURES: [&str; 5] = ["seed", "stop", "logprobs", "ignore_eos", "min_tokens"];
 const BURN_VERSION: &str = env!("BURN_VERSION");
-/// Of the memory that is free once the weights are loaded, the share that keys and values may take.
-const CACHE_SHARE: f64 = 0.8;
 
 fn main() -> ExitCode {
     serve_model(load)
@@ -43,10 +41,8 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         false => Weights::open(&model.folder, &settings.device, settings.dtype).map_err(unusable)?,
     };
     let decoder = Decoder::load(config, &mut weights, context_length, &settings).map_err(unusable)?;
-    let most = settings.slots * context_length;
-    let fit = free_memory().filter(|_| settings.in_blocks());
-    let fit = fit.map(|bytes| (bytes as f64 * CACHE_SHARE) as usize / decoder.cache_bytes_per_token());
-    let kv_tokens = settings.kv_tokens.or(fit).unwrap_or(most).min(most);
+    let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), settings.slots, context_length);
+    let kv_tokens = settings.kv_tokens.unwrap_or(fit).min(settings.slots * context_length);
     let info = Info {
         name: load.engine.clone(),
         version: BURN_VERSION.into(),

@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use enginebench_protocol::{Failure, Load, team};
+use enginebench_protocol::{Failure, Load, free_gpu_memory, free_memory, team};
 
 const SLOTS: usize = 32;
 
@@ -37,6 +37,15 @@ impl Settings {
             dtype,
             dtype_name,
         })
+    }
+
+    /// Bytes that the device has left; `None` where it does not say.
+    pub fn free_memory(&self) -> Option<u64> {
+        match self.device_name.as_str() {
+            "cpu" | "cpu-cubecl" => free_memory(),
+            "cuda" => free_gpu_memory(0),
+            _ => None,
+        }
     }
 
     /// Whether products shall be cut for Burn's Flex; the other devices divide their work by themselves.

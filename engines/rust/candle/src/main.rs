@@ -15,15 +15,13 @@ use crate::transformers::OneSequence;
 use crate::weights::Format;
 use anyhow::Result;
 use enginebench_protocol::{
-    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Piece, Vocabulary, end_of_text_ids, free_memory,
+    BatchLimits, Batching, Failure, Info, Load, Loaded, Model, Piece, Vocabulary, cache_tokens, end_of_text_ids,
     serve_model,
 };
 use serde_json::json;
 use std::process::ExitCode;
 
 const CANDLE_VERSION: &str = env!("CANDLE_VERSION");
-/// Of the memory that is free once the weights are loaded, the share that keys and values may take.
-const CACHE_SHARE: f64 = 0.8;
 
 fn main() -> ExitCode {
     serve_model(load)
@@ -76,14 +74,10 @@ fn load(load: &Load) -> Result<Loaded<Runner>, Failure> {
             (BatchLimits::one_sequence(), Batching::None, name)
         }
         Runner::Batch(decoder) => {
-            let most = settings.concurrency * context_length;
-            let fit = free_memory().filter(|_| settings.device.is_cpu());
-            let fit = fit.map(|bytes| (bytes as f64 * CACHE_SHARE) as usize / decoder.cache_bytes_per_token());
-            let limits = BatchLimits {
-                slots: settings.concurrency,
-                step_time: Some(settings.step_time),
-                kv_tokens: settings.kv_tokens.or(fit).unwrap_or(most).min(most),
-            };
+            let slots = settings.concurrency;
+            let fit = cache_tokens(settings.free_memory(), decoder.cache_bytes_per_token(), slots, context_length);
+            let kv_tokens = settings.kv_tokens.unwrap_or(fit).min(slots * context_length);
+            let limits = BatchLimits { slots, step_time: Some(settings.step_time), kv_tokens };
             (limits, Batching::Continuous, "enginebench's, on Candle's operations".to_owned())
         }
     };

@@ -5,7 +5,7 @@ use anyhow::Result;
 use candle_core::quantized::GgmlDType;
 use candle_core::utils::{cuda_is_available, metal_is_available};
 use candle_core::{DType, Device, DeviceLocation};
-use enginebench_protocol::{Failure, Load, ModelOnDisk};
+use enginebench_protocol::{Failure, Load, ModelOnDisk, free_gpu_memory, free_memory};
 
 pub struct Settings {
     pub device: Device,
@@ -33,6 +33,14 @@ impl Settings {
             DeviceLocation::Cpu => "cpu".into(),
             DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
             DeviceLocation::Metal { gpu_id } => format!("metal:{gpu_id}"),
+        }
+    }
+
+    /// Bytes that the device has left; `None` where it does not say.
+    pub fn free_memory(&self) -> Option<u64> {
+        match self.device.location() {
+            DeviceLocation::Cpu | DeviceLocation::Metal { .. } => free_memory(),
+            DeviceLocation::Cuda { gpu_id } => free_gpu_memory(gpu_id),
         }
     }
 

@@ -1,6 +1,10 @@
-//! Memory of this process, and what the machine has left.
+//! Memory of this process, what the machine and its GPUs have left, and what of it the key/value caches may take.
 
 use std::fs::read_to_string;
+use std::process::Command;
+
+/// Of the memory that is free once the weights are loaded, the share that keys and values may take.
+const CACHE_SHARE: f64 = 0.8;
 
 /// Resident memory of this process; `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
@@ -29,4 +33,56 @@ pub fn free_memory() -> Option<u64> {
     let group = |name: &str| number(&read_to_string(format!("/sys/fs/cgroup/memory.{name}")).ok()?);
     let left = group("max").zip(group("current")).map(|(limit, used)| limit.saturating_sub(used));
     Some(left.map_or(free, |left| left.min(free)))
+}
+
+/// Free memory of an NVIDIA GPU in bytes, as its driver reports it; `None` where it does not. `ordinal` is CUDA's.
+pub fn free_gpu_memory(ordinal: usize) -> Option<u64> {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let asked = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id"];
+    let said = Command::new("nvidia-smi").args(asked).arg(gpu_name(ordinal, visible.as_deref())).output().ok()?;
+    mebibytes(&String::from_utf8(said.stdout).ok()?)
+}
+
+/// What the driver calls CUDA's GPU of this ordinal: CUDA counts only the visible ones.
+fn gpu_name(ordinal: usize, visible: Option<&str>) -> String {
+    let named = visible.and_then(|names| names.split(',').nth(ordinal)).map(str::trim).filter(|name| !name.is_empty());
+    named.map_or_else(|| ordinal.to_string(), str::to_owned)
+}
+
+fn mebibytes(text: &str) -> Option<u64> {
+    Some(text.trim().parse::<u64>().ok()? * 1024 * 1024)
+}
+
+/// Tokens whose keys and values fit into `free` bytes, at most `slots` sequences of `context_length`. Where the free
+/// memory is unknown, one such sequence.
+pub fn cache_tokens(free: Option<u64>, bytes_per_token: usize, slots: usize, context_length: usize) -> usize {
+    let fit = free.map_or(context_length, |free| (free as f64 * CACHE_SHARE) as usize / bytes_per_token);
+    fit.clamp(1, slots * context_length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Llama 3.2 1B in 16 bits: 2 × 16 layers × 8 heads × 64 values × 2 bytes = 32 KiB a token.
+    #[test]
+    fn caches_take_a_share_of_the_free_memory() {
+        const TOKEN: usize = 32 * 1024;
+        let gigabytes = |number: u64| Some(number << 30);
+        assert_eq!(cache_tokens(gigabytes(10), TOKEN, 32, 131_072), 262_144); // 8 GiB, not 128 GiB for 32 contexts
+        assert_eq!(cache_tokens(gigabytes(10), TOKEN, 1, 131_072), 131_072); // never more than can be used
+        assert_eq!(cache_tokens(gigabytes(1), TOKEN, 32, 131_072), 26_214);
+        assert_eq!(cache_tokens(None, TOKEN, 32, 131_072), 131_072);
+        assert_eq!(cache_tokens(Some(0), TOKEN, 32, 131_072), 1);
+    }
+
+    #[test]
+    fn the_driver_is_asked_for_the_gpu_that_cuda_means() {
+        assert_eq!(gpu_name(1, None), "1");
+        assert_eq!(gpu_name(1, Some("3, 5")), "5");
+        assert_eq!(gpu_name(0, Some("GPU-8d3f")), "GPU-8d3f");
+        assert_eq!(gpu_name(0, Some("")), "0");
+        assert_eq!(mebibytes("80995\n"), Some(80_995 << 20));
+        assert_eq!(mebibytes("[N/A]\n"), None);
+    }
 }

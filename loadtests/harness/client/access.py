@@ -1,0 +1,50 @@
+"""What a server wants to see before it answers: keys, headers, signatures. Keys come from the environment only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from loadtests.harness.client.dialects.dialect import Signer
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+
+KEY_VARIABLE = "ENGINEBENCH_API_KEY"
+"""Counts before the variable that other clients of the same API read."""
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`headers` go with every request, `signer` makes those that depend on the request."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    signer: Signer | None = field(default=None, repr=False)
+    insecure: bool = False  # the TLS certificate is not checked
+
+
+def access_to(
+    url: str, endpoint: Endpoint, headers: Headers, insecure: bool, environment: Mapping[str, str] = os.environ
+) -> Access:
+    """Raises `ValueError` with a sentence where an API needs credentials that the environment lacks."""
+    dialect = DIALECTS[endpoint]
+    key = environment.get(KEY_VARIABLE) or environment.get(dialect.key_variable)
+    signer = dialect.signer(key, environment, urlsplit(url).hostname or "")
+    return Access({**dialect.headers(key), **dict(headers)}, signer, insecure)
+
+
+def parse_headers(text: str) -> Headers:
+    """`Name: value` lines. Raises `ValueError` with a sentence, which does not repeat what may be a secret."""
+    headers = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not (colon and value and name.replace("-", "").isalnum() and name.isascii()):
+            raise ValueError("a header is `Name: value`, and several are one a line or one for each --header.")
+        headers.append((name.title(), value))
+    return tuple(headers)
+
+
+def write_headers(headers: Headers) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in headers)

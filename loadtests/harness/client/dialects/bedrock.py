@@ -1,0 +1,187 @@
+"""Amazon Bedrock's Converse API: binary event frames, and requests signed with AWS credentials.
+
+    AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… enginebench run concurrent --endpoint bedrock --model MODEL_ID \
+        --url https://bedrock-runtime.us-east-1.amazonaws.com
+
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from loadtests.harness.client.answer import Answer, Moment, Reader, message_of
+from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+from loadtests.harness.client.dialects.event_stream import FrameReader
+from loadtests.harness.client.dialects.sigv4 import Credentials, signed_headers
+
+SERVICE = "bedrock"
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+}
+
+
+class Usage(msgspec.Struct, gc=False, rename="camel"):
+    """`inputTokens` leaves out what was read from the prompt cache or written to it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+
+
+class Block(msgspec.Struct, gc=False, rename="camel"):
+    """A content block, whole or a part of it."""
+
+    text: str | None = None
+    reasoning_content: Any = None
+    tool_use: Any = None
+
+    @property
+    def thought(self) -> str | None:
+        content = self.reasoning_content
+        if not isinstance(content, dict):
+            return None
+        whole = content.get("reasoningText")
+        text = content.get("text") or (whole.get("text") if isinstance(whole, dict) else None)
+        return text if isinstance(text, str) else None
+
+    @property
+    def answered(self) -> str | None:
+        if not isinstance(self.tool_use, dict):
+            return self.text
+        given = self.tool_use.get("input", "")
+        arguments = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        return str(self.tool_use.get("name") or "") + arguments
+
+
+class ConverseEvent(msgspec.Struct, gc=False, rename="camel"):
+    delta: Block | None = None
+    start: Block | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+
+
+class Spoken(msgspec.Struct, gc=False):
+    content: list[Block] = []
+
+
+class Output(msgspec.Struct, gc=False):
+    message: Spoken | None = None
+
+
+class Whole(msgspec.Struct, gc=False, rename="camel"):
+    output: Output | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+
+
+EVENT, WHOLE = msgspec.json.Decoder(ConverseEvent), msgspec.json.Decoder(Whole)
+
+
+class ConverseAnswer(Answer):
+    media_type = "application/vnd.amazon.eventstream"
+    last_event = b"inputTokens"  # of the frame `metadata`
+
+    @staticmethod
+    def reader() -> Reader:
+        return FrameReader()
+
+    def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
+        if kind.startswith((b"exception:", b"error:")):
+            name = kind.partition(b":")[2].decode("utf-8", "replace")
+            self._fail(": ".join(filter(None, (name, message_of(data)))), moment)
+            return
+        try:
+            event = EVENT.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            return
+        part = event.delta or event.start
+        if part is not None and ((thought := part.thought) or part.answered):
+            self._generated(thought, part.answered, moment)
+        self._finish(event.stop_reason)
+        if kind == b"metadata":
+            self._count(event.usage)
+            self.done = moment
+
+    def document(self, body: bytes, moment: Moment) -> None:
+        try:
+            whole = WHOLE.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"the answer is not one of Converse ({error})", moment)
+            return
+        if whole.output is None or whole.output.message is None:
+            self._fail("the answer has no `output.message`", moment)
+            return
+        self._finish(whole.stop_reason)
+        self._count(whole.usage)
+        for block in whole.output.message.content:
+            self._contained(block.thought, block.answered)
+
+    def _finish(self, reason: str | None) -> None:
+        if reason is not None:
+            self.finish_reason = FINISH_REASONS.get(reason, reason)
+
+    def _count(self, usage: Usage | None) -> None:
+        if usage is None:
+            return
+        self.output_tokens, self.cached_tokens = usage.output_tokens, usage.cache_read_input_tokens
+        if usage.input_tokens is not None:
+            cached = (usage.cache_read_input_tokens or 0) + (usage.cache_write_input_tokens or 0)
+            self.prompt_tokens = usage.input_tokens + cached
+
+
+class Converse:
+    """The API has no seed; `ignore_eos` is not sent. The server takes a Bedrock API key or AWS credentials."""
+
+    key_variable = "AWS_BEARER_TOKEN_BEDROCK"
+    answer = ConverseAnswer
+
+    def path(self, request: ModelRequest) -> str:
+        return f"/model/{quote(request.model, safe='')}/converse" + ("-stream" if request.streamed else "")
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        system, messages = request.apart()
+        return {
+            "messages": [{"role": message.role, "content": [{"text": message.text}]} for message in messages],
+            "inferenceConfig": {"maxTokens": request.max_tokens, **given(temperature=request.temperature)},
+            **({"system": [{"text": system}]} if system else {}),
+        }
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
+        if key:
+            return None
+        access, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+        region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or _region_of(host)
+        if not (access and secret):
+            raise ValueError(
+                f"Bedrock needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or {self.key_variable}."
+            )
+        if region is None:
+            raise ValueError("Bedrock signs requests for a region: set AWS_REGION, such as us-east-1.")
+        credentials = Credentials(access, secret, environment.get("AWS_SESSION_TOKEN"))
+
+        def sign(authority: str, path: str, body: bytes) -> Mapping[str, str]:
+            headers = {"Host": authority, "Content-Type": "application/json"}
+            return signed_headers(credentials, region, SERVICE, "POST", path, headers, body)
+
+        return sign
+
+
+def _region_of(host: str) -> str | None:
+    match = re.match(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com", host)
+    return match[1] if match else None

@@ -1,0 +1,143 @@
+"""Anthropic's Messages API: https://docs.anthropic.com/en/api/messages-streaming
+
+Every event names its type: `content_block_delta` carries text, thinking or the arguments of a tool, `message_delta` the
+reason why the answer ended and the tokens so far, `message_stop` is the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from loadtests.harness.client.answer import Answer, Moment, message_of
+from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+
+VERSION = "2023-06-01"
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+class Usage(msgspec.Struct, gc=False):
+    """`input_tokens` leaves out what was read from the prompt cache or written to it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class Delta(msgspec.Struct, gc=False):
+    """A part of a content block, a whole block, or what `message_delta` changes."""
+
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    name: str | None = None  # of a tool
+    input: Any = None
+    stop_reason: str | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    content: list[Delta] | None = None
+    usage: Usage | None = None
+    stop_reason: str | None = None
+
+
+class MessageEvent(msgspec.Struct, gc=False):
+    type: str | None = None
+    delta: Delta | None = None
+    content_block: Delta | None = None
+    message: Message | None = None
+    usage: Usage | None = None
+
+
+EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
+
+
+class MessageAnswer(Answer):
+    last_event = b"message_stop"
+
+    def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
+        if kind == b"error" or b'"error"' in data[:40]:
+            self._fail(message_of(data), moment)
+            return
+        try:
+            event = EVENT.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            return
+        match event.type:
+            case "content_block_delta" | "content_block_start":
+                part = event.delta or event.content_block
+                if part is not None and (part.thinking or part.text or part.partial_json or part.name):
+                    self._generated(part.thinking, part.text or part.partial_json or part.name, moment)
+            case "message_start" if event.message is not None:
+                self._count(event.message.usage)
+            case "message_delta":
+                self._count(event.usage)
+                self._finish(event.delta.stop_reason if event.delta is not None else None)
+            case "message_stop":
+                self.done = moment
+
+    def document(self, body: bytes, moment: Moment) -> None:
+        try:
+            message = WHOLE.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"the answer is not a message ({error})", moment)
+            return
+        if message.content is None:
+            self._fail("the answer has no `content`", moment)
+        self._count(message.usage)
+        self._finish(message.stop_reason)
+        for part in message.content or ():
+            arguments = msgspec.json.encode(part.input).decode() if part.input else ""
+            self._contained(part.thinking, part.text or (part.name or "") + arguments or None)
+
+    def _finish(self, reason: str | None) -> None:
+        if reason is not None:
+            self.finish_reason = FINISH_REASONS.get(reason, reason)
+
+    def _count(self, usage: Usage | None) -> None:
+        """Counts are cumulative: the last ones are those of the whole answer."""
+        if usage is None:
+            return
+        if usage.input_tokens is not None:
+            cached, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+            self.prompt_tokens = usage.input_tokens + (cached or 0) + (written or 0)
+            self.cached_tokens = cached
+        if usage.output_tokens is not None:
+            self.output_tokens = usage.output_tokens
+
+
+class Messages:
+    """The API has no seed."""
+
+    key_variable = "ANTHROPIC_API_KEY"
+    answer = MessageAnswer
+
+    def path(self, request: ModelRequest) -> str:
+        return "/v1/messages"
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        system, messages = request.apart()
+        return {
+            "model": request.model,
+            "messages": [{"role": message.role, "content": message.text} for message in messages],
+            "max_tokens": request.max_tokens,
+            **given(system=system or None, temperature=request.temperature),
+            **({"stream": True} if request.streamed else {}),
+            **({"ignore_eos": True} if request.ignore_eos else {}),
+        }
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+
+    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
+        return None

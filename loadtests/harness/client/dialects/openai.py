@@ -1,0 +1,203 @@
+"""OpenAI's chat and text completions, as they and most servers of open models speak them.
+
+Understands servers' variants: reasoning under `reasoning_content` or `reasoning`, role-only, empty and usage-only
+chunks, several tokens in a chunk, content as a list of parts, errors inside a stream, a missing last blank line.
+https://platform.openai.com/docs/api-reference/chat/streaming
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, whole_number
+from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+
+DONE = b"[DONE]"
+FUNCTION_PARTS = ("name", "arguments")
+
+
+class Text(msgspec.Struct, gc=False):
+    """A streamed `delta` or a whole `message`."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+    @property
+    def answered(self) -> str | None:
+        """What else was generated: text, a refusal, the names and arguments of tools."""
+        if self.tool_calls is None and self.function_call is None:
+            return self.content or self.refusal
+        calls = self.tool_calls if isinstance(self.tool_calls, list) else []
+        functions = [call.get("function") for call in calls if isinstance(call, dict)] + [self.function_call]
+        parts = [self.content, self.refusal]
+        parts += [function.get(key) for function in functions if isinstance(function, dict) for key in FUNCTION_PARTS]
+        return "".join(part for part in parts if isinstance(part, str)) or None
+
+
+class Choice(msgspec.Struct, gc=False):
+    delta: Text | None = None
+    message: Text | None = None
+    text: str | None = None  # text completions
+    finish_reason: str | None = None
+
+    def parts(self) -> tuple[str | None, str | None]:
+        """Reasoning, and what else was generated."""
+        text = self.delta or self.message
+        if text is None:
+            return None, self.text
+        return text.reasoning_content or text.reasoning, text.answered
+
+
+class Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
+
+
+class Document(Reported, gc=False):
+    """One event's data, or the whole body of an answer that is not streamed."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    timing: Any = None
+
+
+DECODER = msgspec.json.Decoder(Document)
+
+
+def decode(data: bytes) -> Document:
+    """Raises `ValueError`."""
+    try:
+        return DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:  # msgspec is stricter than JSON: half a surrogate pair in one chunk is ugly, not malformed
+        return msgspec.convert(_with_plain_content(json.loads(data)), Document, strict=False)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _with_plain_content(given: Any) -> Any:
+    """Some servers send content as a list of parts, of which those with a text count."""
+    choices = given.get("choices") if isinstance(given, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        for text in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
+            if isinstance(text, dict) and isinstance(parts := text.get("content"), list):
+                words = [part.get("text") for part in parts if isinstance(part, dict)]
+                text["content"] = "".join(word for word in words if isinstance(word, str))
+    return given
+
+
+class CompletionAnswer(Answer):
+    def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
+        if data == DONE:
+            self.done = moment
+            return
+        if kind == b"error":
+            self._fail(message_of(data), moment)
+            return
+        try:
+            document = decode(data)
+        except ValueError as error:
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            return
+        if document.usage is not None or document.timing is not None or document.choices is None or document.error:
+            self._facts(document, moment)
+        thoughts, answers = None, None
+        for choice in document.choices or ():
+            if choice.finish_reason:
+                self.finish_reason = choice.finish_reason
+            thought, answered = choice.parts()
+            thoughts = thoughts or thought
+            answers = answered if answers is None else answers + (answered or "")
+        if thoughts or answers:
+            if not self.chunks and document.usage is not None:  # some servers count along in every chunk
+                self.first_chunk_tokens = document.usage.completion_tokens or None
+            self._generated(thoughts, answers, moment)
+
+    def document(self, body: bytes, moment: Moment) -> None:
+        try:
+            document = decode(body)
+        except ValueError as error:
+            self._fail(f"the answer is not a completion ({error})", moment)
+            return
+        self._facts(document, moment)
+        for choice in document.choices or ():
+            self.finish_reason = choice.finish_reason or self.finish_reason
+            self._contained(*choice.parts())
+        if document.choices is None:
+            self._fail("the answer has no `choices`", moment)
+
+    def _facts(self, document: Document, moment: Moment) -> None:
+        """Usage, timing and errors of an event or of a whole answer."""
+        if document.is_error:
+            self._fail(document.sentence, moment)
+        if (usage := document.usage) is not None:
+            self.prompt_tokens, self.output_tokens = usage.prompt_tokens, usage.completion_tokens
+            self.cached_tokens = _count(usage.prompt_tokens_details, "cached_tokens")
+            self.reasoning_tokens = _count(usage.completion_tokens_details, "reasoning_tokens")
+        if isinstance(document.timing, dict):
+            self.queue = _seconds(document.timing.get("queue"))
+            self.prefill = _seconds(document.timing.get("prefill"))
+            self.decode = _seconds(document.timing.get("decode"))
+
+
+class OpenAI:
+    """What both have in common."""
+
+    key_variable = "OPENAI_API_KEY"
+    answer: type[Answer] = CompletionAnswer
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
+        return None
+
+    def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
+        return {
+            "model": request.model,
+            **asked,
+            **given(temperature=request.temperature, seed=request.sampling_seed),
+            limit: request.max_tokens,
+            **({"stream": True, "stream_options": {"include_usage": True}} if request.streamed else {}),
+            **({"ignore_eos": True} if request.ignore_eos else {}),
+        }
+
+
+class ChatCompletions(OpenAI):
+    def path(self, request: ModelRequest) -> str:
+        return "/v1/chat/completions"
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        messages = [{"role": message.role, "content": message.text} for message in request.messages]
+        return self._body(request, request.max_tokens_field, messages=messages)
+
+
+class TextCompletions(OpenAI):
+    """A conversation becomes one text; token ids go as they are."""
+
+    def path(self, request: ModelRequest) -> str:
+        return "/v1/completions"
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        ids = [part for part in request.prompt if isinstance(part, int)]
+        text = "\n\n".join(part.text for part in request.prompt if not isinstance(part, int))
+        return self._body(request, "max_tokens", prompt=ids or text)
+
+
+def _seconds(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
+
+
+def _count(details: Any, name: str) -> int | None:
+    return whole_number(details.get(name)) if isinstance(details, dict) else None

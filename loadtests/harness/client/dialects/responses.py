@@ -1,0 +1,135 @@
+"""OpenAI's Responses API: https://platform.openai.com/docs/api-reference/responses-streaming
+
+Every event names its type. Text, reasoning, refusals and tool calls come as `….delta` events; the last event
+(`response.completed`, `response.incomplete` or `response.failed`) holds the whole answer with its usage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from loadtests.harness.client.answer import Answer, Moment, message_of, whole_number
+from loadtests.harness.client.dialects.dialect import ModelRequest, given
+from loadtests.harness.client.dialects.openai import OpenAI
+
+REASONING = "response.reasoning"  # reasoning_text.delta, reasoning_summary_text.delta
+LAST = {"response.completed", "response.incomplete", "response.failed"}
+FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
+
+
+class Part(msgspec.Struct, gc=False):
+    """An item of the output, or a part of its content."""
+
+    type: str | None = None
+    text: Any = None
+    refusal: Any = None
+    name: Any = None
+    arguments: Any = None
+    content: list[Part] | None = None
+    summary: list[Part] | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: Any = None
+    output_tokens_details: Any = None
+
+
+class Response(msgspec.Struct, gc=False):
+    status: str | None = None
+    output: list[Part] = []
+    usage: Usage | None = None
+    incomplete_details: Any = None
+    error: Any = None
+
+
+class ResponseEvent(msgspec.Struct, gc=False):
+    type: str | None = None
+    delta: Any = None
+    item: Part | None = None
+    response: Response | None = None
+
+
+EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(Response)
+
+
+class ResponseAnswer(Answer):
+    last_event = b"output_tokens"  # only the last event has usage
+
+    def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
+        if data == b"[DONE]":  # some servers send it here too
+            self.done = moment
+            return
+        try:
+            event = EVENT.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            return
+        name = event.type or kind.decode("ascii", "replace")
+        if name.endswith(".delta") and isinstance(event.delta, str) and event.delta:
+            if name.startswith(REASONING):
+                self._generated(event.delta, None, moment)
+            else:
+                self._generated(None, event.delta, moment)
+        elif name == "response.output_item.added" and event.item is not None and isinstance(event.item.name, str):
+            self._generated(None, event.item.name, moment)  # of a tool that is called
+        elif name in LAST and event.response is not None:
+            self._facts(event.response, data, moment)
+            self.done = moment
+        elif name == "error":
+            self._fail(message_of(data), moment)
+
+    def document(self, body: bytes, moment: Moment) -> None:
+        try:
+            response = WHOLE.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self._fail(f"the answer is not a response ({error})", moment)
+            return
+        if response.status is None:
+            self._fail("the answer has no `status`", moment)
+        self._facts(response, body, moment)
+        for item in response.output:
+            thoughts = [part.text for part in (item.summary or []) if isinstance(part.text, str)]
+            parts = [text for part in item.content or () for text in (part.text, part.refusal)]
+            said = "".join(text for text in (*parts, item.name, item.arguments) if isinstance(text, str))
+            if item.type == "reasoning":
+                self._contained("".join(thoughts) + said, None)
+            else:
+                self._contained(None, said)
+
+    def _facts(self, response: Response, data: bytes, moment: Moment) -> None:
+        details = response.incomplete_details
+        reason = details.get("reason") if isinstance(details, dict) else response.status
+        self.finish_reason = FINISH_REASONS.get(str(reason), str(reason)) if reason else None
+        if response.error is not None:
+            self._fail(message_of(msgspec.json.encode({"error": response.error})), moment)
+        if (usage := response.usage) is not None:
+            self.prompt_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
+            if isinstance(usage.input_tokens_details, dict):
+                self.cached_tokens = whole_number(usage.input_tokens_details.get("cached_tokens"))
+            if isinstance(usage.output_tokens_details, dict):
+                self.reasoning_tokens = whole_number(usage.output_tokens_details.get("reasoning_tokens"))
+
+
+class Responses(OpenAI):
+    """The API has no seed. `store` is false: a load test should leave nothing on the server."""
+
+    answer = ResponseAnswer
+
+    def path(self, request: ModelRequest) -> str:
+        return "/v1/responses"
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        instructions, messages = request.apart()
+        return {
+            "model": request.model,
+            "input": [{"role": message.role, "content": message.text} for message in messages],
+            "max_output_tokens": request.max_tokens,
+            "store": False,
+            **given(instructions=instructions or None, temperature=request.temperature),
+            **({"stream": True} if request.streamed else {}),
+            **({"ignore_eos": True} if request.ignore_eos else {}),
+        }

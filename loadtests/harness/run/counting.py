@@ -1,0 +1,72 @@
+"""How many tokens a prompt has for the served model: by the server's `/tokenize`, or by a tokenizer file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.run.target import Target
+from loadtests.harness.workload.material import Material, assumed, with_template
+from loadtests.harness.workload.measuring import measured
+from loadtests.harness.workload.words import START, WORDS, Kind
+
+
+def material_for(
+    target: Target, model: str, endpoint: Endpoint, kind: Kind, file: Path | None, tried: Callable[[str], int | None]
+) -> Material:
+    """What prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, where it has one.
+
+    Raises `ValueError` with a sentence for token ids without a way to get some, and for a tokenizer that is none.
+    """
+    if kind == "ids" and endpoint != "completions":
+        raise ValueError("token ids as prompts need --endpoint completions.")
+    if file is not None:
+        tokenizer = _load(file)
+        ids = sorted({one for word in WORDS for one in tokenizer.encode(word, add_special_tokens=False).ids})
+        special = endpoint == "completions"
+        material = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
+        if material is not None and not special:
+            start = tried(START["code" if kind == "code" else "words"])
+            # Without the server's count nothing is known of its chat template.
+            return with_template(material, start, known=start is not None)
+    else:
+        material = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
+    if material is None:
+        if kind == "ids":
+            raise ValueError(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
+        start = tried(START["code" if kind == "code" else "words"])
+        return with_template(assumed(kind, endpoint != "completions"), start, known=False)
+    return material
+
+
+def _count(target: Target, model: str, endpoint: Endpoint, text: str) -> int | None:
+    as_chat = {"model": model, "messages": [{"role": "user", "content": text}]}
+    as_text = {"model": model, "prompt": text}
+    for body in (as_text,) if endpoint == "completions" else (as_chat, as_text):
+        count = target.tokenized(body).get("count")
+        if isinstance(count, int):
+            return count
+    return None
+
+
+def _ids(target: Target, model: str, kind: Kind) -> Sequence[int]:
+    if kind != "ids":
+        return ()
+    tokens = target.tokenized({"model": model, "prompt": "".join(WORDS), "add_special_tokens": False}).get("tokens")
+    return sorted({token for token in tokens if isinstance(token, int)}) if isinstance(tokens, list) else ()
+
+
+def _load(file: Path) -> Any:
+    from tokenizers import Tokenizer  # not on the way of a run that needs none
+
+    path = file / "tokenizer.json" if file.is_dir() else file
+    if not path.is_file():
+        raise ValueError(f"there is no tokenizer.json at {file}.")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises a bare Exception for a malformed file
+        raise ValueError(f"{path} is no tokenizer ({error}).") from None
+    tokenizer.no_truncation()
+    return tokenizer

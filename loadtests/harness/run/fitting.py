@@ -1,0 +1,130 @@
+"""From what a scenario asks for and what the server can do to the workload of a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadtests.harness.client.dialects.dialect import Message, ModelRequest
+from loadtests.harness.client.dialects.registry import DIALECTS
+from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.target import Target
+from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.workload.lengths import Lengths, parse_lengths
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import START
+from loadtests.harness.workload.workload import Workload
+from records.stage import StagePlan
+
+logger = logging.getLogger(__name__)
+
+TRIAL_TOKENS = 16  # the fewest that OpenAI's Responses API takes
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server as it was found. `context` is the most tokens of prompt and answer together, where it says so."""
+
+    model: str
+    engine: Mapping[str, Any] | None
+    context: int | None
+    material: Material
+    max_tokens_field: str
+    temperature: float | None
+
+
+def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served:
+    """Raises `UnreachableServer` or `ValueError`, each with a sentence."""
+    dialect = DIALECTS[scenario.endpoint]
+    model = target.model(settings.model, dialect)
+    engine = target.engine()
+    field = "max_tokens" if scenario.max_tokens_field == "auto" else scenario.max_tokens_field
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature, max_tokens_field=field)
+    trials: list[ModelRequest] = []
+
+    def tried(text: str) -> int | None:
+        trial = target.try_out(
+            replace(trials[-1] if trials else wanted, prompt=(Message("user", text),)),
+            dialect,
+            json.loads(scenario.extra_body or "{}"),
+            scenario.max_tokens_field != "auto",
+        )
+        trials.append(trial.request)
+        return trial.prompt_tokens
+
+    if engine is None:  # not one of our servers, all of which take the same fields
+        tried(START["words"])
+    material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
+    accepted = trials[-1] if trials else wanted
+    return Served(
+        model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.temperature
+    )
+
+
+def _context(engine: Mapping[str, Any] | None, target: Target, model: str) -> int | None:
+    told = (engine or {}).get("context_length") or target.tokenized({"model": model, "prompt": "a"}).get(
+        "max_model_len"
+    )
+    return told if isinstance(told, int) and told > 0 else None
+
+
+def workload_for(scenario: Scenario, served: Served, prompt_set: str) -> Workload:
+    features = (served.engine or {}).get("features") or ()
+    ignores = scenario.ignore_eos == "yes" or (scenario.ignore_eos == "auto" and "ignore_eos" in features)
+    factor = _factor(scenario, served.context)
+    return Workload(
+        model=served.model,
+        endpoint=scenario.endpoint,
+        streamed=not scenario.no_stream,
+        prompt_tokens=scenario.prompt_tokens[0].scaled(factor),
+        output_tokens=scenario.output_tokens[0].scaled(factor),
+        material=served.material,
+        seed=scenario.seed,
+        prompt_set=prompt_set,
+        shared_prefix_tokens=scenario.shared_prefix_tokens[0],
+        temperature=served.temperature,
+        ignore_eos=ignores,
+        max_tokens_field=served.max_tokens_field,
+        extra_body=scenario.extra_body,
+        length_pairs=scenario.lengths_from,
+        dataset=scenario.dataset,
+        classes=scenario.classes,
+        turns=scenario.turns,
+        turn_tokens=scenario.turn_tokens.scaled(factor) if scenario.turn_tokens else None,
+        context=served.context,
+    )
+
+
+def _factor(scenario: Scenario, context: int | None) -> float:
+    """By which lengths are scaled down for this server."""
+    if scenario.for_context is None or context is None:
+        return 1.0
+    return min(1.0, context / scenario.for_context)
+
+
+def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:
+    """Without those whose fixed lengths are more than the server's context. Raises `ValueError` when none is left."""
+    if context is None:
+        return stages
+    possible = tuple(stage for stage in stages if _least_tokens(stage, scenario) <= context)
+    if not possible:
+        raise ValueError(f"the server's context of {context} tokens is too short for every stage: make them shorter.")
+    for stage in stages:
+        if stage not in possible:
+            logger.warning("Left out: %s do not fit into the server's context of %d tokens.", stage.label, context)
+    return possible
+
+
+def _least_tokens(stage: StagePlan, scenario: Scenario) -> int:
+    """Of prompt and answer, where their lengths are the stage's own and fixed."""
+
+    def fixed(setting: str, otherwise: Lengths) -> int:
+        lengths = parse_lengths(stage.asks[setting]) if setting in stage.asks else otherwise
+        return int(lengths.a) if lengths.kind == "fixed" else 1
+
+    if "prompt_tokens" not in stage.asks:
+        return 0
+    return fixed("prompt_tokens", scenario.prompt_tokens[0]) + fixed("output_tokens", scenario.output_tokens[0])

@@ -1,0 +1,93 @@
+"""Several kinds of requests in one load, each with a share of the users and objectives of its own.
+
+--classes 'chat: weight=3 prompt=lognormal:200,0.6 output=100 slo=ttft_p95=0.5; batch: weight=1 prompt=4000 output=50'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from loadtests.harness.workload.lengths import Lengths, parse_lengths
+from records.load import Load, Users
+from records.stage import StagePlan
+
+GRAMMAR = "NAME: weight=3 prompt=LENGTH output=LENGTH slo=ttft_p95=0.5,tpot_p95=0.04; NAME: …"
+GOLDEN = 0.6180339887498949  # multiples of it fill the unit interval evenly: the shares hold for any number of users
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """`slo` are objectives as the reports take them, separated by commas."""
+
+    name: str
+    weight: float = 1.0
+    prompt_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    slo: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.name}: weight={self.weight:g}"]
+        parts += [f"prompt={self.prompt_tokens}"] if self.prompt_tokens else []
+        parts += [f"output={self.output_tokens}"] if self.output_tokens else []
+        parts += [f"slo={self.slo}"] if self.slo else []
+        return " ".join(parts)
+
+
+def parse_classes(text: str) -> tuple[RequestClass, ...]:
+    """Raises `ValueError` with a sentence that shows the grammar."""
+    classes = []
+    for part in filter(None, map(str.strip, text.split(";"))):
+        name, colon, fields = (piece.strip() for piece in part.partition(":"))
+        given = dict(field.partition("=")[::2] for field in fields.split())
+        try:
+            weight = re.fullmatch(r"\d*\.?\d+", given.get("weight", "1"))
+            known = given.keys() <= {"weight", "prompt", "output", "slo"}
+            if not (colon and re.fullmatch(r"\w+", name) and known and weight and float(weight[0])):
+                raise ValueError
+            prompt, output = (parse_lengths(given[key]) if key in given else None for key in ("prompt", "output"))
+            one = RequestClass(name, float(weight[0]), prompt, output, given.get("slo", ""))
+        except ValueError as error:
+            raise ValueError(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
+        classes.append(one)
+    if len({one.name for one in classes}) < len(classes):
+        raise ValueError(f"each class has a name of its own: `{text}`.")
+    return tuple(classes)
+
+
+def write_classes(classes: Sequence[RequestClass]) -> str:
+    return "; ".join(map(str, classes))
+
+
+def with_classes_alone(stages: Sequence[StagePlan], classes: Sequence[RequestClass]) -> tuple[StagePlan, ...]:
+    """After each stage one for each class, with as much load as the class has in the mix.
+
+    Raises `ValueError` with a sentence where there are not several classes.
+    """
+    if len(classes) < 2:
+        raise ValueError(f"--isolate compares several --classes: {GRAMMAR}.")
+    total = sum(one.weight for one in classes)
+    planned = []
+    for stage in stages:
+        planned.append(replace(stage, name=f"{stage.label}, mixed"))
+        for one in classes:
+            load = _share(stage.load, one.weight / total)
+            asks = {**stage.asks, "request_class": one.name}
+            planned.append(replace(stage, load=load, name=f"{load.label}, {one.name} alone", asks=asks))
+    return tuple(planned)
+
+
+def _share(load: Load, share: float) -> Load:
+    if isinstance(load, Users):
+        return Users(max(1, round(load.count * share)))
+    return replace(load, per_second=load.per_second * share)
+
+
+def class_of(number: int, classes: Sequence[RequestClass]) -> RequestClass:
+    """The class of a user, or of an arrival, by its number in the run."""
+    total = sum(one.weight for one in classes)
+    position = ((number + 0.5) * GOLDEN) % 1.0 * total
+    sums = accumulate(one.weight for one in classes)
+    return next((one for one, upto in zip(classes, sums, strict=True) if position < upto), classes[-1])

@@ -1,0 +1,119 @@
+"""Files of people's own: prompts to ask, and pairs of prompt and answer lengths.
+
+A dataset is JSONL or Parquet. Each row has a `prompt` (text) or `messages` (a list of `role` and `content`), and may
+have `output_tokens`, the most tokens of its answer. Every process of a run reads the file where it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from loadtests.harness.client.dialects.dialect import Message
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
+STEP = 997  # rows between a user's request and its next one: users that start side by side seldom meet
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    messages: tuple[Message, ...]
+    output_tokens: int | None = None
+
+
+@cache
+def dataset(path: str) -> tuple[Row, ...]:
+    """Raises `ValueError` with a sentence."""
+    rows = tuple(_row(path, number, row) for number, row in enumerate(_rows(path), 1))
+    if not rows:
+        raise ValueError(f"the dataset {path} is empty.")
+    return rows
+
+
+@cache
+def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
+    """Prompt and answer lengths, as `prompt_tokens` and `output_tokens` of each row. Raises `ValueError`.
+
+    The records of a run are such a file: `runs/…/requests-0.jsonl`. Rows without both are left out.
+    """
+    fields = ("prompt_tokens", "output_tokens")
+    found = ([row.get(field) for field in fields] for row in _rows(path))
+    pairs = tuple((int(a), int(b)) for a, b in found if isinstance(a, int) and isinstance(b, int) and a > 0 and b > 0)
+    if not pairs:
+        raise ValueError(f"no row of {path} has both prompt_tokens and output_tokens.")
+    return pairs
+
+
+@cache
+def order_of(path: str, rows: int, seed: str) -> tuple[int, ...]:
+    """The order in which rows are asked: the file's, shuffled."""
+    order = list(range(rows))
+    Random(f"rows {seed}").shuffle(order)
+    return tuple(order)
+
+
+def row_of(path: str, seed: str, number: int, turn: int) -> Row:
+    """What user (or arrival) `number` asks as its request `turn`. Arrivals go through the file row by row."""
+    rows = dataset(path)
+    return rows[order_of(path, len(rows), seed)[(number + turn * STEP) % len(rows)]]
+
+
+def checked_dataset(text: str) -> str:
+    """The absolute path of a dataset that can be read; nothing stays nothing. Raises `ValueError` with a sentence."""
+    return _checked(text, dataset)
+
+
+def checked_pairs(text: str) -> str:
+    """The same for a file of lengths."""
+    return _checked(text, length_pairs)
+
+
+def _checked(text: str, read: Any) -> str:
+    if not text.strip():
+        return ""
+    path = str(Path(text.strip()).absolute())
+    read(path)
+    return path
+
+
+def _rows(path: str) -> Iterator[dict[str, Any]]:
+    try:
+        if path.endswith(".parquet"):
+            import polars
+
+            yield from polars.read_parquet(path).iter_rows(named=True)
+            return
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"line {number} is no JSON object")
+                    yield row
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSONL, with a JSON object in each line ({error}).") from None
+
+
+def _row(path: str, number: int, row: dict[str, Any]) -> Row:
+    prompt, messages, limit = row.get("prompt"), row.get("messages"), row.get("output_tokens")
+    if isinstance(messages, list) and messages:
+        said = tuple(_message(message) for message in messages)
+    elif isinstance(prompt, str) and prompt:
+        said = (Message("user", prompt),)
+    else:
+        raise ValueError(f"row {number} of {path} has neither `prompt` (text) nor `messages` (a list).")
+    return Row(said, limit if isinstance(limit, int) and limit > 0 else None)
+
+
+def _message(message: Any) -> Message:
+    given = message if isinstance(message, dict) else {}
+    content = given.get("content")
+    role: Any = ROLES.get(str(given.get("role")), "assistant")
+    return Message(role, content if isinstance(content, str) else json.dumps(content))

@@ -1,0 +1,123 @@
+"""Numbers that vary: fixed, uniform, normal, lognormal, or drawn from a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Literal, Self
+
+NUMBER = r"(\d*\.?\d+)"
+FORMS = {
+    "fixed": re.compile(rf"(?:fixed:)?{NUMBER}"),
+    "uniform": re.compile(rf"uniform:{NUMBER}-{NUMBER}"),
+    "normal": re.compile(rf"normal:{NUMBER},{NUMBER}(?:,{NUMBER})?"),
+    "exponential": re.compile(rf"exponential:{NUMBER}(?:,{NUMBER})?"),
+    "lognormal": re.compile(rf"lognormal:{NUMBER},{NUMBER}(?:,{NUMBER})?"),
+}
+TIMES_THE_MIDDLE = 10  # at most, without a limit of its own: one draw in a million shall not decide a run
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """`fixed`: always `a`. `uniform`: from `a` to `b`. `normal`: mean `a`, standard deviation `b`. `exponential`: mean
+    `a`. `lognormal`: median `a`, standard deviation `b` of the logarithm. The last three are cut at `most`, by default
+    ten times `a`. `file`: one of the numbers in the file at `path`, each as often as it stands there.
+    """
+
+    kind: Literal["fixed", "uniform", "normal", "exponential", "lognormal", "file"]
+    a: float = 0.0
+    b: float = 0.0
+    most: float | None = None
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises `ValueError` without a sentence where the text is no distribution, with one for a file."""
+        given = text.replace(" ", "")
+        if given.startswith("file:"):
+            path = text.strip().removeprefix("file:").strip()
+            numbers_in(path)
+            return cls("file", path=path)
+        for kind, form in FORMS.items():
+            if match := form.fullmatch(given):
+                numbers = [None if group is None else float(group) for group in match.groups()]
+                a, b, most = (*numbers, None, None)[:3]
+                if kind == "exponential":
+                    b, most = 0.0, b
+                if kind == "uniform" and (b or 0.0) < (a or 0.0):
+                    break
+                return cls(kind, a or 0.0, b or 0.0, most)  # type: ignore[arg-type]
+        raise ValueError
+
+    def __str__(self) -> str:
+        most = "" if self.most is None else f",{self.most:g}"
+        match self.kind:
+            case "fixed":
+                return f"{self.a:g}"
+            case "uniform":
+                return f"uniform:{self.a:g}-{self.b:g}"
+            case "exponential":
+                return f"exponential:{self.a:g}{most}"
+            case "file":
+                return f"file:{self.path}"
+            case _:
+                return f"{self.kind}:{self.a:g},{self.b:g}{most}"
+
+    def scaled(self, factor: float) -> Self:
+        """The same distribution of numbers `factor` times as large; one from a file stays as it is."""
+        b = self.b if self.kind == "lognormal" else self.b * factor
+        return replace(self, a=self.a * factor, b=b, most=None if self.most is None else self.most * factor)
+
+    def sample(self, rng: Random) -> float:
+        match self.kind:
+            case "fixed":
+                return self.a
+            case "uniform":
+                return rng.uniform(self.a, self.b)
+            case "file":
+                return rng.choice(numbers_in(self.path))
+            case "normal":
+                value = rng.normalvariate(self.a, self.b)
+            case "exponential":
+                value = rng.expovariate(1 / self.a)
+            case "lognormal":
+                value = rng.lognormvariate(math.log(self.a), self.b)
+        return max(0.0, min(value, TIMES_THE_MIDDLE * self.a if self.most is None else self.most))
+
+
+class Pause(Distribution):
+    """Seconds."""
+
+    __slots__ = ()
+
+
+@cache
+def numbers_in(path: str) -> tuple[float, ...]:
+    """A file with one number a line. Raises `ValueError` with a sentence."""
+    try:
+        numbers = tuple(float(line) for line in Path(path).read_text().split())
+    except OSError as error:
+        raise ValueError(f"cannot read the numbers in {path}: {error.strerror}.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} has one number a line ({error}).") from None
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"{path} has one number a line, none of them below 0.")
+    return numbers
+
+
+PAUSE_GRAMMAR = "2, uniform:1-3, exponential:2 (mean) or lognormal:2,0.5 (median, sigma)"
+
+
+def parse_pause(text: str) -> Pause:
+    """Raises `ValueError` with a sentence that shows the grammar."""
+    try:
+        pause = Pause.parse(text)
+        if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(str(error) or f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
+    return pause

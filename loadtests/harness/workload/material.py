@@ -1,0 +1,170 @@
+"""Prompts of an exact number of tokens, out of pieces whose tokens are known.
+
+    start | words | lines of code | instruction
+
+A tokenizer cuts text at white space before it does anything else, so a word with its space costs the same wherever it
+stands: what the pieces cost is measured once, before the run (`measuring.py`), and making a prompt is addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import Random
+
+from loadtests.harness.workload.words import (
+    ASSUMED_CHARACTERS,
+    ASSUMED_INSTRUCTION,
+    ASSUMED_TEMPLATE,
+    INSTRUCTION,
+    LINES,
+    START,
+    WORDS,
+    Kind,
+    Unit,
+)
+
+MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
+WORDS_BEFORE_CODE = 12
+
+
+class Pieces:
+    """Pieces of text and their tokens, to be drawn from."""
+
+    def __init__(self, units: tuple[Unit, ...]) -> None:
+        self._units = units
+        self._texts = [text for text, _ in units]
+        self._by_cost: dict[int, list[str]] = {}
+        for text, cost in units:
+            self._by_cost.setdefault(cost, []).append(text)
+        self.cheapest, self.dearest = min(self._by_cost), max(self._by_cost)
+        self._reachable = [True]  # which sums some pieces add up to
+        for total in range(1, 2 * self.dearest + 1):
+            self._reachable.append(any(cost <= total and self._reachable[total - cost] for cost in self._by_cost))
+
+    def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
+        """Random pieces that leave less than two of the dearest to be filled, and how many tokens are left."""
+        if self.dearest == 1:
+            return "".join(rng.choices(self._texts, k=max(0, tokens))), 0
+        pieces: list[str] = []
+        while tokens >= 2 * self.dearest:
+            drawn = rng.choices(self._units, k=tokens // self.dearest - 1)
+            pieces += (text for text, _ in drawn)
+            tokens -= sum(cost for _, cost in drawn)
+        return "".join(pieces), tokens
+
+    def filling(self, tokens: int, rng: Random) -> str:
+        """Random pieces of exactly `tokens` tokens where some add up to it, else of as many as do."""
+        while tokens > 0 and not self._reachable[tokens]:
+            tokens -= 1
+        pieces = []
+        while tokens > 0:
+            fitting = [cost for cost in self._by_cost if cost <= tokens and self._reachable[tokens - cost]]
+            cost = rng.choice(fitting)
+            pieces.append(rng.choice(self._by_cost[cost]))
+            tokens -= cost
+        return "".join(pieces)
+
+
+@dataclass(frozen=True)
+class Material:
+    """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
+
+    `exact` says that prompts made of it were checked against the tokenizer, so that they have the tokens wanted.
+    """
+
+    kind: Kind
+    template: int
+    instruction: int
+    words: tuple[Unit, ...]
+    lines: tuple[Unit, ...] = ()
+    ids: tuple[int, ...] = ()
+    exact: bool = False
+
+    def prompt(self, tokens: int, rng: Random, shared_tokens: int = 0, shared_seed: str = "") -> str:
+        """A prompt of `tokens` tokens, or of the fewest that keep prompts apart.
+
+        The first `shared_tokens` after the start are the same for all of one `shared_seed`.
+        """
+        start = START[self._source] + (self._shared(shared_tokens, shared_seed) if shared_tokens else "")
+        rest = tokens - self.template - shared_tokens - self.instruction
+        least = MIN_WORDS * self._words.cheapest
+        if rest >= least:
+            return start + self._text(rest, rng) + INSTRUCTION[self._source]
+        return start + self._text(max(least, rest + self.instruction), rng)
+
+    def of_blocks(self, tokens: int, blocks: Sequence[tuple[Random, int]]) -> str:
+        """A prompt of `tokens` tokens made of blocks, each drawn from its own source and of at most so many tokens.
+
+        The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
+        """
+        parts, left = [START[self._source]], tokens
+        for rng, size in blocks:
+            whole = min(size, left)
+            left -= whole
+            parts.append(self._text(whole - (self.template if len(parts) == 1 else 0), rng))
+        return "".join(parts)
+
+    def message(self, tokens: int, rng: Random) -> str:
+        """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
+        least = MIN_WORDS * self._words.cheapest
+        if tokens >= least + self.instruction:
+            return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION[self._source]
+        return self._text(max(least, tokens), rng).lstrip()
+
+    def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
+        return tuple(rng.choices(self.ids, k=tokens))
+
+    @property
+    def dearest(self) -> int:
+        """Tokens of the word that has most."""
+        return self._words.dearest
+
+    def _text(self, tokens: int, rng: Random) -> str:
+        """Words, and lines of code where there are some, of `tokens` tokens in all."""
+        lines, for_words = "", tokens
+        if self._lines is not None:
+            reserved = WORDS_BEFORE_CODE * self._words.dearest
+            lines, left = self._lines.drawn(tokens - reserved, rng)
+            for_words = left + reserved
+        words, left = self._words.drawn(for_words, rng)
+        return words + self._words.filling(left, rng) + lines
+
+    def _shared(self, tokens: int, seed: str) -> str:
+        if (tokens, seed) not in self._made:
+            self._made[tokens, seed] = self._text(tokens, Random(f"prefix {seed}"))
+        return self._made[tokens, seed]
+
+    @cached_property
+    def _words(self) -> Pieces:
+        return Pieces(self.words)
+
+    @cached_property
+    def _lines(self) -> Pieces | None:
+        return Pieces(self.lines) if self.lines else None
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, str], str]:
+        return {}
+
+    @property
+    def _source(self) -> str:
+        return "code" if self.kind == "code" else "words"
+
+
+def assumed(kind: Kind, chat: bool) -> Material:
+    """Where there is no tokenizer: a token a word."""
+    return Material(
+        kind,
+        template=1 + (ASSUMED_TEMPLATE if chat else 0),
+        instruction=ASSUMED_INSTRUCTION,
+        words=tuple((word, 1) for word in WORDS),
+        lines=tuple((line, max(1, len(line) // ASSUMED_CHARACTERS)) for line in LINES) if kind == "code" else (),
+    )
+
+
+def with_template(material: Material, prompt_tokens: int | None, known: bool) -> Material:
+    """The same, where the server counted `prompt_tokens` for a prompt of the start alone; it may not have counted."""
+    template = material.template if prompt_tokens is None else prompt_tokens
+    return replace(material, template=template, exact=material.exact and known)

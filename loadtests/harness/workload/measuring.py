@@ -1,0 +1,60 @@
+"""What the pieces of prompts cost in the served model's tokens, and a check that whole prompts add up.
+
+With most tokenizers every common word is one token, which a single count of all words shows; what is not gets counted
+piece by piece, up to a limit. A tokenizer for which pieces do not add up is noticed: prompts are then not `exact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from loadtests.harness.workload.material import Material, assumed
+from loadtests.harness.workload.words import INSTRUCTION, LINES, START, WORDS, Kind, Unit
+
+Count = Callable[[str], int | None]
+"""How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
+
+MOST_COUNTS = 64  # for the words
+ENOUGH_WORDS = 40
+CHECKED_LENGTHS = (24, 60, 250, 700)
+
+
+def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
+    """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
+    source = "code" if kind == "code" else "words"
+    start = START[source]
+    template = count(start)
+    if template is None:
+        return None
+
+    def cost(units: Sequence[str]) -> int:
+        return (count(start + "".join(units)) or 0) - template
+
+    words = _costs(cost)
+    lines = [(line, cost([line])) for line in LINES] if kind == "code" else []
+    if len(words) < ENOUGH_WORDS or any(tokens < 1 for _, tokens in lines):
+        return replace(assumed(kind, chat=False), template=template)
+    instruction = cost([WORDS[0], INSTRUCTION[source]]) - cost([WORDS[0]])
+    material = Material(kind, template, instruction, tuple(words), tuple(lines), tuple(ids))
+    rng = Random("check")
+    lengths = [length * material.dearest + template for length in CHECKED_LENGTHS]
+    return replace(material, exact=all(count(material.prompt(tokens, rng)) == tokens for tokens in lengths))
+
+
+def _costs(cost: Callable[[Sequence[str]], int]) -> list[Unit]:
+    """Words of one token where most are, found by halving what has more; else the costs of some, one by one."""
+    if cost(WORDS) > 1.2 * len(WORDS):
+        some = Random("words").sample(WORDS, MOST_COUNTS)
+        return [(word, tokens) for word in some if (tokens := cost([word])) > 0]
+    single: list[Unit] = []
+    left, counts = [list(WORDS)], 1
+    while left and counts < MOST_COUNTS:
+        group = left.pop()
+        counts += 1
+        if cost(group) == len(group):
+            single += ((word, 1) for word in group)
+        elif len(group) > 1:
+            left += (group[: len(group) // 2], group[len(group) // 2 :])
+    return single

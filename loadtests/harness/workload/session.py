@@ -1,0 +1,37 @@
+"""A conversation: each turn sends all that was said before, the real answers among it, and something new."""
+
+from __future__ import annotations
+
+from loadtests.harness.client.dialects.dialect import Message
+from records.request import Observation
+
+MARGIN = 64  # tokens that a chat template may add around two messages
+
+
+class Session:
+    """`ask`, then `answered`, turn by turn."""
+
+    def __init__(self, name: str, turns: int) -> None:
+        self.name = name
+        self.turn = -1  # that was asked last
+        self.messages: tuple[Message, ...] = ()
+        self._turns = turns
+        self._tokens = 0  # of the last prompt and its answer, as the server counted them
+
+    def ask(self, text: str) -> None:
+        self.turn += 1
+        self.messages += (Message("user", text),)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a turn was asked that has no answer."""
+        return bool(self.messages) and self.messages[-1].role == "user"
+
+    def answered(self, observation: Observation, text: str) -> bool:
+        """Whether there is another turn."""
+        self.messages += (Message("assistant", text),)
+        self._tokens = (observation.prompt_tokens or 0) + (observation.output_tokens or 0)
+        return observation.outcome == "ok" and bool(text) and self.turn + 1 < self._turns
+
+    def has_room_for(self, tokens: int, context: int | None) -> bool:
+        return context is None or self._tokens + tokens + MARGIN <= context

@@ -1,0 +1,160 @@
+"""Reads recorded days: published traces, access logs by the names of their columns, and the folders of our own runs.
+
+mooncake   JSONL: timestamp (ms), input_length, output_length, hash_ids of blocks of 512 tokens
+           (Qin et al., FAST 2025; github.com/kvcache-ai/Mooncake, FAST25-release/traces)
+azure      CSV: TIMESTAMP, ContextTokens, GeneratedTokens; the traces of 2023 and of 2024
+           (Patel et al., ISCA 2024; Stojkovic et al., HPCA 2025; github.com/Azure/AzurePublicDataset)
+burstgpt   CSV: Timestamp (s), Request tokens, Response tokens, and since 2.0 Session ID; failed requests have no
+           response tokens and are left out (Wang et al., 2024; github.com/HPMLL/BurstGPT)
+sharegpt   JSON: a list of conversations, each a list of {from: human|gpt, value}. It has no times
+run        the folder of a run: its requests again, when they were due
+columns    CSV or JSONL with a header of your own: time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN]
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from loadtests.harness.schedule.trace import Trace, TraceRequest, in_order
+from records.files import read_requests
+
+MOONCAKE_BLOCK = 512  # tokens
+CHARACTERS_A_TOKEN = 4  # of the answers that ShareGPT has as text
+UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}
+AZURE = {"time": "TIMESTAMP", "prompt": "ContextTokens", "output": "GeneratedTokens"}
+BURSTGPT = {"time": "Timestamp", "prompt": "Request tokens", "output": "Response tokens", "session": "Session ID"}
+COLUMNS = "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_ms or time_ns for other units"
+
+
+@cache
+def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
+    """Raises `ValueError` with a sentence when there is no such file, or it is not in this format."""
+    form = _guessed(Path(path), columns) if form == "auto" else form
+    try:
+        requests = in_order(READERS[form](Path(path), columns))
+    except OSError as error:
+        raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path} is no trace in the format {form} ({error!r}): name another with --trace-as format=…"
+        ) from None
+    if not requests:
+        raise ValueError(f"the trace {path} has no request with a prompt and an answer.")
+    return Trace(requests, MOONCAKE_BLOCK if form == "mooncake" else 0)
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """`time=ts,prompt=in,output=out` → by what they are for. Raises `ValueError` with a sentence."""
+    named = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    if not {"prompt", "output"} <= named.keys() or len(named.keys() & UNITS.keys()) != 1:
+        raise ValueError(f"the columns of a trace are given as {COLUMNS}, not `{text}`.")
+    return named
+
+
+def _guessed(path: Path, columns: str) -> str:
+    """From what the file is and how it begins."""
+    if columns:
+        return "columns"
+    if path.is_dir():
+        return "run"
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            begin = file.read(4096)
+    except OSError as error:
+        raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
+    head = begin.partition("\n")[0]
+    if "ContextTokens" in head:
+        return "azure"
+    if "Request tokens" in head:
+        return "burstgpt"
+    if '"input_length"' in head:
+        return "mooncake"
+    if '"conversations"' in begin:
+        return "sharegpt"
+    raise ValueError(
+        f"{path} is in no format that is known by its beginning: name its columns with --trace-as {COLUMNS}."
+    )
+
+
+def _mooncake(path: Path, _: str) -> Iterator[TraceRequest]:
+    for row in _rows(path):
+        yield TraceRequest(
+            at=row["timestamp"] / 1e3,
+            prompt_tokens=max(1, int(row["input_length"])),
+            output_tokens=max(1, int(row["output_length"])),
+            blocks=tuple(row["hash_ids"]),
+        )
+
+
+def _of_columns(path: Path, columns: str) -> Iterator[TraceRequest]:
+    yield from _by_name(_rows(path), parse_columns(columns))
+
+
+def _by_name(rows: Iterator[Mapping[str, Any]], named: Mapping[str, str]) -> Iterator[TraceRequest]:
+    """Rows without tokens in prompt or answer are requests that failed."""
+    (unit,) = named.keys() & UNITS.keys()
+    for row in rows:
+        prompt, output = (int(float(row[named[which]] or 0)) for which in ("prompt", "output"))
+        if prompt > 0 and output > 0:
+            at = _seconds(row[named[unit]], UNITS[unit])
+            yield TraceRequest(at, prompt, output, session=str(row.get(named.get("session", "")) or "") or None)
+
+
+def _seconds(value: Any, unit: float) -> float:
+    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `TypeError`."""
+    try:
+        return float(value) * unit
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise TypeError(f"`{value}` is no time") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
+    """Every turn of the human, with all that was said before as it was said then."""
+    for number, conversation in enumerate(json.loads(path.read_text(encoding="utf-8"))):
+        said: list[tuple[str, str]] = []
+        for turn in conversation["conversations"]:
+            role = {"human": "user", "user": "user", "system": "system"}.get(turn["from"], "assistant")
+            if role == "assistant" and said and said[-1][0] == "user":
+                tokens = max(1, len(turn["value"]) // CHARACTERS_A_TOKEN)
+                session = str(conversation.get("id", number))
+                yield TraceRequest(None, None, tokens, messages=tuple(said), session=session)
+            said.append((role, turn["value"]))
+
+
+def _run(path: Path, _: str) -> Iterator[TraceRequest]:
+    for record in read_requests(path):
+        prompt, output = record.planned_prompt_tokens or record.prompt_tokens, record.output_tokens
+        if prompt and (output or record.planned_output_tokens):
+            yield TraceRequest(
+                record.t_sched / 1e9, prompt, output or record.planned_output_tokens or 1, session=record.session
+            )
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Of a JSONL file or a CSV file with a header."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        if path.suffix in {".jsonl", ".json", ".ndjson"}:
+            yield from (json.loads(line) for line in file if line.strip())
+        else:
+            yield from csv.DictReader(file)
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[TraceRequest]]] = {
+    "mooncake": _mooncake,
+    "azure": lambda path, _: _by_name(_rows(path), AZURE),
+    "burstgpt": lambda path, _: _by_name(_rows(path), BURSTGPT),
+    "sharegpt": _sharegpt,
+    "run": _run,
+    "columns": _of_columns,
+}

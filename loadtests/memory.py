@@ -1,0 +1,15 @@
+"""What memory does it take? 1, 8 and 32 users, each with short, middle and long prompts: nine stages.
+
+    locust -f loadtests/memory.py --host http://127.0.0.1:8000 --headless
+    enginebench run memory --engine transformers --model smollm2-135m --model qwen2.5-0.5b
+
+Look at the server's peak memory and KV cache by stage: what the model takes alone, what each user and each thousand
+tokens add, and from where on requests wait or are refused. `--model`, several times, shows how it grows with the model.
+"""
+
+from loadtests.harness.scenario import Scenario, tokens, users
+from loadtests.harness.users.locustfile import locust_classes
+
+SCENARIO = Scenario(load=users("1,8,32"), prompt_tokens=tokens("128,1024,4096"), output_tokens=tokens("128"))
+
+User, Stages = locust_classes(SCENARIO)

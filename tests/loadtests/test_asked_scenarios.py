@@ -1,0 +1,162 @@
+"""The scenarios that ask something special, shortened, against a server that counts a token a word and seven more."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.request import RequestRecord
+from tests.support.locust_process import ROOT, Locust, start
+from tests.support.scripted import Script, ScriptedServer, tokens_of
+from tests.support.served import served
+
+ENGINE = {"name": "scripted", "features": ["ignore_eos"]}
+
+
+def run(server: Any, folder: Path, scenario: str, *options: str, processes: int = 1) -> Locust:
+    locust = start(server, folder, *options, scenario=ROOT / f"loadtests/{scenario}.py", processes=processes)
+    output = locust.wait(120)
+    assert locust.process.returncode == 0, output
+    assert "Traceback" not in output
+    return locust
+
+
+def by_stage(locust: Locust) -> dict[str, list[RequestRecord]]:
+    found = defaultdict(list)
+    for one in locust.records:
+        stage = locust.meta.stages[one.stage]
+        if one.t_sched >= (stage.steady_start or 0):  # before, users of the last stage may have been at work still
+            found[stage.label].append(one)
+    return found
+
+
+def test_memory_has_a_stage_for_each_number_of_users_and_length(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = run(server, tmp_path, "memory", "--stages", "1,3", "--prompt-tokens", "64,256", "--stage-seconds", "1")
+    planned = {label: {one.planned_prompt_tokens for one in found} for label, found in by_stage(locust).items()}
+    assert planned == {
+        "1 user, 64 prompt tokens": {64}, "1 user, 256 prompt tokens": {256},
+        "3 users, 64 prompt tokens": {64}, "3 users, 256 prompt tokens": {256},
+    }  # fmt: skip
+    assert {one.prompt_tokens == one.planned_prompt_tokens for one in locust.records} == {True}
+
+
+def test_memory_counts_what_a_full_server_refuses(tmp_path: Path) -> None:
+    """Two at a time and one in the queue: of eight users, at least five are refused at once."""
+    with served("ttft=0.2", "tpot=0.01", "concurrency=2", arguments=("--queue-size=1",)) as server:
+        locust = run(
+            server, tmp_path, "memory", "--stages", "8", "--prompt-tokens", "300", "--stage-seconds", "3",
+            "--output-tokens", "16", "--exit-code-on-error", "0",
+        )  # fmt: skip
+        last = json.loads((locust.run / "telemetry.jsonl").read_text().splitlines()[-2])
+    outcomes = Counter(one.outcome for one in locust.records)
+    assert outcomes["rejected"] >= 5
+    assert outcomes["ok"] >= 4
+    assert {one.status for one in locust.records if one.outcome == "rejected"} == {429}
+    assert last
+
+
+def test_long_context_goes_as_far_as_the_server_does_and_says_so(tmp_path: Path) -> None:
+    with ScriptedServer(Script(engine=ENGINE | {"context_length": 8100})) as server:
+        locust = start(
+            server, tmp_path, "--stage-requests", "2", "--warm-up", "0", scenario=ROOT / "loadtests/long_context.py"
+        )
+        output = locust.wait(120)
+    assert [stage.label for stage in locust.meta.stages] == [f"{n} prompt tokens" for n in (1000, 4000, 8000)]
+    assert "Left out: 16000 prompt tokens do not fit into the server's context of 8100 tokens." in output
+    assert {one.prompt_tokens for one in locust.records} == {1000, 4000, 8000}
+    assert {tokens_of(body) for body in server.bodies} == {1000, 4000, 8000}
+
+
+def test_a_server_too_small_for_every_stage_gets_a_sentence(tmp_path: Path) -> None:
+    with ScriptedServer(Script(engine=ENGINE | {"context_length": 500})) as server:
+        locust = start(server, tmp_path, scenario=ROOT / "loadtests/long_context.py")
+        output = locust.wait(120)
+    assert locust.process.returncode == 2
+    assert "the server's context of 500 tokens is too short for every stage" in output
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_conversations_go_on_from_the_real_answers(tmp_path: Path, processes: int) -> None:
+    with ScriptedServer() as server:
+        locust = run(
+            server, tmp_path, "conversation", "--stages", "4", "--stage-seconds", "4", "--turns", "3",
+            "--think-time", "0.05", "--prompt-tokens", "40", "--turn-tokens", "30", processes=processes,
+        )  # fmt: skip
+    for body in server.bodies:
+        roles = [message["role"] for message in body["messages"]]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+        assert {m["content"] for m in body["messages"] if m["role"] == "assistant"} <= {"a a a a "}
+    sessions = defaultdict(list)
+    for one in sorted(locust.records, key=lambda record: record.t_sched):
+        sessions[one.session].append(one)
+    complete = [turns for turns in sessions.values() if len(turns) == 3]
+    assert len(complete) >= 8
+    for turns in complete:
+        assert [one.turn for one in turns] == [0, 1, 2]
+        assert [one.planned_prompt_tokens for one in turns] == [40, None, None]
+        # Each turn adds an answer of four words, and 30 tokens of its own.
+        assert [one.prompt_tokens for one in turns] == [40, 74, 108]
+        pauses = [(b.t_sched - a.t_end) / 1e9 for a, b in pairwise(turns)]
+        assert all(pause >= 0.05 for pause in pauses)
+        assert len({one.user for one in turns}) == 1
+    assert max(len(turns) for turns in sessions.values()) == 3
+
+
+def test_a_shared_prefix_is_shared_in_its_stage_and_lengths_are_the_same_in_both(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = run(
+            server, tmp_path, "shared_prefix", "--stages", "3", "--stage-seconds", "1.5",
+            "--shared-prefix-tokens", "0,100", "--prompt-tokens", "uniform:150-200",
+        )  # fmt: skip
+    assert list(by_stage(locust)) == ["0 shared prefix tokens", "100 shared prefix tokens"]
+    for found in by_stage(locust).values():
+        assert {one.prompt_tokens == one.planned_prompt_tokens for one in found} == {True}
+        assert all(150 <= (one.planned_prompt_tokens or 0) <= 200 for one in found)
+    starts = Counter(" ".join(body["messages"][0]["content"].split()[:101]) for body in server.bodies)
+    ((_, most),) = starts.most_common(1)
+    of_stage = Counter(one.stage for one in locust.records)
+    assert (most, len(starts)) == (of_stage[1], 1 + of_stage[0])
+
+
+def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp_path: Path) -> None:
+    context = 4096  # a 32nd
+    with ScriptedServer(Script(ttft=0.002, tpot=0.0005, engine=ENGINE | {"context_length": context})) as server:
+        locust = run(server, tmp_path, "agents", "--stages", "4", "--stage-seconds", "6", "--think-time", "0.01")
+    first = [one for one in locust.records if one.turn == 0]
+    assert {one.planned_prompt_tokens for one in first} == {156}
+    assert {one.prompt_tokens for one in first} == {156}
+    assert max(one.turn or 0 for one in locust.records) > 10
+    assert all((one.prompt_tokens or 0) + (one.planned_output_tokens or 0) <= context for one in locust.records)
+    assert max(one.planned_output_tokens or 0 for one in locust.records) <= 8000 / 32
+    assert server.bodies[0]["messages"][0]["content"].startswith("# "), "prompts are code"
+
+
+def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:
+    classes = "chat: weight=3 prompt=50 output=8 slo=ttft_p95=0.5; long: weight=1 prompt=400 output=4"
+    with ScriptedServer() as server:
+        locust = run(
+            server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "4", "--warm-up", "3", "--classes", classes
+        )
+    assert [stage.label for stage in locust.meta.stages] == [
+        "8 users, mixed",
+        "6 users, chat alone",
+        "2 users, long alone",
+    ]
+    users = {
+        label: Counter({one.user: one.request_class for one in found}.values())
+        for label, found in by_stage(locust).items()
+    }
+    assert users == {
+        "8 users, mixed": {"chat": 6, "long": 2},
+        "6 users, chat alone": {"chat": 6},
+        "2 users, long alone": {"long": 2},
+    }
+    lengths = {(one.request_class, one.prompt_tokens, one.planned_output_tokens) for one in locust.records}
+    assert lengths == {("chat", 50, 8), ("long", 400, 4)}
+    assert locust.meta.workload["classes"] == classes

@@ -1,0 +1,126 @@
+"""Prompts have the tokens that were planned, by the server's own count: with several tokenizers, kinds and lengths."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engines.models.fetch import fetch_model
+from loadtests.harness.client.access import Access
+from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.run.counting import material_for
+from loadtests.harness.run.target import Target
+from loadtests.harness.workload.lengths import Lengths
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import Kind
+from loadtests.harness.workload.workload import Workload
+from tests.support.scripted import Script, ScriptedServer
+from tests.support.served import Served, served
+
+LENGTHS = Lengths("uniform", 120, 1500)
+
+
+@pytest.fixture(scope="module")
+def bytes_server() -> Iterator[Served]:
+    """Its tokenizer makes a token of each byte."""
+    with served() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Path:
+    """The byte-pair tokenizer of the model that comes with the program."""
+    return fetch_model().folder
+
+
+def material(url: str, model: str, endpoint: Endpoint, kind: Kind, file: Path | None = None) -> Material:
+    with Target(url, Access()) as target:
+        return material_for(target, model, endpoint, kind, file, lambda text: None)
+
+
+def workload(made_of: Material, model: str, endpoint: Endpoint) -> Workload:
+    return Workload(
+        model=model, endpoint=endpoint, streamed=False, prompt_tokens=LENGTHS, output_tokens=Lengths("fixed", 1),
+        material=made_of, seed=1, prompt_set="a set", shared_prefix_tokens=50,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "kind"),
+    [
+        pytest.param("chat", "words", id="words in a chat"),
+        pytest.param("chat", "code", id="code in a chat"),
+        pytest.param("completions", "words", id="words as text"),
+        pytest.param("completions", "code", id="code as text"),
+        pytest.param("completions", "ids", id="token ids"),
+    ],
+)
+def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, endpoint: Endpoint, kind: Kind) -> None:
+    made_of = material(bytes_server.url, "fake", endpoint, kind)
+    assert made_of.exact
+    for user in range(3):
+        asks = workload(made_of, "fake", endpoint).asks_of(user)
+        for _ in range(20):
+            ask = asks.next({})
+            answer = bytes_server.client.post(ask.call.path, json=json.loads(ask.call.body)).json()
+            assert answer["usage"]["prompt_tokens"] == ask.planned_prompt_tokens
+
+
+@pytest.mark.parametrize("kind", ["words", "code"])
+def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path, kind: Kind) -> None:
+    """The file stands for the server's /tokenize, which the scripted server lacks."""
+    from tokenizers import Tokenizer
+
+    count = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    with ScriptedServer(Script(tokenizes=False)) as server:
+        made_of = material(server.url, "scripted-model", "completions", kind, tokenizer)
+    assert made_of.exact
+    assert len(made_of.words) > 200
+    assert {cost for _, cost in made_of.words} == {1}
+    rng = Random(5)
+    for tokens in [LENGTHS.draw(rng) for _ in range(200)]:
+        text = made_of.prompt(tokens, rng, 64, "a seed")
+        assert len(count.encode(text).ids) == tokens
+    ids = [made_of.prompt(40, rng).split()[1:4] for _ in range(50)]
+    assert len({tuple(words) for words in ids}) == 50
+
+
+def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, tmp_path: Path) -> None:
+    shutil.copy(tokenizer / "tokenizer.json", tmp_path)
+    with ScriptedServer(Script(tokenizes=False)) as server, Target(server.url, Access()) as target:
+        made_of = material_for(target, "m", "chat", "words", tmp_path, lambda text: 31)
+        assert (made_of.template, made_of.exact) == (31, True)
+        unknown = material_for(target, "m", "chat", "words", tmp_path, lambda text: None)
+        assert (unknown.template, unknown.exact) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "kind", "file", "sentence"),
+    [
+        pytest.param("chat", "ids", None, "--endpoint completions", id="ids in a chat"),
+        pytest.param("completions", "ids", None, "give --tokenizer", id="ids of an unknown tokenizer"),
+        pytest.param("chat", "words", Path("/nowhere"), "no tokenizer.json", id="no such file"),
+        pytest.param("chat", "words", Path(__file__), "is no tokenizer", id="another file"),
+    ],
+)
+def test_what_cannot_be_counted_gets_a_sentence(
+    endpoint: Endpoint, kind: Kind, file: Path | None, sentence: str
+) -> None:
+    with (
+        ScriptedServer(Script(tokenizes=False)) as server,
+        pytest.raises(ValueError, match=sentence),
+    ):
+        material(server.url, "scripted-model", endpoint, kind, file)
+
+
+def test_a_tokenizer_whose_pieces_do_not_add_up_is_noticed() -> None:
+    from loadtests.harness.workload.measuring import measured
+
+    made_of = measured(lambda text: 7 + len(text.split()) + len(text) // 500, "words", ())
+    assert made_of is not None
+    assert not made_of.exact

@@ -1,0 +1,272 @@
+"""Every dialect: what it sends, and that the same answer reads the same in each of them, stamp by stamp."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from loadtests.harness.client.access import access_to, parse_headers
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
+from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
+from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from records.request import Observation
+from tests.support.dialect_answers import (
+    ANSWERS,
+    CACHED_TOKENS,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    THOUGHT,
+    WORDS,
+    aws_frame,
+)
+from tests.support.wire_script import END, Step, WireServer, frame, json_answer
+
+REQUEST = ModelRequest(
+    "a:model", (Message("system", "Be brief."), Message("user", "Who?")), 64, temperature=0.5, sampling_seed=3
+)
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+PAUSE = 0.05
+EVERY = pytest.mark.parametrize("endpoint", sorted(ANSWERS))
+
+
+def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[Observation, str, bytes]:
+    """What was observed, the text that a conversation goes on from, and the request as the server got it."""
+    dialect, request = DIALECTS[endpoint], replace(REQUEST, streamed=streamed)
+    with WireServer(script) as server:
+        access = access_to(server.url, endpoint, (), False, CREDENTIALS | {dialect.key_variable: ""})
+        client = Client(server.url, headers=access.headers, signer=access.signer)
+        call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
+        seen = client.request(call, time.monotonic_ns(), lambda _: None)
+        client.close()
+        return seen, client.answer_text, server.requests[0]
+
+
+@EVERY
+def test_a_streams_chunks_are_stamped_when_they_come(endpoint: Endpoint) -> None:
+    spoken = ANSWERS[endpoint]
+    words = [step for word in spoken.words for step in (PAUSE, frame(word))]
+    seen, text, _ = ask(
+        endpoint, spoken.head, frame(spoken.before), PAUSE, frame(spoken.thought), *words, PAUSE,
+        frame(spoken.after) + END,
+    )  # fmt: skip
+    assert (seen.outcome, seen.detail, seen.finish_reason) == ("ok", None, "length")
+    assert seen.t_send is not None
+    assert seen.t_first is not None
+    assert seen.t_first_out is not None
+    assert seen.t_last is not None
+    stamps = [seen.t_send, seen.t_first, seen.t_first_out, seen.t_last, seen.t_end]
+    gaps = [(after - before) / 1e9 / PAUSE for before, after in pairwise(stamps)]
+    assert gaps == [pytest.approx(expected, abs=0.4) for expected in (1, 1, 2, 1)]
+    assert (seen.chunks, len(seen.icl)) == (4, 3)
+    assert (seen.prompt_tokens, seen.cached_tokens) == (PROMPT_TOKENS, CACHED_TOKENS)
+    assert (seen.output_tokens, seen.token_source, seen.unseen_tokens) == (OUTPUT_TOKENS, "usage", 0)
+    assert text == "".join(WORDS), "a conversation goes on without the reasoning"
+
+
+@EVERY
+def test_an_answer_in_one_piece_says_the_same(endpoint: Endpoint) -> None:
+    seen, text, request = ask(endpoint, ANSWERS[endpoint].whole, streamed=False)
+    assert (seen.outcome, seen.detail, seen.finish_reason, seen.chunks) == ("ok", None, "length", 0)
+    assert (seen.prompt_tokens, seen.output_tokens, seen.cached_tokens) == (
+        PROMPT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS,
+    )  # fmt: skip
+    assert text == "".join(WORDS)
+    assert b'"stream":true' not in request
+    streamed, _, _ = ask(endpoint, *_at_once(endpoint))
+    assert seen.answer_digest == streamed.answer_digest, "reasoning and text together"
+
+
+def _at_once(endpoint: str) -> tuple[Step, ...]:
+    spoken = ANSWERS[endpoint]
+    return spoken.head, frame(spoken.before + spoken.thought + b"".join(spoken.words) + spoken.after) + END
+
+
+@EVERY
+def test_any_cut_of_the_bytes_into_reads_reads_the_same(endpoint: Endpoint) -> None:
+    spoken = ANSWERS[endpoint]
+    body = spoken.before + spoken.thought + b"".join(spoken.words) + spoken.after
+    for size in (1, 7, 64, len(body)):
+        answer = DIALECTS[endpoint].answer()
+        for at in range(0, len(body), size):
+            answer.feed([body[at : at + size]], (None, at))
+        answer.close((None, len(body)))
+        assert (answer.error, answer.chunks, answer.spoken) == (None, 4, "".join(WORDS))
+        assert (answer.text, answer.finish_reason) == (THOUGHT + "".join(WORDS), "length")
+        assert answer.done is not None
+
+
+@EVERY
+def test_an_error_in_a_stream_is_a_bad_stream_with_its_sentence(endpoint: Endpoint) -> None:
+    spoken = ANSWERS[endpoint]
+    seen, _, _ = ask(endpoint, spoken.head, frame(spoken.words[0]), frame(spoken.error) + END)
+    assert (seen.outcome, seen.chunks) == ("bad_stream", 1)
+    assert "too busy" in (seen.detail or "")
+
+
+@EVERY
+def test_a_stream_that_ends_early_is_disconnected(endpoint: Endpoint) -> None:
+    spoken = ANSWERS[endpoint]
+    seen, _, _ = ask(endpoint, spoken.head, frame(spoken.before), frame(spoken.words[0]), END)
+    assert (seen.outcome, seen.chunks) == ("disconnected", 1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "document", "outcome"),
+    [
+        pytest.param("messages", {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}},
+                     "rejected", id="Anthropic's error"),
+        pytest.param("bedrock", {"message": "slow down"}, "rejected", id="Amazon's error"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_read_in_the_apis_own_shape(endpoint: Endpoint, document: object, outcome: str) -> None:
+    seen, _, _ = ask(endpoint, json_answer("429 Too Many Requests", document))
+    assert (seen.outcome, seen.status, seen.detail) == (outcome, 429, "slow down")
+
+
+BODIES: list[Any] = [
+    pytest.param(
+        "chat", "/v1/chat/completions",
+        {"model": "a:model", "max_tokens": 64, "temperature": 0.5, "seed": 3, "stream": True,
+         "stream_options": {"include_usage": True},
+         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]},
+        id="chat",
+    ),
+    pytest.param(
+        "completions", "/v1/completions",
+        {"model": "a:model", "max_tokens": 64, "temperature": 0.5, "seed": 3, "stream": True,
+         "stream_options": {"include_usage": True}, "prompt": "Be brief.\n\nWho?"},
+        id="completions",
+    ),
+    pytest.param(
+        "responses", "/v1/responses",
+        {"model": "a:model", "max_output_tokens": 64, "temperature": 0.5, "stream": True, "store": False,
+         "instructions": "Be brief.", "input": [{"role": "user", "content": "Who?"}]},
+        id="responses",
+    ),
+    pytest.param(
+        "messages", "/v1/messages",
+        {"model": "a:model", "max_tokens": 64, "temperature": 0.5, "stream": True, "system": "Be brief.",
+         "messages": [{"role": "user", "content": "Who?"}]},
+        id="messages",
+    ),
+    pytest.param(
+        "bedrock", "/model/a%3Amodel/converse-stream",
+        {"inferenceConfig": {"maxTokens": 64, "temperature": 0.5}, "system": [{"text": "Be brief."}],
+         "messages": [{"role": "user", "content": [{"text": "Who?"}]}]},
+        id="bedrock",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("endpoint", "path", "body"), BODIES)
+def test_what_is_sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> None:
+    dialect = DIALECTS[endpoint]
+    assert (dialect.path(REQUEST), dialect.body(REQUEST)) == (path, body)
+    plain = dialect.body(replace(REQUEST, temperature=None, sampling_seed=None))
+    assert "temperature" not in json.dumps(plain)
+    assert '"seed"' not in json.dumps(plain)
+
+
+def test_models_that_want_max_completion_tokens_get_it_in_the_chat_api() -> None:
+    body = DIALECTS["chat"].body(replace(REQUEST, max_tokens_field="max_completion_tokens"))
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (64, False)
+
+
+def test_token_ids_go_to_text_completions_and_nowhere_else() -> None:
+    ids = replace(REQUEST, prompt=(1, 2, 3))
+    assert DIALECTS["completions"].body(ids)["prompt"] == [1, 2, 3]
+    for endpoint, dialect in DIALECTS.items():
+        if endpoint != "completions":
+            with pytest.raises(ValueError, match="--endpoint completions"):
+                dialect.body(ids)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environment", "headers"),
+    [
+        pytest.param("chat", {"OPENAI_API_KEY": "k"}, {"Authorization": "Bearer k"}, id="OpenAI's key"),
+        pytest.param("chat", {"OPENAI_API_KEY": "k", "ENGINEBENCH_API_KEY": "mine"}, {"Authorization": "Bearer mine"},
+                     id="ours counts first"),
+        pytest.param("chat", {}, {}, id="no key"),
+        pytest.param("messages", {"ANTHROPIC_API_KEY": "k"}, {"x-api-key": "k", "anthropic-version": "2023-06-01"},
+                     id="Anthropic's key"),
+        pytest.param("messages", {"OPENAI_API_KEY": "k"}, {"anthropic-version": "2023-06-01"},
+                     id="one API's key does not go to another"),
+        pytest.param("bedrock", {"AWS_BEARER_TOKEN_BEDROCK": "k"}, {"Authorization": "Bearer k"}, id="Bedrock's key"),
+    ],
+)  # fmt: skip
+def test_keys_come_from_the_environment(
+    endpoint: Endpoint, environment: dict[str, str], headers: dict[str, str]
+) -> None:
+    access = access_to("http://127.0.0.1:1", endpoint, (), False, environment)
+    assert (dict(access.headers), access.signer) == (headers, None)
+    assert "'k'" not in repr(access)
+
+
+def test_headers_given_by_hand_count_before_the_dialects_own() -> None:
+    access = access_to("http://127.0.0.1:1", "chat", parse_headers("authorization: Basic x\nX-A: b"), False, {})
+    assert access.headers == {"Authorization": "Basic x", "X-A": "b"}
+
+
+@pytest.mark.parametrize("text", ["no colon", "Secret:", "Na me: x", ": x", "Näme: x"])
+def test_a_header_that_is_none_gets_a_sentence_without_its_value(text: str) -> None:
+    with pytest.raises(ValueError, match="a header is `Name: value`") as refused:
+        parse_headers(text)
+    assert text not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        pytest.param({"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY", id="half of the credentials"),
+        pytest.param({k: CREDENTIALS[k] for k in list(CREDENTIALS)[:2]}, "AWS_REGION", id="no region"),
+    ],
+)
+def test_bedrock_says_what_it_lacks(environment: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        access_to("http://127.0.0.1:1", "bedrock", (), False, environment)
+
+
+def test_bedrock_requests_are_signed_for_the_region_in_the_address() -> None:
+    _, _, request = ask("bedrock", *_at_once("bedrock"))
+    head = request.decode().split("\r\n")
+    (authorization,) = (line for line in head if line.startswith("Authorization: "))
+    assert "/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date, Signature=" in authorization
+    access = access_to(
+        "https://bedrock-runtime.eu-west-3.amazonaws.com", "bedrock", (), False,
+        {k: CREDENTIALS[k] for k in list(CREDENTIALS)[:2]},
+    )  # fmt: skip
+    assert access.signer is not None
+    assert "/eu-west-3/bedrock/" in access.signer("h", "/model/a%3Ab/converse", b"{}")["Authorization"]
+
+
+def test_a_damaged_frame_is_a_bad_stream() -> None:
+    spoken = ANSWERS["bedrock"]
+    damaged = bytearray(aws_frame({"delta": {"text": "x"}}, event_type="contentBlockDelta"))
+    damaged[-8] ^= 1
+    seen, _, _ = ask("bedrock", spoken.head, frame(spoken.words[0]), frame(bytes(damaged)), END)
+    assert (seen.outcome, seen.chunks) == ("bad_stream", 1)
+    assert "checksum" in (seen.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("body", "patch", "result"),
+    [
+        pytest.param({"a": 1}, {"b": 2}, {"a": 1, "b": 2}, id="adds"),
+        pytest.param({"a": 1}, {"a": None}, {}, id="null removes"),
+        pytest.param({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}, id="objects are merged"),
+        pytest.param({"a": [1]}, {"a": [2]}, {"a": [2]}, id="lists are replaced"),
+        pytest.param({}, {"a": {"b": None}}, {"a": {}}, id="null in a new object"),
+    ],
+)
+def test_extra_fields_are_merged_as_rfc_7396_says(
+    body: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
+    assert merged(body, patch) == result
