@@ -82,9 +82,9 @@ class Dispatcher:
             while not (run.over or stopping()):
                 self._pool.spare = self._spare(run.stage.load)
                 self._follow(run.stage)
-                self._write_ahead()
+                written = self._write_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
-                gevent.sleep(TURN)
+                gevent.sleep(TURN if written else 0)
             self._closing = True  # whoever would ask again gives up
             self._queue.clear()
             self._retries.clear()
@@ -114,15 +114,19 @@ class Dispatcher:
         self._source = share_of(times, *self._run.share)
         self._following = next(self._source, (0, inf))
 
-    def _write_ahead(self) -> None:
+    def _write_ahead(self) -> bool:
+        """Write the requests that are due next, but only for a moment: then the loop reads what has come.
+
+        Whether all were written that should be.
+        """
         stage = self._stage
         if stage is None:
-            return
+            return True
         now_on = self._run.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
             self._queue.clear()
             self._source, self._following = iter(()), (0, inf)
-            return
+            return True
         begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
@@ -132,8 +136,8 @@ class Dispatcher:
                 self._set_alarm()
             self._following = next(self._source, (0, inf))
             if monotonic_ns() > pause:
-                gevent.sleep(0)  # what has come meanwhile is read
-                pause = monotonic_ns() + AT_A_STRETCH
+                return False
+        return True
 
     def _on_due(self) -> None:
         """Called by the event loop."""
