@@ -59,6 +59,7 @@ class Observation:
     text: str | None = None  # the answer, kept only where the server sent no usage, so that its tokens can be counted
     answer_digest: str | None = None  # of the generated text: equal answers have equal digests
     streamed: bool = True
+    retry_after: float | None = None  # seconds that a refusing server asks its client to wait
     server_queue: float | None = None  # seconds on the server's clock, where it sends them
     server_prefill: float | None = None
     server_decode: float | None = None
@@ -79,6 +80,7 @@ class RequestRecord(Observation):
     planned_prompt_tokens: int | None = None
     planned_output_tokens: int | None = None
     prompt_id: str | None = None  # equal prompts have equal ids, in whatever run
+    attempt: int = 0  # how often the same was asked before and failed
 
     def to_line(self) -> str:
         """One JSON object and a newline."""

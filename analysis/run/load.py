@@ -20,7 +20,7 @@ from records.run import RunMeta
 
 # What is held in memory, a quarter of a kilobyte a request; the rest stays on disk.
 COLUMNS = (
-    *("worker", "user", "outcome", "detail", "finish_reason", "t_sched", "t_connect", "t_send", "t_first"),
+    *("worker", "user", "attempt", "outcome", "detail", "finish_reason", "t_sched", "t_connect", "t_send", "t_first"),
     *("t_first_out", "t_end", "chunks", "merged_first", "streamed", "prompt_tokens", "cached_tokens", "output_tokens"),
     *("unseen_tokens", "reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens", "token_source"),
     *("request_class", "server_queue", "server_prefill"),

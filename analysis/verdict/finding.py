@@ -39,6 +39,7 @@ Kind = Literal[
     "reconnected",
     "records_lost",
     "recovery",
+    "retries",
     "run_to_run",
     "scenarios_differ",
     "several_hosts",

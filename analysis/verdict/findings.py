@@ -15,6 +15,7 @@ from analysis.verdict.statistics import needed
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
+STORM = 1.5  # attempts for each question
 COUNT_TOLERANCE = 0.05
 AT_ONCE_SHARE = 0.1  # of the streamed answers
 SHORT_SHARE = 0.1  # of the answers
@@ -78,6 +79,20 @@ def _failures(stage: StageSummary) -> Finding | None:
         f"{format_share(share)} of the attempts failed, {significant(stage.failure_rate)} per second ({details}); they "
         "count as infinitely long in every percentile",
         "read the server's log; under overload, look for the largest load without failures",
+    )
+
+
+def _retries(stage: StageSummary) -> Finding | None:
+    """Attempts and answers are counted apart: clients that ask again make more load just when there is too much."""
+    if not stage.again:
+        return None
+    asked = stage.requests - stage.again
+    return Finding(
+        "retries",
+        "note" if asked and stage.requests <= STORM * asked else "warn",
+        f"{format_count(stage.requests)} attempts were made for {format_count(asked)} questions, "
+        f"{format_count(stage.ok)} of which were answered; each attempt counts as a request of its own",
+        "read the failures: what clients ask again comes on top of the load",
     )
 
 
@@ -236,6 +251,7 @@ def _reconnected(stage: StageSummary) -> Finding | None:
 
 CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
     _failures,
+    _retries,
     _censored,
     _too_few_samples,
     _not_streamed,

@@ -75,6 +75,7 @@ class StageSummary:
     cut_off: int
     outcomes: Mapping[str, int]
     failure_details: Mapping[str, int]  # most frequent first
+    again: int  # of the requests, those that asked again what had failed before
     failure_share: Estimate  # of ok and failed
     failure_rate: float
     offered_rate: float
@@ -151,6 +152,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         cut_off=len(scheduled) - len(attempted),
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failure_details=_details(failed),
+        again=int((scheduled["attempt"] > 0).sum()),
         failure_share=failure_share,
         failure_rate=len(failed) / window.seconds,
         offered_rate=len(scheduled) / window.seconds,

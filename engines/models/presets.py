@@ -60,8 +60,10 @@ class Preset:
 
 def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:
     """`shape`: vocabulary, width, inner width, layers, heads, key heads, context."""
-    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    names += ("num_attention_heads", "num_key_value_heads", "max_position_embeddings")
+    names = (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
+    )
     return {
         **dict(zip(names, shape, strict=True)),
         "architectures": [architecture],

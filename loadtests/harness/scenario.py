@@ -37,7 +37,7 @@ from loadtests.harness.workload.lengths import (
     whole_numbers,
     write_several,
 )
-from loadtests.harness.workload.replay import TraceOptions, parse_options, played, trace_stage, write_options
+from loadtests.harness.workload.playback import TraceOptions, parse_options, played, trace_stage, write_options
 from loadtests.harness.workload.words import Kind
 from records.load import Load, Rate, Users
 from records.slo import GRAMMAR as OBJECTIVES
@@ -316,6 +316,21 @@ class Scenario:
         metavar="N",
         least=1,
         group=REQUESTS,
+    )
+    patience: float | None = setting(
+        None,
+        "Seconds after which a user leaves who has no first token: the connection is closed; it counts as a timeout.",
+        metavar="S",
+        least=0.001,
+        group=LOAD,
+    )
+    retries: int = setting(
+        0,
+        "Times that a client asks again after a refusal, a server's error or a lost connection: as Retry-After says, "
+        "else after half a second, doubled each time, with jitter.",
+        metavar="N",
+        least=0,
+        group=LOAD,
     )
     ignore_eos: Literal["auto", "yes", "no"] = setting(
         "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS

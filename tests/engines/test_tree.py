@@ -168,7 +168,7 @@ run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 @pytest.mark.parametrize("hung", [False, True], ids=["at work", "hung"])
 def test_nothing_outlives_a_server_that_is_asked_to_stop(hung: bool, target: str, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    command = [sys.executable, "-c", WHOLE_SERVER, tmp_path, file]
+    command = [sys.executable, "-c", WHOLE_SERVER, str(tmp_path), str(file)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert any(" is ready at " in line for line in server.stderr)

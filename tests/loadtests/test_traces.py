@@ -15,7 +15,7 @@ import pytest
 
 from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scaled
 from loadtests.harness.workload.material import assumed
-from loadtests.harness.workload.replay import TraceOptions, parse_options, trace_stage, write_options
+from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
 from loadtests.harness.workload.trace_files import read_trace
 from records.files import read_meta, read_requests
 from records.stage import SECOND

@@ -18,6 +18,7 @@ from records.request import RequestRecord
 from records.run import RunMeta
 from records.stage import Stage
 from tests.support.scripted import ScriptedServer
+from tests.support.served import Served
 
 ROOT = Path(__file__).parents[2]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
@@ -70,7 +71,7 @@ class Locust:
 
 
 def start(
-    server: ScriptedServer,
+    server: ScriptedServer | Served,
     folder: Path,
     *options: str,
     headless: bool = True,

@@ -19,6 +19,7 @@ class Script:
     tpot: float = 0.005
     tokens: int = 4
     statuses: list[int] = field(default_factory=list)
+    retry_after: str | None = None
     refuses: dict[str, str] = field(default_factory=dict)  # fields of a body that get a 400 with that sentence
     models: tuple[str, ...] = ("scripted-model",)
     engine: dict[str, Any] | None = field(default_factory=lambda: {"name": "scripted", "features": ["ignore_eos"]})
@@ -93,9 +94,8 @@ class ScriptedServer:
                 return
             status = script.statuses.pop(0) if script.statuses else 200
             if status != 200:
-                await _send(
-                    writer, status, json.dumps({"error": {"message": f"scripted {status}", "type": "scripted"}})
-                )
+                error = {"error": {"message": f"scripted {status}", "type": "scripted"}}
+                await _send(writer, status, json.dumps(error), retry_after=script.retry_after)
             elif body.get("stream"):
                 await self._stream(writer, path, body)
             else:
@@ -169,8 +169,14 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     await writer.drain()
 
 
-async def _send(writer: asyncio.StreamWriter, status: int, body: str, kind: str = "application/json") -> None:
-    writer.write(
-        f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
+async def _send(
+    writer: asyncio.StreamWriter,
+    status: int,
+    body: str,
+    kind: str = "application/json",
+    retry_after: str | None = None,
+) -> None:
+    wait = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
+    writer.write((head + body).encode())
     await writer.drain()

@@ -10,6 +10,7 @@ See how true it is on this machine:  enginebench calibrate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from time import monotonic_ns
 from types import MappingProxyType
 
@@ -33,11 +34,13 @@ class Client:
         connect_timeout: float = 10.0,
         silence_timeout: float = 60.0,
         request_timeout: float = 600.0,
+        patience: float | None = None,
     ) -> None:
         """`url` is the server's origin, perhaps with a path that stands before `/v1`. `headers` go with every
         request, and those that `signer` makes for it.
 
-        Timeouts are seconds; `silence_timeout` is for how long no byte may come. Raises `ValueError` with a sentence
+        Timeouts are seconds; `silence_timeout` is for how long no byte may come, `patience` how long after `t_sched` a
+        user leaves who has seen nothing: the connection is closed. Raises `ValueError` with a sentence
         when `url` is no http or https address or a header has a line break in it.
         """
         self._address = Address.parse(url)
@@ -47,6 +50,7 @@ class Client:
         self._connect_timeout = connect_timeout
         self._silence_timeout = silence_timeout
         self._request_timeout = request_timeout
+        self._patience = inf if patience is None else patience
         self._connection: Connection | None = None
         self.free_at = 0
         """When the last answer's message had ended, which may be after its content has: monotonic nanoseconds."""
@@ -92,7 +96,7 @@ class Client:
         opened = self._connection is not before
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
-        exchange.start(self._message(call))
+        exchange.start(self._message(call), t_sched + self._patience * 1e9)
         try:
             exchange.wait()
         finally:

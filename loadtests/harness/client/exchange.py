@@ -7,6 +7,7 @@ waiting greenlet is resumed once, when the answer has ended.
 
 from __future__ import annotations
 
+from math import inf
 from operator import sub
 from time import monotonic_ns
 from typing import Any, Literal
@@ -62,21 +63,26 @@ class Exchange:
         self._offset = WallOffset.read()
         hub = get_hub()
         self._waiter: Waiter[None] = Waiter(hub)
+        self._leaves_at = inf
         self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
         self._gathering: Gathering | None = None
         self._writable: Any = None
-        self._timer = hub.loop.timer(min(silence_timeout, request_timeout))
+        self._timer: Any = None
 
     @property
     def reusable(self) -> bool:
         """Whether the connection can take another request after this one."""
         return self._ending == "complete" and self._response.keep_alive
 
-    def start(self, message: bytes) -> None:
-        """Write the request. The connection must be idle."""
+    def start(self, message: bytes, leaves_at: float = inf) -> None:
+        """Write the request. The connection must be idle.
+
+        `leaves_at` is the instant, in monotonic nanoseconds, at which a user who has seen nothing yet leaves.
+        """
         wrapped = self._connection.wrap(message)
         self._readable.start(self.on_readable)
-        self._timer.start(self.on_timer)
+        self._leaves_at = leaves_at
+        self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
             self._t_send = self._last_read = monotonic_ns()
             everything_sent = self._connection.send(wrapped)
@@ -152,6 +158,13 @@ class Exchange:
         now = monotonic_ns()
         assert self._t_send is not None
         silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
+        if now >= self._leaves_at:
+            self._look()
+            if not self._answer.user:
+                self._end("too_long", "the user left before the first token")
+            self._leaves_at = inf
+        if self._ending is not None:
+            return
         if self._answer.done is not None:
             self._end("silent", None)
         elif running >= self._request_timeout:
@@ -161,10 +174,12 @@ class Exchange:
             self._look()
             self._end("silent", f"no byte for {self._silence_timeout:g} s")
         else:
-            self._arm(min(self._silence_timeout - silent, self._request_timeout - running))
+            left = min(self._silence_timeout - silent, self._request_timeout - running)
+            self._arm(min(left, (self._leaves_at - now) / 1e9))
 
     def _arm(self, seconds: float) -> None:
-        self._timer.close()
+        if self._timer is not None:
+            self._timer.close()
         self._timer = get_hub().loop.timer(max(seconds, 0.001))
         self._timer.start(self.on_timer)
 
@@ -283,6 +298,7 @@ class Exchange:
             text=text or None if tokens is None else None,
             answer_digest=digest(text) if text else None,
             streamed=self._streamed,
+            retry_after=response.retry_after,
             server_queue=answer.queue,
             server_prefill=answer.prefill,
             server_decode=answer.decode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
 import httptools
@@ -17,6 +18,7 @@ class Response:
         self.media_type = ""
         self.content_encoding = "identity"
         self.framing: Framing = "until_close"
+        self.retry_after: float | None = None  # seconds
         self.has_head = False
         self.ended = False
         self.malformed: str | None = None  # a sentence, once bytes have come that are no HTTP/1.1
@@ -62,6 +64,9 @@ class Response:
             self.media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
         elif name == b"content-encoding":
             self.content_encoding = value.strip().lower().decode("latin-1")
+        elif name == b"retry-after":
+            with suppress(ValueError):  # a date: clocks may differ
+                self.retry_after = float(value)
         elif name == b"transfer-encoding":
             self.framing = "chunked"
         elif name == b"content-length" and self.framing != "chunked":

@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import count
 from math import ceil, inf
+from random import Random
 from time import monotonic_ns
 
 import gevent
@@ -19,6 +22,7 @@ import gevent
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
+from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.alarm import Alarm
 from loadtests.harness.users.senders import SenderPool
@@ -64,6 +68,10 @@ class Dispatcher:
         self._source: Iterator[tuple[int, float]] = iter(())
         self._following: tuple[int, float] = (0, inf)
         self._queue: deque[Arrival] = deque()
+        self._retries: list[tuple[Nanoseconds, int, Arrival]] = []  # a heap
+        self._retried = count()
+        self._jitter = Random(f"retries {run.plan.workload.seed}/{run.share[0]}")
+        self._closing = False
         self._alarm = Alarm(self._on_due)
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -74,13 +82,16 @@ class Dispatcher:
             while not (run.over or stopping()):
                 self._pool.spare = self._spare(run.stage.load)
                 self._follow(run.stage)
-                self._write_ahead()
+                written = self._write_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
-                gevent.sleep(TURN)
+                gevent.sleep(TURN if written else 0)
+            self._closing = True  # whoever would ask again gives up
             self._queue.clear()
+            self._retries.clear()
             while self._pool.in_flight:
                 gevent.sleep(TURN)
         finally:
+            self._closing = True
             self._queue.clear()
             self._alarm.close()
             self._pool.close()
@@ -103,35 +114,60 @@ class Dispatcher:
         self._source = share_of(times, *self._run.share)
         self._following = next(self._source, (0, inf))
 
-    def _write_ahead(self) -> None:
+    def _write_ahead(self) -> bool:
+        """Write the requests that are due next, but only for a moment: then the loop reads what has come.
+
+        Whether all were written that should be.
+        """
         stage = self._stage
         if stage is None:
-            return
+            return True
         now_on = self._run.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
             self._queue.clear()
             self._source, self._following = iter(()), (0, inf)
-            return
+            return True
         begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
             arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number))
             self._queue.append(arrival)
             if len(self._queue) == 1:
-                self._alarm.set(arrival.t_sched)
+                self._set_alarm()
             self._following = next(self._source, (0, inf))
             if monotonic_ns() > pause:
-                gevent.sleep(0)  # what has come meanwhile is read
-                pause = monotonic_ns() + AT_A_STRETCH
+                return False
+        return True
 
     def _on_due(self) -> None:
         """Called by the event loop."""
         for _ in range(AT_ONCE):
-            if not self._queue or self._queue[0].t_sched > monotonic_ns():
+            if self._next_due() > monotonic_ns():
                 break
-            self._send(self._queue.popleft())
-        if self._queue:
-            self._alarm.set(self._queue[0].t_sched)
+            if self._queue and self._queue[0].t_sched == self._next_due():
+                self._send(self._queue.popleft())
+            else:
+                self._send(heappop(self._retries)[2])
+        self._set_alarm()
+
+    def _next_due(self) -> float:
+        planned = self._queue[0].t_sched if self._queue else inf
+        return min(planned, self._retries[0][0]) if self._retries else planned
+
+    def _set_alarm(self) -> None:
+        if (due := self._next_due()) < inf:
+            self._alarm.set(int(due))
+
+    def _retry(self, arrival: Arrival, observation: Observation) -> None:
+        """The client that got this answer asks the same again, if it is one that does."""
+        limit, attempt = self._run.scenario.retries, arrival.ask.attempt
+        pause = pause_before_retry(observation, attempt, limit, self._jitter)
+        if pause is None or self._closing:
+            return
+        due = monotonic_ns() + round(pause * SECOND)
+        again = Arrival(due, self._run.stage, replace(arrival.ask, attempt=attempt + 1))
+        heappush(self._retries, (due, next(self._retried), again))
+        self._set_alarm()
 
     def _send(self, arrival: Arrival) -> None:
         run, stage, ask = self._run, arrival.stage, arrival.ask
@@ -140,6 +176,7 @@ class Dispatcher:
         def end(observation: Observation, answer_bytes: int) -> None:
             run.request_ended(request, None, stage, ask, observation)
             self._show(ask, observation, answer_bytes)
+            self._retry(arrival, observation)
 
         def send(client: Client) -> None:
             run.announce(request, stage, arrival.t_sched)

@@ -10,6 +10,7 @@ records, of which every request leaves one.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from time import monotonic_ns
 
@@ -19,6 +20,7 @@ from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 from loadtests.harness.client.client import Client
+from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.users import events
 from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_ask
@@ -93,6 +95,7 @@ class ModelUser(User):
             # A queued request is silent until its first token, however long that takes: only the whole has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
+            patience=run.scenario.patience,
         )
 
     def _prepare(self) -> None:
@@ -120,6 +123,11 @@ class ModelUser(User):
 
         run.announce(request, stage, t_sched)
         observation = self._client.request(ask.call, t_sched, on_end)
+        retry = pause_before_retry(observation, ask.attempt, run.scenario.retries, self._pauses)
+        if retry is not None:
+            self._free_at = self._client.free_at + round(retry * SECOND)
+            self._ask = replace(ask, attempt=ask.attempt + 1)
+            return
         self._asks.answered(observation, self._client.answer_text)
         pause = run.scenario.think_time.sample(self._pauses)
         if observation.outcome != "ok":

@@ -47,6 +47,7 @@ class Ask:
     session: str | None = None
     turn: int | None = None
     request_class: str | None = None
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.search.counts import StageCounts
 from loadtests.harness.schedule.search.procedure import Decision, Goal, Probe, Search
 from records.load import Load, Rate, Users
@@ -88,7 +89,7 @@ class Prober:
 
     def enter(self, stage: Stage) -> None:
         """A stage has begun."""
-        if stage.index != self._stage:
+        if stage.index != self._stage and stage.start != UNDECIDED:
             self._stage, self._counts = stage.index, StageCounts(stage, len(self._plan.objectives))
 
     def look(self, now: Nanoseconds, stage: Stage, last: bool = False) -> Decision | None:

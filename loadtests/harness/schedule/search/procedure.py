@@ -28,7 +28,7 @@ PRECISE, REFINEMENTS = 0.05, 4
 FIRST_LOOK, LOOKS = 100, 1.1  # requests at the first look, and the ratio of each further look to the one before
 FIRST_CERTIFYING_LOOK = 1000
 MEMORIES = 10.0
-LEAST_EFFECTIVE = 20.0
+LEAST_EFFECTIVE, DOUBTED = 20.0, 4.0
 ERROR, CERTIFICATES = 0.05, 6  # the probability of a wrong certificate, shared by so many probes
 LOCATE_ERROR = 0.1
 STEP, WIDER = 0.08, 1.6  # distance of the first certifying probes from the estimate; ratio of each further one
@@ -86,6 +86,13 @@ class Decision:
     warm_up_needed: float  # seconds, from the correlation seen
 
 
+def _gain(share: Share, q: float) -> tuple[float, float]:
+    """The evidence for and against. An effective number near the number of batches may be far smaller in truth."""
+    doubt = 1.0 if share.effective >= LEAST_EFFECTIVE else DOUBTED
+    good, bad = share.counts
+    return log_evidence(good / doubt, bad / doubt, q)
+
+
 @dataclass(slots=True)
 class Search:
     goal: Goal
@@ -139,12 +146,12 @@ class Search:
         needed = -math.log(error)
         if self.probe.role == "refine":
             return None, ""  # stopping early would let chance decide what is learnt
-        gains = [log_evidence(*share.counts, q) for share, q in zip(found, self.goal.shares, strict=True)]
         trusted = [share.effective >= LEAST_EFFECTIVE for share in found]
+        gains = [_gain(share, q) for share, q in zip(found, self.goal.shares, strict=True)]
         if all(gain[0] >= needed and enough for gain, enough in zip(gains, trusted, strict=True)):
             return "met", "every objective was met"
         several = needed + math.log(len(found))  # any of them may be missed by chance
-        if any(gain[1] >= several and enough for gain, enough in zip(gains, trusted, strict=True)):
+        if any(gain[1] >= several for gain in gains):
             return "missed", "an objective was missed"
         if self.probe.role in CERTIFYING and n >= 0.25 * self.probe.most_requests:
             progress = max(min(gain[0] for gain in gains) / needed, max(gain[1] for gain in gains) / several)

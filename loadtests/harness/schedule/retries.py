@@ -1,0 +1,28 @@
+"""When a client asks again after a failure: as the common SDKs do, with exponential backoff and jitter.
+
+A server's `Retry-After` counts, if it is reasonable; otherwise half a second, doubled with each attempt up to eight
+seconds, less up to a quarter at random, so that clients that failed together do not come back together.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from records.request import Observation
+
+FIRST, MOST, JITTER = 0.5, 8.0, 0.25  # seconds, seconds, share
+MOST_RETRY_AFTER = 60.0  # seconds; what asks for more is not waited for
+STATUSES = {408, 409, 429}  # and all from 500 on
+OUTCOMES = {"rejected", "http_error", "disconnected"}
+
+
+def pause_before_retry(observation: Observation, attempt: int, retries: int, rng: Random) -> float | None:
+    """Seconds; `None` where this client gives up. `attempt` counts from 0."""
+    if observation.outcome not in OUTCOMES or attempt >= retries:
+        return None
+    status = observation.status
+    if status is not None and status != 200 and status not in STATUSES and status < 500:
+        return None
+    if observation.retry_after is not None and 0 <= observation.retry_after <= MOST_RETRY_AFTER:
+        return observation.retry_after
+    return min(MOST, FIRST * 2.0**attempt) * (1 - JITTER * rng.random())

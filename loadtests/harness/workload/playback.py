@@ -1,0 +1,97 @@
+"""How a recorded trace is played again: in what format it is, which part of it, how fast, how densely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from loadtests.harness.schedule.trace import Trace, clipped, scaled
+from loadtests.harness.workload.trace_files import read_trace
+from records.load import TRACE, Rate
+from records.stage import Extent, StagePlan
+from settings_schema import from_text, setting, settings_of
+
+LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
+LAST = 1e-6  # seconds by which a stage is longer than its last arrival
+
+
+def _span(text: str) -> tuple[float, float]:
+    start, _, end = text.partition("-")
+    try:
+        if float(start) < float(end):
+            return float(start), float(end)
+    except ValueError:
+        pass
+    raise ValueError(f"the span of a trace is two seconds of it, such as 600-1200, not `{text}`.")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How a trace is read and played: `speed=2,share=0.1,span=600-1200`."""
+
+    format: Literal["auto", "mooncake", "azure", "burstgpt", "sharegpt", "run", "columns"] = setting("auto", "Format.")
+    speed: float = setting(1.0, "How many times as fast it is played.", least=1e-6)
+    share: float = setting(1.0, "Requests for each one of the trace; above 1 with copies.", least=1e-6)
+    span: tuple[float, float] | None = setting(
+        None, "Seconds of the trace, from and to.", read=_span, write=lambda span: f"{span[0]:g}-{span[1]:g}"
+    )
+    longest: int | None = setting(None, "Requests with more tokens, prompt and answer, are left out.", least=2)
+    time: str = setting("", "Column of the arrival: seconds, or a date and time.")
+    time_ms: str = setting("", "The same in milliseconds.")
+    time_ns: str = setting("", "The same in nanoseconds.")
+    prompt: str = setting("", "Column of the prompt's tokens.")
+    output: str = setting("", "Column of the answer's tokens.")
+    session: str = setting("", "Column of the conversation.")
+
+    @property
+    def columns(self) -> str:
+        names = ("time", "time_ms", "time_ns", "prompt", "output", "session")
+        return ",".join(f"{name}={value}" for name in names if (value := getattr(self, name)))
+
+
+def parse_options(text: str) -> TraceOptions:
+    """Raises `ValueError` with a sentence."""
+    given = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"how a trace is played is given as speed=2,share=0.1,span=600-1200, not `{text}`.")
+        given[name.strip()] = value.strip()
+    options: TraceOptions = from_text(TraceOptions, given)
+    return options
+
+
+def write_options(options: TraceOptions) -> str:
+    """What differs from the defaults."""
+    given = {one.name: one for one in settings_of(TraceOptions, flags=False)}
+    return ",".join(
+        f"{field.name}={given[field.name].text(value)}"
+        for field in fields(TraceOptions)
+        if (value := getattr(options, field.name)) != field.default
+    )
+
+
+@cache
+def played(path: str, options: TraceOptions, seed: int) -> Trace:
+    """The trace as it is to be played. Raises `ValueError` with a sentence."""
+    trace = read_trace(path, options.format, options.columns)
+    trace = scaled(clipped(trace, options.span, options.longest), options.speed, options.share, seed)
+    if not trace.requests:
+        raise ValueError(f"nothing of the trace {path} is left to be played ({write_options(options)}).")
+    return trace
+
+
+def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
+    """The one stage in which a trace is played to its end. Raises `ValueError` where it has no times."""
+    name = Path(path).name
+    if not trace.is_timed:
+        raise ValueError(f"the trace {name} has no times: say with --rate how many of its requests arrive a second.")
+    seconds = trace.times[-1] + LAST
+    amount, share = warm_up
+    before = amount * seconds if share else amount
+    if before >= seconds:
+        raise ValueError(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
+    rate = Rate(len(trace.requests) / max(seconds, 1.0), TRACE)
+    return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, LEAST_BOUND), name)
