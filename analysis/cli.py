@@ -62,7 +62,8 @@ def report(
 
     Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
 
-    Exit code: 0 good, 1 an objective was missed or not shown to be met, 2 a usage error or an invalid run.
+    Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
+    or an invalid run.
 
     Examples:
 
@@ -103,7 +104,8 @@ def report(
     if invalid and not allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
-    if answer(summaries) not in {None, "met"}:
+    searches = [summary.search for summary in summaries if summary.search is not None]
+    if any(search.state != "found" for search in searches) or (not searches and answer(summaries) not in {None, "met"}):
         raise typer.Exit(1)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from analysis.report.axis import axis_of
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
+from analysis.report.search import search_lines, search_sentences
 from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
@@ -63,6 +64,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     _print_classes(console, summaries)
     _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
+    _print_search(console, summaries)
     console.print(Text(comparison.sentence, style="bold"))
 
 
@@ -186,6 +188,15 @@ def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None
     for answer, text in lines:
         console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
     if lines:
+        console.print()
+
+
+def _print_search(console: Console, summaries: Sequence[RunSummary]) -> None:
+    for answer, text in search_lines(summaries):
+        console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
+    for sentence in search_sentences(summaries):
+        console.print()
+        console.print(Text(sentence, style="bold"))
         console.print()
 
 

@@ -18,7 +18,8 @@ from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
 from analysis.verdict.stages import StageSummary, summarise_stage
 from records.files import write_atomically
-from records.slo import Objective
+from records.search import SearchRecord
+from records.slo import Objective, parse_objectives
 from records.stage import SECOND
 
 SCHEMA_VERSION = 2
@@ -56,6 +57,7 @@ class RunSummary:
     client_error: float | None  # seconds: the largest of its stages; None where one of them has none
     requests: int  # of the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
+    search: SearchRecord | None  # of a run that searched for capacity
     stages: tuple[StageSummary, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
@@ -70,7 +72,12 @@ class RunSummary:
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
-    """Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged."""
+    """Of a search, its own objectives are judged where none are given.
+
+    Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
+    """
+    if run.meta.search is not None and not objectives:
+        objectives = parse_objectives(run.meta.search.objectives)
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
@@ -97,6 +104,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         client_error=_largest([stage.client_error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
+        search=meta.search,
         stages=stages,
         flow=FlowSeries(
             step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())

@@ -227,7 +227,9 @@ def _run(
     if tally.requests + tally.cut_off == 0:
         raise RunFailed(f"{label}: not one request was sent. {_reason(log)}")
     console.print(f"{label}: {tally.total()}", highlight=False)
-    if process.returncode != 0:
+    meta = _meta(folder)
+    searched = meta is not None and meta.search is not None
+    if process.returncode != 0 and not (searched and process.returncode == 1):  # 1: no capacity was found
         console.print(f"{label}: Locust ended with exit code {process.returncode}: see {log}", style="yellow")
     return Measured(folder, label)
 

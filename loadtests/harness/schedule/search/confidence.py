@@ -33,11 +33,15 @@ def log_evidence(good: float, bad: float, q: float) -> tuple[float, float]:
 def log_incomplete_beta(x: float, a: float, b: float) -> tuple[float, float]:
     """Logarithms of the regularised incomplete beta function I_x(a, b) and of its complement, for 0 < x < 1."""
     if x > (a + 1) / (a + b + 2):  # the continued fraction converges fast on the other side only
-        above, below = log_incomplete_beta(1 - x, b, a)
-        return below, above
-    below = a * math.log(x) + b * math.log1p(-x) - math.log(a) - _log_beta(a, b) + math.log(_fraction(x, a, b))
-    below = min(below, -1e-300)
+        above = _log_lower(1 - x, b, a)
+        return math.log(-math.expm1(above)), above
+    below = _log_lower(x, a, b)
     return below, math.log(-math.expm1(below))
+
+
+def _log_lower(x: float, a: float, b: float) -> float:
+    log = a * math.log(x) + b * math.log1p(-x) - math.log(a) - _log_beta(a, b) + math.log(_fraction(x, a, b))
+    return min(log, -1e-300)
 
 
 def _log_beta(a: float, b: float) -> float:

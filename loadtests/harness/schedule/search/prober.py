@@ -157,7 +157,7 @@ class Prober:
         search = self._search
         if search.found:
             return "found"
-        leans = {decision.leans for decision in search.decisions}
+        leans = {decision.leans for decision in search.decisions if decision.shares}
         if leans == {"missed"} and min(d.probe.load for d in search.decisions) <= search.goal.lowest:
             return "missed at the lowest load"
         if leans == {"met"} and max(d.probe.load for d in search.decisions) >= search.goal.highest:

@@ -1,0 +1,56 @@
+"""The search for capacity in real time, on a server of known capacity, by two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.run.load import load_run
+from analysis.verdict.summary import summarise
+from tests.support.locust_process import ROOT, start
+from tests.support.served import served
+
+pytestmark = pytest.mark.alone
+
+CAPACITY = ROOT / "loadtests/capacity.py"
+
+
+def test_capacity_of_eight_places_of_a_tenth_of_a_second(tmp_path: Path) -> None:
+    """Saturated at 80 requests per second; evenly spaced arrivals wait for nothing below it, and for ever above."""
+    with served("ttft=0.1", "concurrency=8") as server:
+        locust = start(
+            server,
+            tmp_path,
+            *("--slo", "ttft_p95=0.6,failures=0.05", "--arrivals", "constant", "--search-range", "40-640"),
+            *("--prompt-tokens", "8", "--output-tokens", "1", "--search-seconds", "400"),
+            scenario=CAPACITY,
+            processes=2,
+        )
+        output = locust.wait(500)
+    assert "Traceback" not in output, output
+    search = locust.meta.search
+    assert search is not None
+    assert search.state == "found", search
+    assert locust.process.returncode == 0
+    assert search.met is not None
+    assert search.missed is not None
+    assert 55 <= search.met < search.missed <= 100
+    assert search.limited_by == "queue"
+    stages = locust.meta.stages
+    assert [stage.label.partition(":")[0] for stage in stages] == [f"probe {k + 1}" for k in range(len(stages))]
+    assert [probe.stage for probe in search.probes] == list(range(len(stages)))
+    for probe in search.probes:
+        stage = stages[probe.stage]
+        assert stage.load.value == probe.load
+        counted = [
+            one
+            for one in locust.records
+            if one.stage == probe.stage and stage.steady_start is not None and stage.steady_end is not None
+            if stage.steady_start <= one.t_sched < stage.steady_end
+        ]
+        assert 0 <= len(counted) - probe.requests <= 2 * probe.load  # what came after the last slice that was judged
+    assert search.sentence in output
+    summary = summarise(load_run(locust.run))
+    assert [objective.name for objective in summary.objectives] == ["ttft_p95", "failures"]
+    assert summary.search == search
