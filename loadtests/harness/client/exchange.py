@@ -10,27 +10,25 @@ from __future__ import annotations
 from math import inf
 from operator import sub
 from time import monotonic_ns
-from typing import Any, Literal
+from typing import Any
 
 from gevent import get_hub
 from gevent.hub import Waiter
 
-from loadtests.harness.client.answer import Answer, Moment, digest, error_in, message_of
+from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.client.kernel_stamps import kernel_stamp
+from loadtests.harness.client.outcome import Ended, Ending, outcome_of
 from loadtests.harness.client.response import Response
 from records.request import Observation, Outcome
-
-Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
 
 READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"
 SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or of an end that a read has cut in two
 LINGER = 1.0  # seconds that a server has after the last event to end its message before the connection is given up
 BODY_LIMIT = 64 * 1024 * 1024
-FAILED_REASONS = {"abort", "error", "content_filter"}
 UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
 
 
@@ -252,7 +250,8 @@ class Exchange:
         answer, response = self._answer, self._response
         if self._ending == "complete":
             self._read_what_is_left()
-        outcome, detail = self._verdict()
+        ending = Ended(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
+        outcome, detail = outcome_of(ending, self._response, self._answer)
         offset = self._offset.narrowed(WallOffset.read())
         kernel = offset is not None and self._all_kernel_stamped
         chunks, behind = answer.user, 0
@@ -310,39 +309,6 @@ class Exchange:
             self._answer.close(self._last)
         elif self._response.status == 200 and not self._streamed and self._response.content_encoding == "identity":
             self._answer.whole(bytes(self._body), self._last)
-
-    def _verdict(self) -> tuple[Outcome, str | None]:
-        """How the request ended, and the sentence that goes with it."""
-        answer, response, ending = self._answer, self._response, self._ending
-        if response.status is not None and response.status != 200:
-            refused = response.status in {429, 503}
-            return "rejected" if refused else "http_error", message_of(bytes(self._body)) or None
-        if response.has_head and response.content_encoding != "identity":
-            return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
-        if ending == "complete" and self._is_stream != self._streamed:
-            asked = "an event stream" if self._streamed else "a whole answer"
-            said = error_in(bytes(self._body)) or f"asked for {asked}, got {response.media_type or 'no content type'}"
-            return "bad_stream", said
-        if answer.error is not None:
-            return "bad_stream", answer.error
-        if answer.finish_reason in FAILED_REASONS:
-            return "bad_stream", f"the answer ended with the finish reason {answer.finish_reason}"
-        if answer.done is not None:
-            return "ok", None
-        match ending:
-            case "complete" if answer.finish_reason or not self._streamed:
-                return "ok", None
-            case "complete":
-                last = self._last_event.decode()
-                return "disconnected", f"the stream ended without {last} and without a finish reason"
-            case "closed" | "lost":
-                return "disconnected", self._detail or "the server closed the connection before its answer was complete"
-            case "silent" | "too_long":
-                return "timeout", self._detail
-            case "malformed":
-                return "bad_stream", self._detail
-            case _:
-                return "cut_off", self._detail
 
     def _end_moment(self, outcome: Outcome) -> Moment | None:
         """The read that ended the request; `None` where none did, and the clock alone says when it was given up."""

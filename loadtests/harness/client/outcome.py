@@ -1,0 +1,57 @@
+"""How a request ended, from how its connection, its response and its answer ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loadtests.harness.client.answer import Answer, error_in, message_of
+from loadtests.harness.client.response import Response
+from records.request import Outcome
+
+Ending = Literal["complete", "closed", "lost", "silent", "too_long", "malformed", "cut_off"]
+FAILED_REASONS = {"abort", "error", "content_filter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the exchange saw. `body` is that of an answer that is no event stream."""
+
+    ending: Ending | None
+    detail: str | None
+    streamed: bool  # as it was asked for
+    is_stream: bool  # as it came
+    body: bytes
+
+
+def outcome_of(ended: Ended, response: Response, answer: Answer) -> tuple[Outcome, str | None]:
+    """The outcome, and the sentence that goes with it."""
+    if response.status is not None and response.status != 200:
+        refused = response.status in {429, 503}
+        return "rejected" if refused else "http_error", message_of(ended.body) or None
+    if response.has_head and response.content_encoding != "identity":
+        return "bad_stream", f"the server compressed its answer ({response.content_encoding}) though asked not to"
+    if ended.ending == "complete" and ended.is_stream != ended.streamed:
+        asked = "an event stream" if ended.streamed else "a whole answer"
+        said = error_in(ended.body) or f"asked for {asked}, got {response.media_type or 'no content type'}"
+        return "bad_stream", said
+    if answer.error is not None:
+        return "bad_stream", answer.error
+    if answer.finish_reason in FAILED_REASONS:
+        return "bad_stream", f"the answer ended with the finish reason {answer.finish_reason}"
+    if answer.done is not None:
+        return "ok", None
+    match ended.ending:
+        case "complete" if answer.finish_reason or not ended.streamed:
+            return "ok", None
+        case "complete":
+            last = answer.last_event.decode()
+            return "disconnected", f"the stream ended without {last} and without a finish reason"
+        case "closed" | "lost":
+            return "disconnected", ended.detail or "the server closed the connection before its answer was complete"
+        case "silent" | "too_long":
+            return "timeout", ended.detail
+        case "malformed":
+            return "bad_stream", ended.detail
+        case _:
+            return "cut_off", ended.detail
