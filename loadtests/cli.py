@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from settings_flags import given_texts, with_flags
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from engines.contract.registry import ENGINES, engine_class
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from settings_schema import settings_of, table
 
 DOCS = Path(__file__).parents[1] / "docs"

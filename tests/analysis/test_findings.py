@@ -365,6 +365,27 @@ def test_a_steady_queue_is_not_called_unsteady(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "growth", "told"),
+    [
+        pytest.param(2000.0, 40e6, True, id="from 200 MB to 240 MB"),
+        pytest.param(2000.0, 5e6, False, id="5 MB are no leak"),
+        pytest.param(500.0, 40e6, False, id="a few minutes tell nothing: caches fill"),
+    ],
+)
+def test_memory_that_grows_for_long_is_told(tmp_path: Path, seconds: float, growth: float, told: bool) -> None:
+    records = [record(k, k * SECOND) for k in range(int(seconds))]
+    samples = [
+        TelemetrySample(t=k * SECOND, server={"process_resident_memory_bytes": 200e6 + growth * k / seconds})
+        for k in range(int(seconds))
+    ]
+    run = write_run(tmp_path / "run", meta_of(stages_of((1,), seconds)), records, in_order(samples))
+    found = [finding for finding in summarise(load_run(run)).findings if finding.kind == "memory_grew"]
+    assert len(found) == told
+    if told:
+        assert "process from 200 MiB to 224 MiB (68.7 MiB an hour)" in found[0].evidence
+
+
+@pytest.mark.parametrize(
     ("rate", "profile", "told"),
     [
         pytest.param(8.0, "", False, id="four places for half a second each take 8 requests a second"),

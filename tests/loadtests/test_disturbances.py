@@ -98,3 +98,35 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     assert finding["evidence"].startswith("after the burst to 80 req/s: TTFT was ")
     assert "after its end TTFT was back within" in finding["evidence"]
     assert not [finding for finding in run["findings"] if finding["kind"] == "never_steady"], "it was not meant to be"
+
+
+def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(
+            server,
+            tmp_path,
+            "--stages",
+            "2",
+            "--stage-seconds",
+            "4",
+            "--warm-up",
+            "1",
+            scenario=ROOT / "loadtests/soak.py",
+        )
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    (stage,) = locust.meta.stages
+    assert (stage.steady_end or 0) - (stage.steady_start or 0) == 3 * SECOND
+    assert {one.user for one in locust.records} == {0, 1}
+
+
+@pytest.mark.parametrize("scenario", [("rate", "--rate", "10,20"), ("soak", "--stages", "2")])
+def test_a_real_server_under_each_kind_of_load(tmp_path: Path, scenario: tuple[str, str, str]) -> None:
+    name, *load = scenario
+    folder, run = run_against_the_fake(
+        tmp_path, name, "-o", "ttft=0.05", *load, "--stage-seconds", "4", "--warm-up", "1"
+    )
+    assert {one.outcome for one in read_requests(folder)} == {"ok"}
+    for stage in run["stages"]:
+        assert stage["ok"] == stage["requests"] > 10
+        assert 0.05 <= stage["latencies"]["ttft"]["p50"]["value"] < 0.2

@@ -11,7 +11,8 @@ import configargparse  # type: ignore[import-untyped]
 import pytest
 
 from loadtests.harness.run.options import add_options, read_options, without_secrets
-from loadtests.harness.scenario import RunSettings, Scenario, read, tokens, users
+from loadtests.harness.scenario import Scenario, read, tokens, users
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
 from records.load import Users
 from settings_schema import settings_of

@@ -91,7 +91,7 @@ def test_what_a_model_refuses_is_left_out(
     [
         pytest.param([401], "chat", "set OPENAI_API_KEY or ENGINEBENCH_API_KEY", id="no key"),
         pytest.param([403], "chat", "set OPENAI_API_KEY", id="a key that is not enough"),
-        pytest.param([], "messages", "answers 404 .*--endpoint", id="an API that the server lacks"),
+        pytest.param([404], "chat", "answers 404 .*--endpoint", id="an API that the server lacks"),
     ],
 )
 def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(

@@ -85,7 +85,11 @@ def start(
     runs = folder / "runs"
     command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
     command += processes_options(processes)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
+    }
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,
         stdout=subprocess.PIPE,

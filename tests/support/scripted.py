@@ -8,6 +8,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.dialect_answers import ANSWERS, Spoken
+
 
 @dataclass
 class Script:
@@ -98,6 +100,10 @@ class ScriptedServer:
                 await self._stream(writer, path, body)
             else:
                 await self._whole(writer, path, body)
+        elif method == "POST" and (spoken := _spoken_at(path)) is not None:
+            self.bodies.append(body)
+            self.headers.append(headers)
+            await self._speak(writer, spoken, path.endswith("-stream") or bool(body.get("stream")))
         else:
             await _send(writer, 404, json.dumps({"error": {"message": "no such page", "type": "not_found"}}))
 
@@ -120,6 +126,21 @@ class ScriptedServer:
         document = {"choices": [{"index": 0, **choice}], "usage": self._usage(body), "timing": TIMING}
         await _send(writer, 200, json.dumps(document))
 
+    async def _speak(self, writer: asyncio.StreamWriter, spoken: Spoken, streamed: bool) -> None:
+        """The answer of another API, in its own words."""
+        if not streamed:
+            writer.write(spoken.whole)
+            await writer.drain()
+            return
+        writer.write(spoken.head)
+        await _chunk(writer, spoken.before)
+        for number, word in enumerate(spoken.words):
+            await asyncio.sleep(self.script.tpot if number else self.script.ttft)
+            await _chunk(writer, word)
+        await _chunk(writer, spoken.after)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
     def _usage(self, body: dict[str, Any]) -> dict[str, int]:
         return {"prompt_tokens": tokens_of(body), "completion_tokens": self.script.tokens}
 
@@ -133,9 +154,18 @@ def tokens_of(body: dict[str, Any]) -> int:
 TIMING = {"queue": 0.001, "prefill": 0.002, "decode": 0.003}
 
 
+def _spoken_at(path: str) -> Spoken | None:
+    if path.startswith("/model/"):
+        return ANSWERS["bedrock"]
+    return {"/v1/responses": ANSWERS["responses"], "/v1/messages": ANSWERS["messages"]}.get(path)
+
+
 async def _event(writer: asyncio.StreamWriter, data: str) -> None:
-    event = f"data: {data}\n\n".encode()
-    writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+    await _chunk(writer, f"data: {data}\n\n".encode())
+
+
+async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
     await writer.drain()
 
 

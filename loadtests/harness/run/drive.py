@@ -24,7 +24,8 @@ from loadtests.harness.run.options import processes_options
 from loadtests.harness.run.progress import Tally, progress, where_it_stands
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.server_process import PYTHON, ServerProcess
-from loadtests.harness.scenario import RunSettings, Scenario, read
+from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.settings.run import RunSettings
 from records.files import read_meta
 from records.run import RunMeta
 from records.stage import SECOND

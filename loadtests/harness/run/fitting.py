@@ -11,11 +11,12 @@ from typing import Any
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS
 from loadtests.harness.run.counting import material_for
-from loadtests.harness.run.target import Target
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.run.target import Target, Trial
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
-from loadtests.harness.workload.words import START
+from loadtests.harness.workload.words import START, source_of
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
 
@@ -43,22 +44,20 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
     engine = target.engine()
     field = "max_tokens" if scenario.max_tokens_field == "auto" else scenario.max_tokens_field
     wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature, max_tokens_field=field)
-    trials: list[ModelRequest] = []
+    trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
-        trial = target.try_out(
-            replace(trials[-1] if trials else wanted, prompt=(Message("user", text),)),
-            dialect,
-            json.loads(scenario.extra_body or "{}"),
-            scenario.max_tokens_field != "auto",
-        )
-        trials.append(trial.request)
-        return trial.prompt_tokens
+        """Every text is the same: what a prompt of our kind starts with."""
+        if not trials:
+            request = replace(wanted, prompt=(Message("user", text),))
+            extra = json.loads(scenario.extra_body or "{}")
+            trials.append(target.try_out(request, dialect, extra, scenario.max_tokens_field != "auto"))
+        return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
-        tried(START["words"])
+        tried(START[source_of(scenario.prompt_kind)])
     material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
-    accepted = trials[-1] if trials else wanted
+    accepted = trials[0].request if trials else wanted
     return Served(
         model, engine, _context(engine, target, model), material, accepted.max_tokens_field, accepted.temperature
     )

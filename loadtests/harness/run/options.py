@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadtests.harness.run.host import free_port
-from loadtests.harness.scenario import RunSettings, Scenario, read
+from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.settings.run import RunSettings
 from settings_schema import Setting, settings_of
 
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get

@@ -20,7 +20,8 @@ from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.target import Target
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from records.files import write_meta
 from records.run import READY, STARTED, RunEvent, RunMeta
 from records.stage import StagePlan

@@ -21,10 +21,11 @@ from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.recorder import Recorder
 from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
 from loadtests.harness.schedule.tracker import StageTracker
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.disturbance import Disturbance, complete
 from loadtests.harness.workload.workload import Ask

@@ -27,7 +27,8 @@ from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, rea
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import UnreachableServer
-from loadtests.harness.scenario import RunSettings, Scenario
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.disturbance import complete

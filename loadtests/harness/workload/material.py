@@ -22,7 +22,9 @@ from loadtests.harness.workload.words import (
     START,
     WORDS,
     Kind,
+    Source,
     Unit,
+    source_of,
 )
 
 MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
@@ -149,8 +151,8 @@ class Material:
         return {}
 
     @property
-    def _source(self) -> str:
-        return "code" if self.kind == "code" else "words"
+    def _source(self) -> Source:
+        return source_of(self.kind)
 
 
 def assumed(kind: Kind, chat: bool) -> Material:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from loadtests.harness.workload.material import Material, assumed
-from loadtests.harness.workload.words import INSTRUCTION, LINES, START, WORDS, Kind, Unit
+from loadtests.harness.workload.words import INSTRUCTION, LINES, START, WORDS, Kind, Unit, source_of
 
 Count = Callable[[str], int | None]
 """How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
@@ -23,7 +23,7 @@ CHECKED_LENGTHS = (24, 60, 250, 700)
 
 def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
     """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
-    source = "code" if kind == "code" else "words"
+    source = source_of(kind)
     start = START[source]
     template = count(start)
     if template is None:

@@ -55,12 +55,18 @@ lambda left, right: left or right
 text = "".join(parts) or empty
 """.strip().splitlines()
 )
-START = {"words": "the", "code": "#"}
+Source = Literal["words", "code"]
+START: dict[Source, str] = {"words": "the", "code": "#"}
 """How every prompt begins: the word behind it has white space before it, as all others."""
-INSTRUCTION = {
+INSTRUCTION: dict[Source, str] = {
     "words": "\n\nWrite a long story that uses these words.",
     "code": "\n\nExplain in detail what this code does.",
 }
 ASSUMED_TEMPLATE = 10  # tokens of a chat template, where nothing is known of it
 ASSUMED_INSTRUCTION = 10
 ASSUMED_CHARACTERS = 4  # of code per token
+
+
+def source_of(kind: Kind) -> Source:
+    """What stands for `kind` where text is needed."""
+    return "code" if kind == "code" else "words"

@@ -1,0 +1,160 @@
+"""What is asked: lengths, prompts, conversations, and through which API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loadtests.harness.client.dialects.registry import Endpoint
+from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
+from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
+from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
+from loadtests.harness.workload.lengths import (
+    GRAMMAR,
+    Lengths,
+    parse_lengths,
+    parse_several,
+    whole_numbers,
+    write_several,
+)
+from loadtests.harness.workload.words import Kind
+from settings_schema import setting
+
+REQUESTS = "Requests"
+several_lengths: Any = {"read": parse_several, "write": write_several, "metavar": "N", "group": REQUESTS}
+
+
+def parse_prefixes(text: str) -> tuple[int, ...]:
+    """Raises `ValueError` with a sentence."""
+    try:
+        numbers = tuple(whole_numbers(text))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
+    return numbers
+
+
+def write_prefixes(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def checked_object(text: str) -> str:
+    """The text of a JSON object, or nothing. Raises `ValueError` with a sentence."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise ValueError(f"this is no JSON ({error}): `{text}`.") from None
+    if not isinstance(value, dict):
+        raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+    return text
+
+
+@dataclass(frozen=True)
+class RequestSettings:
+    """Tokens and seconds."""
+
+    prompt_tokens: tuple[Lengths, ...] = setting(
+        parse_several("uniform:64-192"),
+        f"Prompt length in tokens: {GRAMMAR}; several, as in 10,50,100, make a stage each.",
+        **several_lengths,
+    )
+    prompt_kind: Kind = setting(
+        "words", "What prompts are made of: words, code, or token ids (--endpoint completions).", group=REQUESTS
+    )
+    shared_prefix_tokens: tuple[int, ...] = setting(
+        (0,),
+        "Tokens at the start of every prompt that are the same for all; several, as in 0,512, make a stage each.",
+        metavar="N",
+        read=parse_prefixes,
+        write=write_prefixes,
+        group=REQUESTS,
+    )
+    output_tokens: tuple[Lengths, ...] = setting(
+        parse_several("uniform:32-96"),
+        "Most tokens of an answer: as for prompts.",
+        **several_lengths,
+    )
+    lengths_from: str = setting(
+        "",
+        "JSONL or Parquet file with prompt_tokens and output_tokens, from which both lengths are drawn together.",
+        metavar="FILE",
+        read=checked_pairs,
+        group=REQUESTS,
+    )
+    dataset: str = setting(
+        "",
+        "JSONL or Parquet file of what to ask: prompt or messages, and perhaps output_tokens.",
+        metavar="FILE",
+        read=checked_dataset,
+        group=REQUESTS,
+    )
+    classes: tuple[RequestClass, ...] = setting(
+        (),
+        f"Kinds of requests, each with a share of the users: {CLASSES_GRAMMAR}.",
+        metavar="CLASSES",
+        read=parse_classes,
+        write=write_classes,
+        group=REQUESTS,
+    )
+    isolate: bool = setting(
+        False, "After each stage of several classes, run each class alone with its share of the load.", group=REQUESTS
+    )
+    turns: Lengths = setting(
+        Lengths("fixed", 1),
+        "Requests of a conversation, each of which sends all that was said before, the real answers included.",
+        metavar="N",
+        read=parse_lengths,
+        write=str,
+        group=REQUESTS,
+    )
+    turn_tokens: Lengths | None = setting(
+        None,
+        "Tokens that each turn after the first adds to its conversation. Default: as --prompt-tokens.",
+        metavar="N",
+        read=parse_lengths,
+        write=str,
+        group=REQUESTS,
+    )
+    for_context: int | None = setting(
+        None,
+        "Context for which the lengths are meant: they are scaled down for a server that has less.",
+        metavar="N",
+        least=1,
+        group=REQUESTS,
+    )
+    ignore_eos: Literal["auto", "yes", "no"] = setting(
+        "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS
+    )
+    endpoint: Endpoint = setting(
+        "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse.", group=REQUESTS
+    )
+    extra_body: str = setting(
+        "",
+        'JSON object that is merged into each request, as in {"top_k": 1}; null removes a field.',
+        metavar="JSON",
+        read=checked_object,
+        group=REQUESTS,
+    )
+    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = setting(
+        "auto", "Name of the answer's limit in OpenAI's chat API; auto: the one that the server takes.", group=REQUESTS
+    )
+    no_stream: bool = setting(False, "Ask for whole answers instead of streams; there is no TTFT then.", group=REQUESTS)
+    temperature: float | None = setting(
+        0.0,
+        "Sampling temperature; 0 is greedy, none leaves it to the server, as some models require.",
+        metavar="T",
+        least=0,
+        group=REQUESTS,
+    )
+    seed: int = setting(0, "Seed of lengths and arrivals, and of the prompts.", metavar="N", group=REQUESTS)
+    same_prompts: bool = setting(
+        False,
+        "Draw the prompts from the seed alone, so that every run asks the same ones; a prefix cache may know them.",
+        group=REQUESTS,
+    )
+    request_timeout: float = setting(
+        600.0, "Seconds after which a request is given up.", metavar="S", least=0.1, group=REQUESTS
+    )

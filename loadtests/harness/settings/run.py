@@ -1,0 +1,63 @@
+"""Where a run is kept, and how its server is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.harness.client.access import Headers, parse_headers, write_headers
+from loadtests.harness.settings.requests import REQUESTS
+from settings_schema import setting
+
+RUN = "Run"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Where and under what name a run is kept, and how the server is reached."""
+
+    model: str | None = setting(
+        None, "Model to ask for. Default: the first one the server lists.", metavar="NAME", group=REQUESTS
+    )
+    runs: Path = setting(
+        Path("runs"), "Folder in which each run gets a folder of its own.", metavar="FOLDER", group=RUN
+    )
+    label: str | None = setting(
+        None, "What reports call this run. Default: the server's engine, else its address.", metavar="NAME", group=RUN
+    )
+    run_id: str | None = setting(
+        None,
+        "Name of the run's folder. Default: time, label and four random letters.",
+        metavar="NAME",
+        group=RUN,
+        on_page=False,
+    )
+    repeat_index: int = setting(
+        0, "Which of an engine's repeats this run is.", metavar="N", least=0, group=RUN, on_page=False
+    )
+    prompt_set: str | None = setting(
+        None,
+        "Runs of the same set ask the same prompts. Default: a new set for each run.",
+        metavar="NAME",
+        group=RUN,
+        on_page=False,
+    )
+    tokenizer: Path | None = setting(
+        None,
+        "The model's tokenizer.json, or a folder with it, to make prompts of exact lengths where the server has no "
+        "/tokenize.",
+        metavar="PATH",
+        group=REQUESTS,
+    )
+    insecure: bool = setting(False, "Do not check the server's TLS certificate.", group=RUN)
+    header: Headers = setting(
+        (),
+        "Header of every request; may be repeated. Never written to disk.",
+        metavar="'NAME: VALUE'",
+        read=parse_headers,
+        write=write_headers,
+        group=RUN,
+        secret=True,
+        on_page=False,
+        repeatable=True,
+    )

@@ -1,0 +1,61 @@
+"""What a search for capacity looks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from records.slo import GRAMMAR as OBJECTIVES
+from records.slo import Objective, parse_objectives, write_objectives
+from settings_schema import setting
+
+SEARCH = "Capacity search"
+
+
+def parse_range(text: str) -> tuple[float, float]:
+    """`"1-500"` → the first load tried and the highest. Raises `ValueError` with a sentence."""
+    try:
+        first, last = (float(part) for part in text.split("-"))
+        if not 0 < first <= last < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"a range of loads is FIRST-HIGHEST, such as 1-500, not `{text}`.") from None
+    return first, last
+
+
+def write_range(loads: tuple[float, float]) -> str:
+    return "-".join(f"{load:g}" for load in loads)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Seconds, and loads in requests per second, users or agents."""
+
+    by: Literal["stages", "rate", "users", "agents"] = setting(
+        "stages",
+        "What is searched for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
+        group=SEARCH,
+    )
+    slo: tuple[Objective, ...] = setting(
+        (),
+        f"What a load must keep to be met: {OBJECTIVES}; several with commas between.",
+        metavar="SLO",
+        read=lambda text: parse_objectives([text]),
+        write=write_objectives,
+        group=SEARCH,
+    )
+    search_range: tuple[float, float] = setting(
+        (1.0, 10_000.0),
+        "The first load that a search tries, and the highest; it goes below the first where that is too much.",
+        metavar="FIRST-HIGHEST",
+        read=parse_range,
+        write=write_range,
+        group=SEARCH,
+    )
+    search_seconds: float = setting(
+        3600.0,
+        "Seconds after which a search ends, with what it has certified by then.",
+        metavar="S",
+        least=1,
+        group=SEARCH,
+    )

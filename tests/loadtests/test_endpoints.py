@@ -1,0 +1,55 @@
+"""A whole run through each API that is not OpenAI's completions, with its own credentials."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.metrics import BY_NAME
+from tests.support.dialect_answers import OUTPUT_TOKENS, PROMPT_TOKENS
+from tests.support.locust_process import start
+from tests.support.scripted import Script, ScriptedServer
+
+AWS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "a-secret", "AWS_REGION": "us-east-1"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environment", "header", "value"),
+    [
+        pytest.param("responses", {"OPENAI_API_KEY": "a-secret"}, "authorization", "Bearer a-secret", id="Responses"),
+        pytest.param("messages", {"ANTHROPIC_API_KEY": "a-secret"}, "x-api-key", "a-secret", id="Messages"),
+        pytest.param("bedrock", AWS, "authorization", "AWS4-HMAC-SHA256 Credential=AKID/", id="Converse"),
+    ],
+)
+def test_a_run_through_another_api(
+    tmp_path: Path, endpoint: str, environment: dict[str, str], header: str, value: str
+) -> None:
+    with ScriptedServer(Script(ttft=0.1, engine=None, tokenizes=False)) as server:
+        locust = start(
+            server, tmp_path, "--endpoint", endpoint, "--model", "a:model", "--stages", "2", "--stage-seconds", "2",
+            "--extra-body", '{"top_k": 5}', environment=environment,
+        )  # fmt: skip
+        output = locust.wait()
+        asked: list[dict[str, Any]] = server.bodies[1:]  # the first was tried before the run
+        assert all(sent[header].startswith(value) for sent in server.headers)
+    assert locust.process.returncode == 0, output
+    records = locust.records
+    assert len(records) == len(asked) > 10
+    assert {body["top_k"] for body in asked} == {5}
+    assert {(one.outcome, one.prompt_tokens, one.output_tokens, one.chunks) for one in records} == {
+        ("ok", PROMPT_TOKENS, OUTPUT_TOKENS, 3)
+    }
+    ttft = statistics.median(BY_NAME["ttft"].of(one) or 0.0 for one in records)
+    assert 0.099 < ttft < 0.15
+    assert all(b"a-secret" not in path.read_bytes() for path in locust.run.iterdir())
+
+
+def test_bedrock_without_credentials_gets_a_sentence(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--endpoint", "bedrock", "--model", "m")
+        output = locust.wait()
+    assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK" in output
+    assert locust.process.returncode == 2
