@@ -29,6 +29,7 @@ RANDOM = "random:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WANTED_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weights
+FORM = 2  # of what is converted from GGUF: 2 keeps the scaling of rotary embeddings
 F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 
 
@@ -126,8 +127,8 @@ def _from_gguf(path: Path, progress: Progress) -> Model:
 def conversion_folder(gguf: Path) -> Path:
     """Where the converted form of a user's GGUF file is kept. A changed or replaced file is another model."""
     stat = gguf.stat()  # hashing gigabytes would take longer than loading them
-    identity = hashlib.sha256(f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
-    return cache_folder() / "models" / f"{gguf.stem}-{identity}"
+    identity = f"{gguf}\0{stat.st_size}\0{stat.st_mtime_ns}\0{FORM}"
+    return cache_folder() / "models" / f"{gguf.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progress) -> Model:
