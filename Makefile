@@ -78,7 +78,7 @@ searches: $(STAMP) ## how often the search for capacity is right, and what it co
 
 demo: $(STAMP) ## two engines, 10 to 40 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
-		--stages 10,20,40 --stage-seconds 36 --prompt-tokens uniform:20-60 --output-tokens uniform:8-24
+		--stages 10,20,40 --stage-seconds 30 --prompt-tokens uniform:20-60 --output-tokens uniform:4-12
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py
