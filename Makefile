@@ -76,9 +76,9 @@ simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong
 searches: $(STAMP) ## how often the search for capacity is right, and what it costs (about half an hour)
 	$(BIN)/python -m simulations.searches
 
-demo: $(STAMP) ## two engines, 5 to 20 users, one table, one report (about five minutes)
+demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
-		--stages 5,10,20 --stage-seconds 30 --prompt-tokens uniform:20-60 --output-tokens uniform:8-24
+		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py
