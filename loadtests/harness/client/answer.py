@@ -146,6 +146,10 @@ class Answer:
         self._text += filter(None, (thought, answered))
         self._spoken += filter(None, (answered,))
 
+    def _unexpected(self, data: bytes, error: Exception, moment: Moment) -> None:
+        """An event that could not be decoded."""
+        self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:
             self.error, self.error_at = shorten(detail), moment

@@ -105,7 +105,7 @@ class ConverseAnswer(Answer):
         try:
             event = EVENT.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
-            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            self._unexpected(data, error, moment)
             return
         part = event.delta or event.start
         if part is not None and ((thought := part.thought) or part.answered):

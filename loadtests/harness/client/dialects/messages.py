@@ -71,7 +71,7 @@ class MessageAnswer(Answer):
         try:
             event = EVENT.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
-            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            self._unexpected(data, error, moment)
             return
         match event.type:
             case "content_block_delta" | "content_block_start":

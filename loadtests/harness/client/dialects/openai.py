@@ -108,7 +108,7 @@ class CompletionAnswer(Answer):
         try:
             document = decode(data)
         except ValueError as error:
-            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            self._unexpected(data, error, moment)
             return
         if document.usage is not None or document.timing is not None or document.choices is None or document.error:
             self._facts(document, moment)

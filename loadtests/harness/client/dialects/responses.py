@@ -66,7 +66,7 @@ class ResponseAnswer(Answer):
         try:
             event = EVENT.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
-            self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
+            self._unexpected(data, error, moment)
             return
         name = event.type or kind.decode("ascii", "replace")
         if name.endswith(".delta") and isinstance(event.delta, str) and event.delta:
