@@ -51,6 +51,7 @@ def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[
         call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
         seen = client.request(call, time.monotonic_ns(), lambda _: None)
         client.close()
+        server.finish_writing()
         return seen, client.answer_text, server
 
 

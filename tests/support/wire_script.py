@@ -37,6 +37,7 @@ class WireServer:
         self.writes: list[list[Write]] = []  # per request
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
@@ -55,6 +56,11 @@ class WireServer:
         self._listener.close()
         for sock in self._open:
             sock.close()
+
+    def finish_writing(self) -> None:
+        """Waits until the last write is noted: the client may have its bytes before the server's thread runs again."""
+        with self._writing:
+            pass
 
     def _accept(self) -> None:
         while True:
@@ -103,9 +109,10 @@ class WireServer:
 
     def _do(self, sock: socket.socket, step: Step, writes: list[Write]) -> bool:
         if isinstance(step, bytes):
-            before = time.monotonic_ns()
-            sock.sendall(step)
-            writes.append(Write(before, time.monotonic_ns()))
+            with self._writing:
+                before = time.monotonic_ns()
+                sock.sendall(step)
+                writes.append(Write(before, time.monotonic_ns()))
         elif isinstance(step, float):
             time.sleep(step)
         elif step == "close":
