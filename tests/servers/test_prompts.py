@@ -1,18 +1,22 @@
 """The model's own tokenizer and chat template, held against transformers', which is what models are trained with."""
 
+from __future__ import annotations
+
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
 
 from engines.contract.base import EngineUnavailable, Model
 from servers.http.errors import ApiError
 from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 TEXT = "The quick brown fox jumps over the lazy dog. Über die Brücke läuft 猫🙂.\n"
 CHATML = """{%- for message in messages -%}
@@ -57,6 +61,8 @@ def folder_with(path: Path, trained: tokenizers.Tokenizer, template: Any, **file
 
 
 def reference(trained: tokenizers.Tokenizer, template: str) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(tokenizer_object=trained, bos_token="<s>", eos_token="</s>", chat_template=template)
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
 
-from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, t_quantile
+from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, t_p_value, t_quantile
 
 REPEATS = 3  # runs of each engine below which no winner is named
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
@@ -83,7 +82,7 @@ def _ratio(numerator: Sequence[float], denominator: Sequence[float], paired: boo
     if error == 0:
         return Estimate(ratio, ratio, ratio, n), float(difference == 0)
     half = t_quantile(freedom) * error
-    p = 2 * float(stats.t.sf(abs(difference) / error, freedom))
+    p = t_p_value(difference / error, freedom)
     return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), n), p
 
 
