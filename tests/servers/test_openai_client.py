@@ -114,6 +114,8 @@ def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: Served) -
 
 
 async def stream_asynchronously(url: str) -> str:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=5) as client:
         stream = await client.chat.completions.create(model="fake", messages=QUESTION, max_tokens=3, stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])

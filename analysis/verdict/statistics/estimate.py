@@ -59,7 +59,7 @@ def interval_ranks(n: int, q: float) -> tuple[int, int]:
 
 def _binomial_quantile(share: float, n: int, q: float) -> int:
     """The least k with P(X ≤ k) ≥ share."""
-    above = max(math.ceil(special.bdtrik(share, n, q)), 0)
+    above: int = max(math.ceil(special.bdtrik(share, n, q)), 0)
     return above - 1 if above > 0 and special.bdtr(above - 1, n, q) >= share else above
 
 
