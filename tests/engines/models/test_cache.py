@@ -11,7 +11,7 @@ import pytest
 from engines.contract.base import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_build_that_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from engines.contract.registry import load_engine
 from engines.process.child import ChildEngine
 from engines.process.watch import Watch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 QUICK = Watch(heartbeat=0.05, hung_after=0.5, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
