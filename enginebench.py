@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": "engines.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
+    "answers": "loadtests.harness.answers.command",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
