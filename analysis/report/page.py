@@ -16,6 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from analysis.report.classes import classes_of_runs
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, duration, figures_of, rate, reading_of
@@ -79,6 +80,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         results=results,
         slots={label: style.slot for label, style in styles.items()},
         objectives=objective_lines(summaries),
+        classes=classes_of_runs(summaries),
         search=search_lines(summaries),
         search_sentences=search_sentences(summaries),
         figures=figures_of(engines, results.axis, ttft),

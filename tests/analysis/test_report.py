@@ -166,7 +166,7 @@ def test_the_page_needs_nothing_else(page: str) -> None:
 
 def test_every_chart_has_a_sentence_and_a_table(page: str) -> None:
     figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
-    assert len(figures) == 7  # TTFT, throughput, TPOT, parts, curves, and the flow of each run
+    assert len(figures) == 8  # TTFT, throughput, TPOT, memory, parts, curves, and the flow of each run
     for figure in figures:
         title = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)
         assert title is not None
