@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ IMAGES = ROOT / "docs/images"
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
+SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
 LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
 REPORT = (1200, 1500)  # pixels of the README's picture
@@ -46,33 +48,49 @@ class Picture:
 
 PICTURES = {
     "concurrent": Picture(
-        "--engine transformers --engine mistralrs --stages 2,4,8,16 --stage-seconds 20", "throughput"
+        "--engine transformers --engine mistralrs --stages 2,4,8,16 --stage-seconds 15 {short}", "throughput"
     ),
     "single": Picture("--engine transformers --engine mistralrs --stage-requests 20", "ttft"),
-    "sustained": Picture("--engine mistralrs --stages 8 --stage-seconds 120", "flow-0"),
-    "rate": Picture("--engine mistralrs --rate 0.5-3:0.5 --stage-seconds 25 --output-tokens 16", "ttft"),
+    "sustained": Picture("--engine mistralrs --stages 8 --stage-seconds 60 {short}", "flow-0"),
+    "rate": Picture("--engine mistralrs --rate 0.5-3:0.5 --stage-seconds 20 {short}", "ttft"),
     "capacity": Picture(
         "--engine fake -o ttft=0.02 -o tpot=0.002 -o tpot_per_running=0.0002 --slo tpot_p95=0.01 --by users "
-        "--search-range 8-512 --search-seconds 300",
+        "--search-range 8-512 --search-seconds 150",
         "capacity",
         900,
     ),
-    "spike": Picture("--engine mistralrs --rate 0.5x30+5x5+0.5x65 --stage-seconds 100 --output-tokens 16", "flow-0"),
-    "soak": Picture("--engine mistralrs --stages 4 --stage-seconds 180 --warm-up 20", "flow-0"),
-    "failover": Picture("--engine mistralrs --rate 1 --stage-seconds 70 --at 30 --output-tokens 16", "flow-0"),
+    "spike": Picture("--engine mistralrs --rate 0.5x20+5x4+0.5x46 --stage-seconds 70 {short}", "flow-0"),
+    "soak": Picture("--engine mistralrs --stages 4 --stage-seconds 90 --warm-up 15 {short}", "flow-0"),
+    "failover": Picture("--engine mistralrs --rate 1 --stage-seconds 70 --at 30 {short}", "flow-0"),
     "replay": Picture("--engine mistralrs --trace {trace} --trace-as longest=600", "flow-0"),
     "memory": Picture(
-        "--engine transformers --engine mistralrs --stages 1,4 --prompt-tokens 128,512,1024 --output-tokens 16 "
-        "--stage-seconds 20",
+        "--engine transformers --engine mistralrs --stages 1,4 --prompt-tokens 64,256,512 --output-tokens 8 "
+        "--stage-seconds 10",
         "memory",
     ),
     "long_context": Picture(
-        "--engine mistralrs --prompt-tokens 500,1000,2000,4000 --stage-requests 4 --output-tokens 16", "ttft"
+        "--engine mistralrs --prompt-tokens 250,500,1000,2000 --stage-requests 3 --output-tokens 8", "ttft"
     ),
-    "conversation": Picture("--engine mistralrs --stages 2,4 --turns 6 --stage-seconds 60 --think-time 1", "turns"),
-    "shared_prefix": Picture("--engine mistralrs --stages 4 --stage-seconds 40", "curves"),
-    "agents": Picture("--engine mistralrs --stages 1,2,4 --stage-seconds 60", "tpot"),
-    "mixed": Picture("--engine mistralrs --stages 8 --stage-seconds 40", "classes", 900),
+    "conversation": Picture(
+        "--engine mistralrs --stages 4 --turns 6 --stage-seconds 80 --think-time 0.5 --prompt-tokens 48 "
+        "--turn-tokens 32 --output-tokens 16",
+        "turns",
+    ),
+    "shared_prefix": Picture(
+        "--engine mistralrs --stages 4 --stage-seconds 25 "
+        "--shared-prefix-tokens 0,256 --prompt-tokens uniform:288-352 --output-tokens 8",
+        "curves",
+    ),
+    "agents": Picture(
+        "--engine mistralrs --stages 1,2,4 --stage-seconds 30 --prompt-tokens 1500 --output-tokens lognormal:150,1,400",
+        "tpot",
+    ),
+    "mixed": Picture(
+        "--engine mistralrs --stages 8 --stage-seconds 30 --classes 'chat: weight=3 prompt=uniform:24-64 "
+        "output=uniform:8-24 slo=ttft_p95=2; documents: weight=1 prompt=uniform:300-500 output=8 slo=ttft_p95=5'",
+        "classes",
+        1000,
+    ),
 }
 
 
@@ -100,8 +118,10 @@ def main() -> None:
 def report_of(name: str, folder: Path) -> Path:
     """Run the scenario, unless it is in the folder already; the report's page."""
     if not folder.exists():
-        options = PICTURES[name].options.format(trace=ROOT / "tests/data/traces/mooncake.jsonl")
-        run([*PYTHON, "-m", "enginebench", "run", name, *options.split(), "--runs", str(folder)])
+        options = shlex.split(
+            PICTURES[name].options.format(trace=ROOT / "tests/data/traces/mooncake.jsonl", short=SHORT)
+        )
+        run([*PYTHON, "-m", "enginebench", "run", name, *options, "--runs", str(folder)])
     return drawn(folder)
 
 
@@ -116,7 +136,7 @@ def drawn(folder: Path) -> Path:
 def demo(folder: Path) -> Path:
     if not folder.exists():
         engines = ["--engine", "transformers", "--engine", "mistralrs"]
-        load = ["--stages", "4,8,16", "--stage-seconds", "24", "--output-tokens", "uniform:8-24"]
+        load = ["--stages", "4,8,16", "--stage-seconds", "20", "--output-tokens", "uniform:8-24"]
         run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
     return drawn(folder)
 

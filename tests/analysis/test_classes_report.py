@@ -30,7 +30,7 @@ A_FAILURE = 7  # the number of a request
 
 def requests() -> list[RequestRecord]:
     """300 of each class in each of its stages, of 20 users; every latency is that of its class and stage."""
-    found = []
+    found: list[RequestRecord] = []
     for (kind, stage), seconds in SECONDS.items():
         for k in range(300):
             at = STAGES[stage].start + 2 * SECOND + k * 23 * MS
@@ -45,7 +45,7 @@ def requests() -> list[RequestRecord]:
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
-    meta = meta_of(STAGES, workload=meta_of(STAGES).workload | {"class_objectives": OBJECTIVES})
+    meta = meta_of(STAGES, workload={**meta_of(STAGES).workload, "class_objectives": OBJECTIVES})
     return summarise(load_run(write_run(tmp_path_factory.mktemp("run") / "run", meta, requests())))
 
 

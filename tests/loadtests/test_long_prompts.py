@@ -116,7 +116,7 @@ def test_short_requests_keep_their_instants_beside_half_megabytes(tmp_path: Path
         output = locust.wait()
     assert "Traceback" not in output, output
     assert max(len(json.dumps(body)) for body in server.bodies) > 500_000
-    lags = {name: [] for name in ("short", "long")}
+    lags: dict[str, list[float]] = {name: [] for name in ("short", "long")}
     for one in locust.records:
         assert one.outcome == "ok"
         assert one.t_send is not None
