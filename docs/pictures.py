@@ -9,16 +9,23 @@ Each picture is a part of a run's own report, set on a page by itself and taken 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from urllib.request import urlopen
+
+import numpy as np
+import numpy.typing as npt
 
 from loadtests.harness.run.host import free_port
 from loadtests.harness.run.server_process import PYTHON, ServerProcess
@@ -28,7 +35,7 @@ IMAGES = ROOT / "docs/images"
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
-SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
+Bytes = npt.NDArray[np.uint8]
 LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
 REPORT = (1200, 1500)  # pixels of the README's picture
@@ -46,51 +53,33 @@ class Picture:
     width: int = 620
 
 
+# Delays like those of a small model on a GPU: prefill by prompt length, slower with each request that runs.
+FAKE = (
+    "--engine fake -o ttft=0.04 -o ttft_per_prompt_token=0.0004 -o tpot=0.008 -o tpot_per_running=0.0008 "
+    "-o concurrency=16 -o jitter=0.2"
+)
+REAL = "--engine transformers --engine mistralrs"
+SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
 PICTURES = {
-    "concurrent": Picture(
-        "--engine transformers --engine mistralrs --stages 2,4,8,16 --stage-seconds 15 {short}", "throughput"
-    ),
-    "single": Picture("--engine transformers --engine mistralrs --stage-requests 20", "ttft"),
-    "sustained": Picture("--engine mistralrs --stages 8 --stage-seconds 60 {short}", "flow-0"),
-    "rate": Picture("--engine mistralrs --rate 0.5-3:0.5 --stage-seconds 20 {short}", "ttft"),
+    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 15 {SHORT}", "throughput"),
+    "single": Picture(f"{REAL} --stage-requests 12 --prompt-tokens 10,50-250:50", "ttft"),
+    "sustained": Picture(f"--engine mistralrs --stages 4 --stage-seconds 60 {SHORT}", "flow-0"),
+    "rate": Picture(f"{FAKE} --rate 4-24:4 --stage-seconds 15", "ttft"),
     "capacity": Picture(
-        "--engine fake -o ttft=0.02 -o tpot=0.002 -o tpot_per_running=0.0002 --slo tpot_p95=0.01 --by users "
-        "--search-range 8-512 --search-seconds 150",
-        "capacity",
-        900,
+        f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 200", "capacity", 760
     ),
-    "spike": Picture("--engine mistralrs --rate 0.5x20+5x4+0.5x46 --stage-seconds 70 {short}", "flow-0"),
-    "soak": Picture("--engine mistralrs --stages 4 --stage-seconds 90 --warm-up 15 {short}", "flow-0"),
-    "failover": Picture("--engine mistralrs --rate 1 --stage-seconds 70 --at 30 {short}", "flow-0"),
-    "replay": Picture("--engine mistralrs --trace {trace} --trace-as longest=600", "flow-0"),
-    "memory": Picture(
-        "--engine transformers --engine mistralrs --stages 1,4 --prompt-tokens 64,256,512 --output-tokens 8 "
-        "--stage-seconds 10",
-        "memory",
-    ),
+    "spike": Picture(f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60", "flow-0"),
+    "soak": Picture(f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15", "flow-0"),
+    "failover": Picture(f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 60 --at 25", "flow-0"),
+    "replay": Picture(f"{FAKE} --trace {{trace}}", "flow-0"),
+    "memory": Picture(f"{REAL} --stages 1,4 --prompt-tokens 64,256,512 --output-tokens 8 --stage-seconds 10", "memory"),
     "long_context": Picture(
         "--engine mistralrs --prompt-tokens 250,500,1000,2000 --stage-requests 3 --output-tokens 8", "ttft"
     ),
-    "conversation": Picture(
-        "--engine mistralrs --stages 4 --turns 6 --stage-seconds 80 --think-time 0.5 --prompt-tokens 48 "
-        "--turn-tokens 32 --output-tokens 16",
-        "turns",
-    ),
-    "shared_prefix": Picture(
-        "--engine mistralrs --stages 4 --stage-seconds 25 "
-        "--shared-prefix-tokens 0,256 --prompt-tokens uniform:288-352 --output-tokens 8",
-        "curves",
-    ),
-    "agents": Picture(
-        "--engine mistralrs --stages 1,2,4 --stage-seconds 30 --prompt-tokens 1500 --output-tokens lognormal:150,1,400",
-        "tpot",
-    ),
-    "mixed": Picture(
-        "--engine mistralrs --stages 8 --stage-seconds 30 --classes 'chat: weight=3 prompt=uniform:24-64 "
-        "output=uniform:8-24 slo=ttft_p95=2; documents: weight=1 prompt=uniform:300-500 output=8 slo=ttft_p95=5'",
-        "classes",
-        1000,
-    ),
+    "conversation": Picture(f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5", "turns"),
+    "shared_prefix": Picture(f"{FAKE} --stages 8 --stage-seconds 25", "curves"),
+    "agents": Picture(f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5", "tpot"),
+    "mixed": Picture(f"{FAKE} --stages 12 --stage-seconds 40", "classes", 1000),
 }
 
 
@@ -118,11 +107,24 @@ def main() -> None:
 def report_of(name: str, folder: Path) -> Path:
     """Run the scenario, unless it is in the folder already; the report's page."""
     if not folder.exists():
-        options = shlex.split(
-            PICTURES[name].options.format(trace=ROOT / "tests/data/traces/mooncake.jsonl", short=SHORT)
-        )
+        options = shlex.split(PICTURES[name].options.format(trace=recorded(folder.parent)))
         run([*PYTHON, "-m", "enginebench", "run", name, *options, "--runs", str(folder)])
     return drawn(folder)
+
+
+def recorded(folder: Path) -> Path:
+    """A trace of a minute in Mooncake's format, in bursts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, rng, at = folder / "trace.jsonl", Random(1), 0.0
+    with trace.open("w") as file:
+        while at < 60_000:
+            lengths = {"input_length": rng.randint(40, 600), "output_length": rng.randint(8, 80)}
+            file.write(
+                json.dumps({"timestamp": round(at), **lengths, "hash_ids": [rng.getrandbits(31), rng.getrandbits(31)]})
+                + "\n"
+            )
+            at += rng.gammavariate(0.25, 4) * 150
+    return trace
 
 
 def drawn(folder: Path) -> Path:
@@ -182,6 +184,55 @@ def take(page: Path | str, path: Path, width: int, height: int, wait: float = 0.
     command = [CHROMIUM, *FLAGS, f"--window-size={width},{height}", f"--screenshot={path}"]
     command += [f"--virtual-time-budget={wait * 1000:.0f}"] if wait else []
     subprocess.run([*command, address], capture_output=True, check=True, timeout=120)
+    path.write_bytes(with_palette(path.read_bytes()))
+
+
+def with_palette(png: bytes) -> bytes:
+    """The same picture in at most 256 colours, which takes a third of the bytes (PNG specification, third edition)."""
+    width, height, _, kind = struct.unpack(">IIBB", png[16:26])
+    channels = {2: 3, 6: 4}[kind]
+    packed, at = b"", 8
+    while at < len(png):
+        (length,), name = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        packed += png[at + 8 : at + 8 + length] if name == b"IDAT" else b""
+        at += 12 + length
+    rows = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(height, -1)
+    pixels = unfiltered(rows, channels).reshape(height, width, channels)[:, :, :3].astype(np.uint32)
+    for bits in range(8):
+        kept = (pixels >> bits << bits) + (1 << bits) // 2
+        colours, index = np.unique(kept[..., 0] << 16 | kept[..., 1] << 8 | kept[..., 2], return_inverse=True)
+        if len(colours) <= 256:
+            break
+    palette = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8).tobytes()
+    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each begins with its filter: none
+    lines[:, 1:] = index.reshape(height, width)
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    body = {b"IHDR": header, b"PLTE": palette, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
+    chunks = [struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in body.items()]
+    return png[:8] + b"".join(chunks)
+
+
+def unfiltered(rows: Bytes, channels: int) -> Bytes:
+    """Rows without the filters of PNG: each byte was written as its difference from its neighbours."""
+    before, found = np.zeros(rows.shape[1] - 1, dtype=np.uint8), []
+    for row in rows:
+        kind, line = int(row[0]), row[1:].copy()
+        if kind == 2:
+            line += before
+        elif kind == 1:
+            line = np.cumsum(line.reshape(-1, channels), axis=0, dtype=np.uint8).reshape(-1)
+        elif kind:
+            whole, above = line.tolist(), before.tolist()
+            for k in range(len(whole)):
+                left, corner = (whole[k - channels], above[k - channels]) if k >= channels else (0, 0)
+                guess = (left + above[k]) // 2
+                if kind == 4:  # Paeth: the neighbour closest to left + above - corner
+                    guess = min((left, above[k], corner), key=lambda one: abs(left + above[k] - corner - one))
+                whole[k] = (whole[k] + guess) & 255
+            line = np.array(whole, dtype=np.uint8)
+        found.append(line)
+        before = line
+    return np.array(found)
 
 
 def locust_page(path: Path) -> None:

@@ -23,7 +23,7 @@ from analysis.report.figures import Number, duration, figures_of, rate, reading_
 from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import searches_of
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
@@ -81,8 +81,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         slots={label: style.slot for label, style in styles.items()},
         objectives=objective_lines(summaries),
         classes=classes_of_runs(summaries),
-        search=search_lines(summaries),
-        search_sentences=search_sentences(summaries),
+        searches=searches_of(summaries),
         figures=figures_of(engines, results.axis, ttft),
         needed=needed(0.99),
         reading=reading_of(engines),

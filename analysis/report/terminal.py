@@ -14,7 +14,7 @@ from analysis.report.axis import axis_of
 from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import Searches, searches_of
 from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
@@ -65,7 +65,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     _print_classes(console, classes_of_runs(summaries))
     _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
-    _print_search(console, summaries)
+    _print_search(console, searches_of(summaries))
     console.print(Text(comparison.sentence, style="bold"))
 
 
@@ -192,13 +192,27 @@ def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None
         console.print()
 
 
-def _print_search(console: Console, summaries: Sequence[RunSummary]) -> None:
-    for answer, text in search_lines(summaries):
-        console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
-    for sentence in search_sentences(summaries):
-        console.print()
-        console.print(Text(sentence, style="bold"))
-        console.print()
+def _print_search(console: Console, searches: Searches | None) -> None:
+    """The probes of a search for capacity, and what it found."""
+    if searches is None:
+        return
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    several = len({row.engine for row in searches.rows}) > 1
+    if several:
+        table.add_column("engine")
+    for title, side in (("probe", "right"), (searches.unit, "right"), ("to", "left"), ("requests", "right")):
+        table.add_column(title, justify=side)  # type: ignore[arg-type]
+    for objective in searches.objectives:
+        table.add_column(f"{objective}\neffective", justify="right")
+    table.add_column("found")
+    for row in searches.rows:
+        shares = [f"{share} {effective}" for share, effective in row.shares] or ["" for _ in searches.objectives]
+        found = Text.assemble((row.answer, ANSWERS[row.answer]), f", {row.reason}")
+        engine = [row.engine] if several else []
+        table.add_row(*engine, f"{row.number}", row.load, row.purpose, format_count(row.requests), *shares, found)
+    console.print(table)
+    console.print(Text(searches.error_rate, style="dim"))
+    console.print()
 
 
 def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
@@ -207,6 +221,7 @@ def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]
     return [
         _objective(contender, axis.labels, index, objective)
         for contender in contenders_of(summaries)
+        if contender.runs[0].search is None  # a search has a table of its own
         for index, objective in enumerate(contender.runs[0].objectives)
     ]
 
