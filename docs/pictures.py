@@ -79,7 +79,7 @@ PICTURES = {
     "conversation": Picture(f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5", "turns"),
     "shared_prefix": Picture(f"{FAKE} --stages 8 --stage-seconds 25", "curves"),
     "agents": Picture(f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5", "tpot"),
-    "mixed": Picture(f"{FAKE} --stages 12 --stage-seconds 40", "classes", 1000),
+    "mixed": Picture(f"{FAKE} --stages 12 --stage-seconds 60", "classes", 1060),
 }
 
 

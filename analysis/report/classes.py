@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.figures import Number, duration, rate
+from analysis.report.rows import percentile_column
 from analysis.units import MISSING, format_ratio, format_seconds, format_share, in_words
 from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
 from analysis.verdict.request_classes import ClassSummary
-from analysis.verdict.slo import agreed, overall
+from analysis.verdict.slo import overall
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Answer, Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME
-
-SHOWN = ("p50", "p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,10 @@ class ClassRow:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """`headers` are those of the cells; `sentences` compare each class in the mix with itself alone."""
+    """`headers` are (name, what stands under it) of the cells; `sentences` compare each class in the mix with itself
+    alone."""
 
-    headers: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...]
     rows: tuple[ClassRow, ...]
     sentences: tuple[str, ...]
 
@@ -50,34 +50,36 @@ def classes_of_runs(summaries: Sequence[RunSummary]) -> Classes | None:
     names = dict.fromkeys(one.name for summary in summaries for stage in summary.stages for one in stage.classes)
     if not names:
         return None
-    metrics = (headline_ttft(summaries), "tpot")
-    headers = [f"{BY_NAME[metric].title} {p}" for metric in metrics for p in SHOWN]
+    ttft = headline_ttft(summaries)
+    shown = ((ttft, "p50"), (ttft, "p95"), ("tpot", "p95"))
+    columns = [percentile_column(metric, p) for metric, p in shown]
     contenders = contenders_of(summaries)
     rows = [
-        _row(name, label, contender, metrics)
+        _row(name, label, contender, shown)
         for name in names
         for label in dict.fromkeys(stage.label for summary in summaries for stage in summary.stages)
         for contender in contenders
         if any(_class(stage, name) for stage in contender.at(label))
     ]
-    sentences = [said for contender in contenders for said in _against_alone(contender, names, metrics)]
-    return Classes((*headers, "goodput, req/s"), tuple(rows), tuple(sentences))
+    sentences = [said for contender in contenders for said in _against_alone(contender, names, (ttft, "tpot"))]
+    headers = [(column.name, column.clock) for column in columns]
+    return Classes((*headers, ("goodput", "req/s")), tuple(rows), tuple(sentences))
 
 
 def _class(stage: StageSummary, name: str) -> ClassSummary | None:
     return next((one for one in stage.classes if one.name == name), None)
 
 
-def _row(name: str, label: str, contender: Contender, metrics: Sequence[str]) -> ClassRow:
+def _row(name: str, label: str, contender: Contender, shown: Sequence[tuple[str, str]]) -> ClassRow:
     found = [one for stage in contender.at(label) if (one := _class(stage, name)) is not None]
-    estimates = [contender.estimate(_percentile(name, metric, p), label) for metric in metrics for p in SHOWN]
+    estimates = [contender.estimate(_percentile(name, metric, p), label) for metric, p in shown]
     goodput = contender.estimate(lambda stage: _goodput(stage, name), label)
     judged = [one.attainment for one in found if one.attainment is not None]
     said = []
     for verdicts in zip(*(one.verdicts for one in judged), strict=True):
         shares = [verdict.share.value for verdict in verdicts if verdict.share.value is not None]
         share = format_share(sum(shares) / len(shares)) if shares else MISSING
-        said.append(f"{share} within {verdicts[0].objective}: {agreed(verdict.answer for verdict in verdicts)}")
+        said.append(f"{verdicts[0].objective}: {share}")
     return ClassRow(
         name=name,
         stage=label,

@@ -157,7 +157,7 @@ def _print_classes(console: Console, classes: Classes | None) -> None:
     table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
     for title in ("class", "stage", "engine"):
         table.add_column(title)
-    for title in ("requests", "failed", *classes.headers):
+    for title in ("requests", "failed", *(f"{name}\n{under}" for name, under in classes.headers)):
         table.add_column(title, justify="right")
     table.add_column("objectives")
     for row in classes.rows:
