@@ -11,6 +11,7 @@ from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison import compare
 from analysis.verdict.summary import RunSummary, summarise
+from records.request import RequestRecord
 from records.stage import SECOND
 from tests.support.synthetic import meta_of, record, stages_of, write_run
 
@@ -21,7 +22,7 @@ RARE = 5  # conversations with one more turn: too few for a median with an inter
 
 def summary_of(folder: Path) -> RunSummary:
     """Forty conversations; each turn adds 100 tokens and 30 ms."""
-    found = []
+    found: list[RequestRecord] = []
     for session in range(40):
         for turn in range(TURNS + (session < RARE)):
             at = 2 * SECOND + session * 20 * MS + turn * SECOND
