@@ -34,6 +34,7 @@ from records.stage import SECOND
 SECONDS, REQUESTS, SEED = 20.0, 800, 13
 BURST = 0.25  # shape of the gaps' gamma distribution: their coefficient of variation is 2
 BLOCK, LONGEST_PROMPT, LONGEST_ANSWER = 512, 6000, 200
+SHORTEST_PROMPT = 64  # tokens; far shorter ones have no room beside the model's chat template
 MOST_LAG = 0.005  # seconds at p99
 Row = dict[str, Any]
 
@@ -68,7 +69,7 @@ def trace_rows() -> list[Row]:
     scale, at, rows = SECONDS / sum(gaps), 0.0, []
     fresh = iter(range(1000, 10**9))
     for gap in gaps:
-        prompt = min(round(rng.lognormvariate(5.7, 1.0)) + 24, LONGEST_PROMPT)
+        prompt = min(round(rng.lognormvariate(5.7, 1.0)) + SHORTEST_PROMPT, LONGEST_PROMPT)
         answer = min(round(rng.lognormvariate(2.3, 1.0)) + 1, LONGEST_ANSWER)
         blocks = [next(fresh) for _ in range(-(-prompt // BLOCK))]
         if rng.random() < 0.25:

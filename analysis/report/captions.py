@@ -149,8 +149,11 @@ def curves(engines: Sequence[Drawn], axis: Axis) -> str:
 
 
 def flow(one: Drawn) -> str:
-    """Whether the windows of the run that is drawn were steady, of those that could be tested."""
+    """How the run that is drawn got over a disturbance; else whether its windows were steady, as far as tested."""
     run = one.contender.runs[0]
+    recovered = [finding.evidence for finding in run.findings if finding.kind == "recovery"]
+    if recovered:
+        return f"{one.name}, {recovered[0]}"
     unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
         return f"{one.name} was not steady at {join_labels(unsteady)}"

@@ -57,7 +57,7 @@ class SearchPlan:
             Extent(warm_up),
             Extent(SPARE * probe.most_requests, "requests"),
             bound=DRAIN,
-            name=f"probe {probe.number + 1}: {load.label}",
+            name=f"probe {probe.number + 1}: {load.label.replace('user', self.by.rstrip('s'))}",
             drains=True,
         )
 
