@@ -64,7 +64,7 @@ PICTURES = {
     "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 15 {SHORT}", "throughput"),
     "single": Picture(f"{REAL} --stage-requests 12 --prompt-tokens 10,50-250:50", "ttft"),
     "sustained": Picture(f"--engine mistralrs --stages 4 --stage-seconds 60 {SHORT}", "flow-0"),
-    "rate": Picture(f"{FAKE} --rate 4-24:4 --stage-seconds 15", "ttft"),
+    "rate": Picture(f"{FAKE} --rate 4-20:4 --stage-seconds 15", "ttft"),
     "capacity": Picture(
         f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 200", "capacity", 760
     ),
