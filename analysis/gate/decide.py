@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from analysis.verdict.statistics import REPEATS, Estimate, Spread, compare_runs, spread
+from analysis.verdict.statistics import REPEATS, Estimate, Spread, ratio_test, spread, t_test
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its measures
 CRITICAL, WARNING = 0.2, 0.1  # worse by more than this, as a share of the baseline
@@ -89,14 +89,14 @@ def _worse(one: Sample, confidence: float) -> Estimate:
     if any(infinite):  # a percentile among failed requests
         certain = min(one.current) == math.inf and not infinite[0]
         return Estimate(math.inf, math.inf, math.inf, n) if certain else Estimate(None, n=n, why="failed requests")
-    test = compare_runs(one.current, one.baseline, False, one.relative, confidence)
-    if one.relative and test.ratio.value is not None:
-        shares = [None if bound is None else bound - 1 for bound in (test.ratio.value, test.ratio.low, test.ratio.high)]
+    ratio, _ = ratio_test(one.current, one.baseline, False, confidence)
+    if one.relative and ratio.value is not None:
+        shares = [None if bound is None else bound - 1 for bound in (ratio.value, ratio.low, ratio.high)]
     else:
         level = float(np.mean(one.baseline)) if one.relative else 1.0
-        difference = test.difference
         if level == 0:
             return Estimate(None, n=n, why="the baseline is 0")
+        difference, _ = t_test(np.array(one.current), np.array(one.baseline), False, confidence)
         bounds = (difference.value, difference.low, difference.high)
         shares = [None if bound is None else bound / level for bound in bounds]
     value, low, high = shares if one.better == "lower" else _negated(shares)

@@ -92,14 +92,10 @@ def junit(gate: Gate) -> str:
     for check in gate.checks:
         suites.setdefault((check.sample.engine, check.sample.stage), []).append(check)
     for (engine, stage), checks in suites.items():
-        counts = {
-            "tests": len(checks),
-            "failures": sum(id(check) in failing for check in checks),
-            "skipped": sum(check.severity == "unclear" for check in checks),
-        }
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=f"{engine}, {stage}", errors="0", **{k: str(v) for k, v in counts.items()}
-        )
+        suite = ElementTree.SubElement(root, "testsuite", name=f"{engine}, {stage}", errors="0")
+        suite.set("tests", str(len(checks)))
+        suite.set("failures", str(sum(id(check) in failing for check in checks)))
+        suite.set("skipped", str(sum(check.severity == "unclear" for check in checks)))
         for check in checks:
             _case(suite, check, id(check) in failing)
     ElementTree.indent(root)

@@ -29,7 +29,7 @@ USER_CLOCK = {"ttft_user": "ttft", "e2e_user": "e2e"}  # the same where nothing 
 def write_run(results: Results, file: Path, folder: Path, label: str, load: Load | None, repeat: int) -> Path:
     """Write `folder`/<run id>. `load` is that of stages for which the file does not say. Raises `NotImportable`,
     `OSError`."""
-    loads = [one.load or load for one in (*results.stages, *results.aggregates)]
+    loads = [one.load or load for one in results.stages or results.aggregates]
     if None in loads:
         raise NotImportable(
             f"{file} does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND."

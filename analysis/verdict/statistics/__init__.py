@@ -41,7 +41,9 @@ from analysis.verdict.statistics.repeats import (
     Ranking,
     holm,
     ratio_interval,
+    ratio_test,
     repeats_interval,
+    t_test,
     winner,
 )
 from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_step, steadiness, trend
@@ -77,10 +79,12 @@ __all__ = [
     "percentile_intervals",
     "rate_interval",
     "ratio_interval",
+    "ratio_test",
     "repeats_interval",
     "share_interval",
     "spread",
     "steadiness",
+    "t_test",
     "trend",
     "winner",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats
+from analysis.verdict.statistics.estimate import Estimate, Floats
 from analysis.verdict.statistics.repeats import REPEATS, ratio_test, t_test
 
 OUTLIER = 3.5  # modified z score above which a run is flagged: Iglewicz & Hoaglin (1993)
@@ -64,7 +64,7 @@ def spread(runs: Sequence[float]) -> Spread:
     if not np.isfinite(values).all():  # a percentile that falls among failed requests
         return Spread(n, math.inf, median, None, None, float(values.min()), math.inf, ())
     apart = np.abs(values - median)
-    mad = float(stats.median_abs_deviation(values))
+    mad = float(np.median(apart))
     far = apart > OUTLIER * (NORMAL * mad if mad > 0 else NORMAL_MEAN * float(apart.mean()))
     return Spread(
         n=n,
@@ -78,35 +78,33 @@ def spread(runs: Sequence[float]) -> Spread:
     )
 
 
-def compare_runs(
-    ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool, confidence: float = CONFIDENCE
-) -> Difference:
+def compare_runs(ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool) -> Difference:
     """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
-    zero and their ratio is what counts; else (shares, say) their difference is. Intervals hold at `confidence`.
+    zero and their ratio is what counts; else (shares, say) their difference is.
 
     With fewer than three runs in a group there are no intervals and no p values, only numbers.
     """
     one, other = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     enough = min(len(one), len(other)) >= REPEATS and bool(np.isfinite(one).all() and np.isfinite(other).all())
-    ratio, p_ratio = ratio_test(ours, theirs, paired, confidence)
-    difference, p_difference = _difference(one, other, paired, confidence)
+    ratio, p_ratio = ratio_test(ours, theirs, paired)
+    difference, p_difference = _difference(one, other, paired)
     return Difference(
         difference=difference,
         ratio=ratio,
         paired=paired,
         p=p_ratio if relative else p_difference,
-        welch=_difference(one, other, False, confidence)[1],
+        welch=_difference(one, other, False)[1],
         mann_whitney=float(stats.mannwhitneyu(one, other).pvalue) if enough else None,
         cohen_d=_cohen_d(one, other) if enough else None,
         cliff_delta=_cliff_delta(one, other) if len(one) and len(other) else None,
     )
 
 
-def _difference(one: Floats, other: Floats, paired: bool, confidence: float) -> tuple[Estimate, float | None]:
+def _difference(one: Floats, other: Floats, paired: bool) -> tuple[Estimate, float | None]:
     n = min(len(one), len(other))
     if n == 0 or not (np.isfinite(one).all() and np.isfinite(other).all()):
         return Estimate(None, n=n, why="no runs" if n == 0 else "a run has no finite value"), None
-    return t_test(one, other, paired, confidence)
+    return t_test(one, other, paired)
 
 
 def _cohen_d(one: Floats, other: Floats) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_quantile
 
@@ -93,7 +93,7 @@ def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDE
     if error <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
         return Estimate(difference, difference, difference, n), float(difference == 0)
     half = t_quantile(freedom, confidence) * error
-    p = 2 * float(stats.t.sf(abs(difference) / error, freedom))
+    p = 2 * float(special.stdtr(freedom, -abs(difference) / error))
     return Estimate(difference, difference - half, difference + half, n), p
 
 
