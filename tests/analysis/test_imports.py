@@ -44,7 +44,7 @@ def test_guidellm(tmp_path: Path) -> None:
     assert (summary.scenario, summary.label, summary.model) == ("guidellm", "tiny", "acme/tiny")
     assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 3)
     assert stage.latencies["ttft"].p50.value == pytest.approx(0.2)
-    assert stage.latencies["tpot"].p95.value is None or stage.latencies["tpot"].p50.value == pytest.approx(0.1)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.1)
     assert stage.latencies["e2e"].answered is not None
     assert stage.latencies["e2e"].answered["p95"] == pytest.approx(1.1)
     assert stage.throughput.value == pytest.approx(400 / 11.1, rel=0.01)
@@ -109,11 +109,9 @@ def test_locust(tmp_path: Path) -> None:
     summary, stage = run_of(tmp_path / "runs", str(other_tools.locust(tmp_path)), "--label", "gateway")
     assert (summary.label, stage.label, stage.ok, stage.failed) == ("gateway", "5 users", 48, 2)
     e2e = stage.latencies["e2e"]
-    assert (e2e.p50.value, e2e.p95.value, e2e.p99.value) == (
-        pytest.approx(0.12),
-        pytest.approx(0.3),
-        pytest.approx(0.4),
-    )
+    assert e2e.p50.value == pytest.approx(0.12)
+    assert e2e.p95.value == pytest.approx(0.3)
+    assert e2e.p99.value == pytest.approx(0.4)
     assert stage.achieved_rate == pytest.approx(4.8)
     assert (stage.throughput.value, stage.latencies["ttft"].p50.value) == (None, None)
     assert "TTFT, TPOT or tokens" in said(summary)
@@ -126,7 +124,7 @@ def test_k6_points(tmp_path: Path) -> None:
     assert stage.latencies["ttft"].p50.value is None
     one = next(read_requests(summary.folder))
     assert (one.t_send, one.t_headers, one.t_last) == (0, 41_000_000, 100_000_000)
-    assert summary.started_at == "2026-10-09T10:00:00.023457+00:00"
+    assert summary.started_at == "2026-10-09T09:59:59.923457+00:00"
 
 
 def test_k6_summary(tmp_path: Path) -> None:
