@@ -92,7 +92,12 @@ def report(
         with log.status("Reading the runs …") as status:
             objectives = parse_objectives(slo or ())
             summaries = summaries_of(
-                runs or (), runs_folder, objectives, tokenizer, lambda name: status.update(f"Reading {name} …")
+                runs or (),
+                runs_folder,
+                objectives,
+                tokenizer,
+                lambda name: status.update(f"Reading {name} …"),
+                need_requests=True,
             )
         comparison = compare(summaries, allow_invalid, margin)
         with log.status("Drawing the charts …"):

@@ -68,7 +68,8 @@ def _quantity(quantity: Quantity, better: Better) -> Measure:
         value: float | None = getattr(found, "value", found)
         return value
 
-    return Measure(quantity.name, quantity.title, quantity.unit, better, of, relative=quantity.name not in SHARES)
+    title = f"{quantity.title} {quantity.unit}" if "/" in quantity.unit else quantity.title
+    return Measure(quantity.name, title, quantity.unit, better, of, relative=quantity.name not in SHARES)
 
 
 def _memory(gauge: str, title: str) -> Measure:

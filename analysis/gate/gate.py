@@ -64,6 +64,8 @@ def judge(
     invalid = dict.fromkeys(run.label for run in (*baseline, *current) if run.invalid)
     if invalid and not allow_invalid:
         raise GateRefused(f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid.")
+    if {run.objectives for run in baseline} != {run.objectives for run in current}:
+        raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
     differ = [finding for label in now for finding in _differ(before[label], now[label])]
     if differ and not allow_different:
         raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge all the same with --allow-different.")

@@ -195,6 +195,11 @@ def test_a_saved_baseline_is_small_and_is_replaced(baseline: Path, tmp_path: Pat
     [
         pytest.param(["--baseline", "none", "{runs}"], "there is no baseline at none", id="no baseline"),
         pytest.param(["--baseline", "{baseline}", "{other}"], "has no runs of other; it has vllm", id="another engine"),
+        pytest.param(
+            ["--baseline", "{baseline}", "{runs}", "--slo", "ttft_p99=1"],
+            "saved with other objectives",
+            id="objectives",
+        ),
         pytest.param(["--baseline", "{baseline}", "{two}"], "a gate needs 3 runs of each", id="two runs"),
         pytest.param(["--baseline", "{baseline}", "{host}"], "measured by different clients", id="another machine"),
     ],
