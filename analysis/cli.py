@@ -82,32 +82,24 @@ def report(
     """
     from rich.console import Console
 
-    from analysis.run.load import NotARun
+    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.comparison import compare
     from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
-    try:
-        with log.status("Reading the runs …") as status:
-            objectives = parse_objectives(slo or ())
-            summaries = summaries_of(
-                runs or (),
-                runs_folder,
-                objectives,
-                tokenizer,
-                lambda name: status.update(f"Reading {name} …"),
-                need_requests=True,
-            )
+    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        summaries = summaries_of(
+            runs or (),
+            runs_folder,
+            parse_objectives(slo or ()),
+            tokenizer,
+            lambda name: status.update(f"Reading {name} …"),
+            need_requests=True,
+        )
         comparison = compare(summaries, allow_invalid, margin)
-        with log.status("Drawing the charts …"):
-            page = _write_page(summaries, comparison, html)
-    except (NotARun, ValueError) as error:
-        log.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename or 'the report'} cannot be written ({error.strerror}).", style="red", markup=False)
-        raise typer.Exit(2) from None
+        status.update("Drawing the charts …")
+        page = _write_page(summaries, comparison, html)
     _print(summaries, comparison, page, as_json)
     invalid = comparison.invalid or any(summary.invalid for summary in summaries)
     if invalid and not allow_invalid:

@@ -61,29 +61,29 @@ def compare(
     from rich.console import Console
 
     from analysis.compare.contrasts import contrast
-    from analysis.run.load import NotARun
+    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
-    try:
-        with log.status("Reading the runs …") as status:
-            summaries = summaries_of(
-                runs, runs_folder, parse_objectives(slo or ()), reading=lambda name: status.update(f"Reading {name} …")
-            )
+    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        summaries = summaries_of(
+            runs, runs_folder, parse_objectives(slo or ()), reading=lambda name: status.update(f"Reading {name} …")
+        )
         contrasts = contrast(summaries, baseline, stage, allow_different, allow_invalid, margin)
-    except (NotARun, ValueError) as error:
-        log.print(str(error), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+    _show(contrasts, summaries, as_json)
+    if contrasts.blocked:
+        raise typer.Exit(2)
+
+
+def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) -> None:
+    from analysis.report.contrasts_terminal import print_contrasts
+    from analysis.report.terminal import stdout
+
     if as_json:
         typer.echo(json.dumps(document(contrasts, summaries), allow_nan=False))
     else:
-        from analysis.report.contrasts_terminal import print_contrasts
-        from analysis.report.terminal import stdout
-
         print_contrasts(stdout(), contrasts, summaries)
-    if contrasts.blocked:
-        raise typer.Exit(2)
 
 
 def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -53,36 +52,22 @@ def gate(
     from analysis.gate import outputs
     from analysis.gate.baseline import save_baseline as save
     from analysis.gate.gate import GateRefused, judge
-    from analysis.run.load import NotARun
+    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
-    try:
+    with exit_with_sentence(log), log.status("Reading the runs …"):
         objectives = parse_objectives(slo or ())
-        with log.status("Reading the runs …"):
-            current = summaries_of(runs, runs_folder, objectives, tell_apart=False)
+        current = summaries_of(runs, runs_folder, objectives, tell_apart=False)
         if save_baseline:
-            written = save(baseline, current)
-            typer.echo(f"{len(written)} runs saved in {baseline}")
+            typer.echo(f"{len(save(baseline, current))} runs saved in {baseline}")
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
-        with log.status("Reading the baseline …"):
-            before = summaries_of([str(baseline)], baseline, objectives)
+        before = summaries_of([str(baseline)], baseline, objectives)
         found = judge(before, current, fail_at / 100, allow_different, allow_invalid)
-        for path, text in ((junit, outputs.junit), (markdown, outputs.markdown)):
-            if path is not None:
-                path.write_text(text(found), encoding="utf-8")
-    except (NotARun, GateRefused, ValueError) as error:
-        log.print(str(error), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename} cannot be written ({error.strerror}).", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-    if as_json:
-        typer.echo(json.dumps(outputs.document(found), allow_nan=False))
-    else:
-        outputs.print_gate(found)
+        outputs.write(found, junit, markdown)
+    outputs.show(found, as_json)
     if not found.passed:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from analysis.verdict.likeness import different_scenarios, unlike
 from analysis.verdict.summary import RunSummary
 
 
-class GateRefused(Exception):
+class GateRefused(ValueError):
     """The gate cannot answer. One sentence, with the way out; exit code 2."""
 
 

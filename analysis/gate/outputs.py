@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
 from xml.etree import ElementTree
 
+import typer
 from rich.text import Text
 
 from analysis.gate.decide import FALSE_ALARMS, Check
@@ -15,6 +17,7 @@ from analysis.report.contrasts_terminal import print_table
 from analysis.report.terminal import stdout
 from analysis.units import format_share
 from analysis.verdict.summary import without_infinities
+from records.files import write_atomically
 
 MARKS = {"critical": "❌", "warning": "⚠️", "unclear": "❔", "ok": "✅"}
 RULE = (
@@ -115,13 +118,19 @@ def _case(suite: ElementTree.Element, check: Check, fails: bool) -> None:
         ElementTree.SubElement(case, "system-out").text = text
 
 
-def document(gate: Gate) -> dict[str, Any]:
-    """What `--json` prints."""
-    document: dict[str, Any] = without_infinities(asdict(gate) | {"passed": gate.passed, "sentence": gate.sentence})
-    return document
+def write(gate: Gate, junit_xml: Path | None, comment: Path | None) -> None:
+    """Raises `OSError`."""
+    for path, text in ((junit_xml, junit), (comment, markdown)):
+        if path is not None:
+            write_atomically(path, text(gate))
 
 
-def print_gate(gate: Gate) -> None:
+def show(gate: Gate, as_json: bool) -> None:
+    """On standard output: one JSON document, or what is worse, the notes and the sentence."""
+    if as_json:
+        document = asdict(gate) | {"passed": gate.passed, "sentence": gate.sentence}
+        typer.echo(json.dumps(without_infinities(document), allow_nan=False))
+        return
     console = stdout()
     print_table(console, table_of(gate))
     for note in gate.notes:
