@@ -25,6 +25,9 @@ COMMANDS = {
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
+    "compare": "analysis.cli",
+    "gate": "analysis.cli",
+    "import": "analysis.cli",
 }
 
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.report.classes import classes_of_runs
+from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, duration, figures_of, rate, reading_of
@@ -79,6 +80,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         ttft_title=BY_NAME[ttft].title,
         results=results,
         slots={label: style.slot for label, style in styles.items()},
+        against=section_of(summaries, comparison.margin),
         objectives=objective_lines(summaries),
         classes=classes_of_runs(summaries),
         searches=searches_of(summaries),

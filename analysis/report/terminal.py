@@ -63,7 +63,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
         console.print(Text(results.accuracy, style="dim"))
     console.print()
     _print_classes(console, classes_of_runs(summaries))
-    _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
+    print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
     _print_search(console, searches_of(summaries))
     console.print(Text(comparison.sentence, style="bold"))
@@ -171,7 +171,7 @@ def _print_classes(console: Console, classes: Classes | None) -> None:
     console.print()
 
 
-def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()

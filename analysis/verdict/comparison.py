@@ -18,7 +18,7 @@ from analysis.units import (
     join_labels,
     significant,
 )
-from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, stages_of
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.stages import StageSummary
@@ -103,11 +103,8 @@ def _throughput(contender: Contender, stage: str) -> Estimate:
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
-    """The i-th runs of all engines are pairs where each repeat asked every engine the same prompts once."""
     samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
-    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in one.runs) for one in contenders}
-    paired = len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
-    return winner(samples, margin, paired)
+    return winner(samples, margin, paired(contenders))
 
 
 def _ratio(ranking: Ranking, label: str) -> Estimate:
