@@ -1,0 +1,61 @@
+"""Replicas behind a load balancer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.plan.arrivals import arrival_times
+from analysis.plan.engine_model import EngineModel
+from analysis.plan.fleet import serve_fleet
+from analysis.plan.simulate import Lengths, serve_arrivals
+from analysis.plan.step_cost import StepCost
+from records.load import Rate
+
+MODEL = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)
+
+
+def load(rate: float, seconds: float = 300.0) -> tuple[np.ndarray, Lengths]:
+    rng = np.random.default_rng(5)
+    arrivals = arrival_times(Rate(rate), seconds, rng)
+    tokens = rng.integers(10, 100, len(arrivals)).astype(float)
+    return arrivals, Lengths(tokens, tokens, rng.integers(5, 150, len(arrivals)).astype(float))
+
+
+def mean_ttft(balancer: str, replicas: int, rate: float, simulated: int | None = None) -> float:
+    arrivals, lengths = load(rate)
+    served = serve_fleet(MODEL, arrivals, lengths, replicas, balancer, np.random.default_rng(1), simulated)  # type: ignore[arg-type]
+    return float((served.first - served.sched).mean())
+
+
+@pytest.mark.parametrize("balancer", ["round_robin", "least_requests", "random"])
+def test_one_replica_needs_no_balancer(balancer: str) -> None:
+    arrivals, lengths = load(2.0)
+    alone = serve_arrivals(MODEL, arrivals, lengths, np.random.default_rng(2))
+    assert mean_ttft(balancer, 1, 2.0) == pytest.approx(float((alone.first - alone.sched).mean()), rel=0.02)
+
+
+def test_least_requests_waits_less_than_round_robin_and_that_less_than_chance() -> None:
+    least, turns, chance = (mean_ttft(name, 6, 20.0) for name in ("least_requests", "round_robin", "random"))
+    assert least < 0.8 * turns < 0.8 * chance
+
+
+def test_some_replicas_stand_for_all_of_them() -> None:
+    assert mean_ttft("round_robin", 12, 36.0, 6) == pytest.approx(mean_ttft("round_robin", 12, 36.0), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("process", "dispersion"),
+    [pytest.param("poisson", 1.0, id="poisson"), pytest.param("gamma:cv=2", 4.0, id="bursts"), ("constant", 0.0)],
+)
+def test_arrivals_have_their_rate_and_their_burstiness(process: str, dispersion: float) -> None:
+    """The index of dispersion of counts tends to the squared coefficient of variation of the gaps."""
+    times = arrival_times(Rate(10.0, process), 20_000.0, np.random.default_rng(0))
+    counts = np.bincount((times / 20).astype(int))
+    assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
+    assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(dispersion, abs=0.15 + 0.1 * dispersion)
+
+
+def test_an_unknown_arrival_process_is_named() -> None:
+    with pytest.raises(ValueError, match="constant, poisson or gamma"):
+        arrival_times(Rate(1.0, "weibull"), 10.0, np.random.default_rng(0))
