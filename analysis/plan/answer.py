@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analysis.plan.day import DayPlan, plan_day, read_day
 from analysis.plan.engine_model import FittedModel
 from analysis.plan.errors import CannotPlan
 from analysis.plan.hold_out import HeldOut, fit_stages, hold_out
 from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.money import Bill, bill, read_prices
 from analysis.plan.outcome import FIGURES
 from analysis.plan.predict import pooled
 from analysis.plan.replicas import BEYOND, Fleet, Measured, Peak, Replicas, fewest_replicas
@@ -21,12 +24,16 @@ from analysis.plan.simulate import Lengths
 from analysis.plan.steps import Floats
 from analysis.run.load import RunData
 from analysis.units import format_seconds, format_share, significant
+from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, without_infinities
-from records.load import Load, Users
+from records.load import Load, Rate, Users
+from records.run import READY, STARTED
 from records.slo import Objective
+from records.stage import SECOND
 
 SCHEMA_VERSION = 1
 DRAWN_LENGTHS = 4096
+START_UP = 60.0  # seconds until a new replica serves, where no run shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,9 @@ class Plan:
     replicas: Replicas
     spares: int
     peak_seconds: float
+    bill: Bill | None  # None without a price
+    day: DayPlan | None
+    joules_per_token: float | None  # measured, at the stage with the highest throughput
 
     @property
     def count(self) -> int:
@@ -67,7 +77,14 @@ class Plan:
             parts.append(f"{found.fewer.replicas} {keep} {format_share(found.fewer.share.median)}")
         if found.bounded:
             parts.append(f"fewer may do, but no run had more than {self._largest} on one replica")
+        if self.bill is not None:
+            parts.append(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month")
         return "; ".join(parts) + "."
+
+    @property
+    def kilowatts(self) -> float | None:
+        """Of the fleet at the peak, as far as the measured energy per token tells."""
+        return None if self.joules_per_token is None else self.joules_per_token * self.replicas.chosen.output / 1000
 
     @property
     def _largest(self) -> str:
@@ -88,6 +105,11 @@ class Plan:
         return f"enginebench run rate --url URL --rate {significant(per_replica).replace(',', '')}"
 
 
+def dollars(amount: float) -> str:
+    """$1,234 or $0.0123: three significant digits."""
+    return f"${significant(amount)}"
+
+
 def objective_text(objective: Objective) -> str:
     """`TTFT p99 ≤ 1 s`"""
     if objective.column is None:
@@ -97,7 +119,9 @@ def objective_text(objective: Objective) -> str:
 
 def make_plan(runs: Sequence[RunData], summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:
     """A plan for one engine from its runs. Raises `CannotPlan`."""
-    assert settings.peak is not None
+    day = read_day(settings.peak) if isinstance(settings.peak, Path) else None
+    asked = Rate(float(day.rates.max())) if day is not None else settings.peak
+    assert isinstance(asked, Users | Rate)
     stages = measured_stages(runs)
     declared = _declared_slots(runs)
     fitted = fit_stages(stages, declared)
@@ -108,10 +132,14 @@ def make_plan(runs: Sequence[RunData], summaries: Sequence[RunSummary], settings
             f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
             "--allow-drift."
         )
-    load = with_headroom(settings.peak, settings.headroom, settings.arrivals)
+    load = with_headroom(asked, settings.headroom, settings.arrivals)
     peak = Peak(load, asked_lengths(pooled(stages), settings), settings.peak_seconds, think=_think(stages))
     measured = largest_loads(stages)
     fleet = Fleet(fitted.model, peak, settings.slo, settings.balancer, settings.seed)
+    found = fewest_replicas(fleet, measured)
+    prices = read_prices(settings.prices)
+    hourly = settings.price if settings.price is not None else prices.gpu(settings.gpu) if settings.gpu else None
+    gpus = settings.gpus if settings.price is None else 1
     every = [stage for summary in summaries for stage in summary.stages]
     return Plan(
         label=summaries[0].label,
@@ -124,10 +152,30 @@ def make_plan(runs: Sequence[RunData], summaries: Sequence[RunSummary], settings
         load=load,
         objectives=settings.slo,
         measured=measured,
-        replicas=fewest_replicas(fleet, measured),
+        replicas=found,
         spares=settings.spares,
         peak_seconds=settings.peak_seconds,
+        bill=None
+        if hourly is None
+        else bill(found.count + settings.spares, gpus, hourly, found.chosen, fitted.model, peak.lengths, prices),
+        day=None if day is None else plan_day(fleet, measured, day, _start_up(runs, settings), found.count),
+        joules_per_token=_energy(every),
     )
+
+
+def _start_up(runs: Sequence[RunData], settings: PlanSettings) -> float:
+    """The longest that a server of these runs took from its start until it was ready."""
+    if settings.start_up is not None:
+        return settings.start_up
+    told = [{event.what: event.t for event in run.meta.events} for run in runs]
+    took = [(t[READY] - t[STARTED]) / SECOND for t in told if READY in t and STARTED in t]
+    return max(took, default=START_UP)
+
+
+def _energy(stages: Sequence[StageSummary]) -> float | None:
+    told = [(stage.throughput.value or 0.0, stage.energy_per_token) for stage in stages]
+    known = [(throughput, joules) for throughput, joules in told if joules is not None]
+    return max(known)[1] if known else None
 
 
 def with_headroom(load: Load, headroom: float, arrivals: str) -> Load:
@@ -189,6 +237,9 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "objectives": [str(one) for one in plan.objectives],
         "replicas": asdict(plan.replicas),
         "spares": plan.spares,
+        "bill": None if plan.bill is None else asdict(plan.bill),
+        "day": None if plan.day is None else asdict(plan.day),
+        "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
         "next_run": plan.next_run,
         "beyond_measured": BEYOND,
         "model": model | {"undisturbed": asdict(plan.fitted.fit.undisturbed)},

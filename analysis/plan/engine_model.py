@@ -31,6 +31,7 @@ class EngineModel:
     most_running: int = 0
     pauses: bool = False  # running requests pause while prompts are prefilled
     admits: int | None = None
+    late_handover: bool = False  # a waiting request gets a freed slot one step late
     delivery: float = 0.0  # seconds of TTFT outside the engine's steps
     tokens_per_step: float = 1.0
     drift: float = 0.0  # standard deviation of the step cost over periods of ten seconds, as a share of it
@@ -73,6 +74,8 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
         pauses=in_batch and _pauses(found),
         admits=_admits(found, slots) if in_batch else None,
+        # A server that says how many requests its engine runs keeps the others in a queue of its own.
+        late_handover=source == "engine" or (slots is not None and in_batch and _late_handover(found, slots)),
         delivery=_delivery(found, fit.cost),
         tokens_per_step=tokens,
         drift=fit.drift,
@@ -100,13 +103,20 @@ def _joined(steps: Steps) -> int:
 
 
 def _admits(stages: Sequence[Steps], slots: int | None) -> int | None:
-    """The most prompts that a step admitted where it left others waiting although slots were free."""
-    most = slots if slots is not None else np.inf
+    """The most prompts that a step admitted where it left others waiting although several slots were free."""
+    most = slots - 1 if slots is not None else np.inf
     held = [s.prompts[(s.left > 0) & (s.prompts > 0) & (s.occupied < most)] for s in stages]
     together = np.concatenate(held)
     if len(together) < LEAST_SEEN or np.mean(together == together.max()) < AGREED:
         return None
     return int(together.max())
+
+
+def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
+    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine."""
+    empty = sum(int(((s.left > 0) & (s.prompts == 0) & (s.occupied < slots)).sum()) for s in stages)
+    filled = sum(int(((s.left > 0) & (s.prompts > 0)).sum()) for s in stages)
+    return empty >= LEAST_SEEN and empty > AGREED * filled
 
 
 def _delivery(stages: Sequence[Steps], cost: StepCost) -> float:

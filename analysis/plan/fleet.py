@@ -8,41 +8,45 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from analysis.plan.arrivals import gamma_arrivals, variation
 from analysis.plan.engine_model import EngineModel
 from analysis.plan.outcome import Requests, requests_of
 from analysis.plan.settings import Balancer
 from analysis.plan.simulate import Lengths, replica, serve_arrivals
 from analysis.plan.steps import Floats, Generator
+from records.load import Rate
 
 
 def serve_fleet(
     model: EngineModel,
-    arrivals: Floats,
+    load: Rate,
+    seconds: float,
     lengths: Lengths,
     replicas: int,
     balancer: Balancer,
     rng: Generator,
     simulated: int | None = None,
 ) -> Requests:
-    """An open loop on `replicas` equal replicas; only `simulated` of them are computed where that is less.
+    """The arrivals of `load` in [0, `seconds`) on `simulated` of `replicas` equal replicas; without it, on all.
 
-    Round robin and a random choice treat every replica alike, so some stand for all. `least_requests` chooses the
-    replica with the fewest in flight, and must see them all: a smaller fleet stands for it, with arrivals thinned to
-    its share, which balances a little worse than the whole.
+    Round robin gives a replica every n-th arrival, whose gaps are sums of n gaps; a random choice from many replicas
+    gives it a Poisson process. `least_requests` chooses the replica with the fewest in flight: a smaller fleet stands
+    for a large one, which balances a little worse than the whole.
     """
     count = min(simulated or replicas, replicas)
+    each, cv = load.per_second / replicas, variation(load.arrivals)
     if balancer == "least_requests":
-        kept = (
-            np.arange(len(arrivals))
-            if count == replicas
-            else np.flatnonzero(rng.random(len(arrivals)) < count / replicas)
-        )
-        return _least_requests(model, arrivals[kept], lengths.at(kept), count, rng)
-    owner = (
-        np.arange(len(arrivals)) % replicas if balancer == "round_robin" else rng.integers(replicas, size=len(arrivals))
-    )
-    parts = [np.flatnonzero(owner == k) for k in range(count)]
-    return together([requests_of(serve_arrivals(model, arrivals[p], lengths.at(p), rng)) for p in parts])
+        arrivals = gamma_arrivals(each * count, cv, seconds, rng)
+        return _least_requests(model, arrivals, lengths.drawn(len(arrivals), rng), count, rng)
+    if count == replicas:
+        arrivals = gamma_arrivals(load.per_second, cv, seconds, rng)
+        turn = np.arange(len(arrivals)) % replicas
+        owner = turn if balancer == "round_robin" else rng.integers(replicas, size=len(arrivals))
+        parts = [arrivals[owner == k] for k in range(replicas)]
+    else:
+        of_one = cv / math.sqrt(replicas) if balancer == "round_robin" else 1.0
+        parts = [gamma_arrivals(each, of_one, seconds, rng) for _ in range(count)]
+    return together([requests_of(serve_arrivals(model, p, lengths.drawn(len(p), rng), rng)) for p in parts])
 
 
 def together(parts: Sequence[Requests]) -> Requests:

@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from analysis.plan.arrivals import arrival_times
 from analysis.plan.engine_model import EngineModel
 from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet import serve_fleet
@@ -24,6 +23,7 @@ from records.slo import Objective
 BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
 SEEDS, SEEDS_TO_LOCATE = 20, 4
 MOST_REQUESTS = 12_000  # of one seed; of larger fleets, a part is simulated
+STEP = 0.01  # share of a large fleet by which its size is searched
 LEAST_TOGETHER = 8  # replicas that stand for a larger fleet, where the balancer looks at them all
 MOST_REPLICAS = 100_000
 WARM_UP = 30.0  # seconds
@@ -110,19 +110,18 @@ class Fleet:
     def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
         if (replicas, seeds) not in self._known:
             rngs = [np.random.default_rng([self.seed, k]) for k in range(seeds)]
-            served = [self._serve(self.model.drawn(rng), replicas, rng) for rng in rngs]
-            self._known[replicas, seeds] = self._judged(replicas, served)
+            self._known[replicas, seeds] = self._judged(replicas, [self.served(replicas, rng) for rng in rngs])
         return self._known[replicas, seeds]
 
-    def _serve(self, model: EngineModel, replicas: int, rng: Generator) -> list[tuple[Requests, float]]:
-        """Requests, and how many replicas these stand for by one of theirs."""
+    def served(self, replicas: int, rng: Generator) -> list[tuple[Requests, float]]:
+        """One seed: requests, and how many replicas each of theirs stands for."""
+        model = self.model.drawn(rng)
         peak, until = self.peak, WARM_UP + self.peak.seconds
         if isinstance(peak.load, Rate):
-            arrivals = arrival_times(peak.load, until, rng)
-            lengths = peak.lengths.drawn(len(arrivals), rng)
             least = LEAST_TOGETHER if self.balancer == "least_requests" else 1
-            simulated = min(replicas, max(least, round(MOST_REQUESTS * replicas / max(len(arrivals), 1))))
-            served = serve_fleet(model, arrivals, lengths, replicas, self.balancer, rng, simulated)
+            requests = peak.load.per_second * until
+            simulated = min(replicas, max(least, round(MOST_REQUESTS * replicas / requests)))
+            served = serve_fleet(model, peak.load, until, peak.lengths, replicas, self.balancer, rng, simulated)
             return [(served, replicas / simulated)]
         fewest, more = divmod(peak.load.count, replicas)
         found = []
@@ -163,21 +162,29 @@ def _share(parts: Sequence[tuple[Flags, float]]) -> float:
 def fewest_replicas(fleet: Fleet, measured: Measured) -> Replicas:
     """Raises `CannotPlan` where no number of replicas helps, with the reason."""
     floor = measured.fewest(fleet.peak.load)
-    count = _first(lambda k: fleet.with_(k, SEEDS_TO_LOCATE).met, floor, _most(fleet))
-    if count is None:
-        raise CannotPlan(_hopeless(fleet))
+    count = fewest_count(fleet, measured)
+    step = max(1, round(STEP * count))  # of a large fleet, the ends of the range are as coarse
     while not fleet.with_(count).met:
-        count += 1
-    while count > floor and fleet.with_(count - 1).met:
-        count -= 1
+        count += step
+    while count - step >= floor and fleet.with_(count - step).met:
+        count -= step
     low, high = count, count
-    while low > floor and fleet.with_(low - 1).possibly:
-        low -= 1
+    while low - step >= floor and fleet.with_(low - step).possibly:
+        low -= step
     while not fleet.with_(high).surely and high < 2 * count + 2:
-        high += 1
+        high += step
     fewer = fleet.with_(count - 1) if count > floor else None
     limited = _limited_by(fleet, count - 1) if fewer is not None else None
     return Replicas(count, low, high, fleet.with_(count), fewer, limited, count == floor and floor > 1)
+
+
+def fewest_count(fleet: Fleet, measured: Measured) -> int:
+    """The same by a few seeds. Raises `CannotPlan`."""
+    floor = measured.fewest(fleet.peak.load)
+    count = _first(lambda k: fleet.with_(k, SEEDS_TO_LOCATE).met, floor, max(floor, _most(fleet)))
+    if count is None:
+        raise CannotPlan(_hopeless(fleet))
+    return count
 
 
 def _most(fleet: Fleet) -> int:

@@ -58,10 +58,11 @@ def scalability(stages: Sequence[StageSummary], seed: int = 0) -> Scalability | 
 def _fitted(n: Floats, throughput: Floats) -> tuple[float, float, float, float, float]:
     """λ, σ, κ, and where and how high the peak is. N/X is linear in what is sought; errors count as shares of it."""
     inverse = n / np.maximum(throughput, 1e-9)
-    rows = np.column_stack([np.ones(len(n)), n - 1, n * (n - 1)]) / inverse[:, None]
-    (alone, waiting, pairs), _ = nnls(rows, np.ones(len(n)))
-    alone = max(alone, 1e-12)
-    rate, sigma, kappa = 1 / alone, waiting / alone, pairs / alone
+    # N/X = (u + vN + wN(N - 1)) with u, v, w ≥ 0 keeps σ = v/(u + v) between 0 and 1.
+    rows = np.column_stack([np.ones(len(n)), n, n * (n - 1)]) / inverse[:, None]
+    (own, shared, pairs), _ = nnls(rows, np.ones(len(n)))
+    alone = max(own + shared, 1e-12)
+    rate, sigma, kappa = 1 / alone, shared / alone, pairs / alone
     if kappa > 0:
         peak = max(math.sqrt(max(1 - sigma, 0.0) / kappa), 1.0)
         return rate, sigma, kappa, peak, _throughput(peak, rate, sigma, kappa)

@@ -12,11 +12,13 @@ from records.slo import Objective, parse_objectives, write_objectives
 from settings_schema import setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
-PEAK_GRAMMAR = "a rate such as 40req/s, or a number of users such as 3000users"
+PEAK_GRAMMAR = "a rate such as 40req/s, a number of users such as 3000users, or a CSV file of a day's traffic"
 
 
-def parse_peak(text: str) -> Load:
-    """`40req/s` → a rate, `3000users` → users. Raises `ValueError` with a sentence."""
+def parse_peak(text: str) -> Load | Path:
+    """`40req/s` → a rate, `3000users` → users, else a file that is there. Raises `ValueError` with a sentence."""
+    if Path(text).is_file():
+        return Path(text)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(req/s|rps|users?)\s*", text)
     if match is None or not float(match[1]) > 0:
         raise ValueError(f"--peak is {PEAK_GRAMMAR}, not `{text}`.")
@@ -27,8 +29,8 @@ def parse_peak(text: str) -> Load:
     return Rate(float(match[1]))
 
 
-def write_peak(load: Load | None) -> str:
-    return "" if load is None else f"{load.value:g}{load.unit}"
+def write_peak(peak: Load | Path | None) -> str:
+    return f"{peak.value:g}{peak.unit}" if isinstance(peak, Users | Rate) else str(peak or "")
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
@@ -50,7 +52,7 @@ def write_range(tokens: tuple[int, int] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    peak: Load | None = setting(
+    peak: Load | Path | None = setting(
         None, f"What the fleet must bear: {PEAK_GRAMMAR}.", metavar="LOAD", read=parse_peak, write=write_peak
     )
     slo: tuple[Objective, ...] = setting(
@@ -64,6 +66,9 @@ class PlanSettings:
     peak_seconds: float = setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
     arrivals: str = setting("poisson", "Arrivals of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS")
     balancer: Balancer = setting("round_robin", "How the load balancer chooses a replica.")
+    start_up: float | None = setting(
+        None, "Seconds until a new replica serves. Default: as measured, else 60.", metavar="S", least=0
+    )
     headroom: float = setting(0.0, "Share by which the load may be above the peak, as 0.2.", metavar="SHARE", least=0)
     spares: int = setting(0, "Replicas beyond those needed, to stand in for failed ones.", metavar="N", least=0)
     prompt_tokens: tuple[int, int] | None = setting(

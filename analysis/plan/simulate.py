@@ -55,12 +55,25 @@ class Spent:
 class Replica:
     """Continuous batching in one loop of steps."""
 
-    __slots__ = ("_cost", "_model", "_noise", "_number", "_running", "_slots", "_waiting", "_work", "now", "spent")
+    __slots__ = (
+        "_cost",
+        "_freed",
+        "_model",
+        "_noise",
+        "_number",
+        "_running",
+        "_slots",
+        "_waiting",
+        "_work",
+        "now",
+        "spent",
+    )
 
     def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
         self._model, self._cost, self._work = model, model.cost, work
         self._slots = model.slots if model.slots is not None else math.inf
         self._noise = cycle((model.cost.spread * rng.standard_normal(NOISES)).tolist()).__next__
+        self._freed = 0  # slots that the next step cannot fill yet
         self._number = 0  # of the last decode step
         self._running: list[tuple[int, int]] = []  # a heap of the step that ends an answer, and its request
         self._waiting: deque[tuple[int, float]] = deque()
@@ -81,18 +94,22 @@ class Replica:
         """Compute the steps that begin before `until`; returns early when answers end, with what ended."""
         running, waiting, cost, slots = self._running, self._waiting, self._cost, self._slots
         while self.now < until:
-            if waiting and len(running) < slots:
+            if waiting and len(running) + self._freed < slots:
                 ended = self._prefill()
             elif running:
                 step = cost.base + cost.per_running * len(running)
-                steps = running[0][0] - self._number
+                steps = 1 if self._freed and waiting else running[0][0] - self._number
                 if step * (steps - 1) > until - self.now:
                     steps = math.ceil((until - self.now) / step)
+                self._freed = 0
                 self._pass(step, steps)
                 self.spent.decode += step * steps
                 self.spent.full += step * steps if waiting else 0.0
                 self._number += steps
                 ended = self._ended()
+            elif waiting:
+                self._freed = 0
+                continue
             else:
                 return []
             if ended:
@@ -102,7 +119,8 @@ class Replica:
     def _prefill(self) -> list[Completion]:
         """One step that admits what waits."""
         model, work, running, waiting = self._model, self._work, self._running, self._waiting
-        room = min(len(waiting), self._slots - len(running), model.admits or math.inf)
+        room = min(len(waiting), self._slots - len(running) - self._freed, model.admits or math.inf)
+        self._freed = 0
         admitted = []
         tokens = 0.0
         while room > 0:
@@ -135,6 +153,8 @@ class Replica:
             _, request = heappop(running)
             self._work.last[request] = now
             ended.append((now, request))
+        if self._model.late_handover and self._waiting:
+            self._freed += len(ended)
         return ended
 
 

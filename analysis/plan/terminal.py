@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.plan.answer import Plan
+from analysis.plan.answer import Plan, dollars
 from analysis.plan.hold_out import HeldOut
+from analysis.plan.money import MILLION, Bill
 from analysis.plan.outcome import Band
 from analysis.plan.replicas import Attainment
 from analysis.units import format_interval, format_seconds, format_share, significant
@@ -43,6 +44,15 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print(_attainments(plan))
     console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
     console.print()
+    if plan.bill is not None:
+        _print_bill(console, plan, plan.bill)
+    if plan.kilowatts is not None and plan.joules_per_token is not None:
+        each, all_of_it = significant(plan.joules_per_token), significant(plan.kilowatts)
+        console.print(f"Energy: {each} J per output token as measured, {all_of_it} kW of the fleet at the peak.")
+        console.print()
+    if plan.day is not None:
+        console.print(Text(plan.day.sentence))
+        console.print()
     if plan.next_run is not None:
         console.print(Text(f"Next: {plan.next_run}", style="dim"), soft_wrap=True)
     console.print(Text(plan.sentence, style="bold"))
@@ -127,6 +137,26 @@ def _attainments(plan: Plan) -> Table:
         if one is not None:
             table.add_row(*_row(plan, one))
     return table
+
+
+def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    table.add_row(
+        "cost", f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {plan.count} replicas"
+    )
+    prompts = bill.per_million_prompt_tokens
+    parts = [f"{dollars(prompts)} per million prompt tokens"] if prompts is not None else []
+    parts += [f"{dollars(bill.per_million_output_tokens)} per million output tokens"]
+    parts += [f"{dollars(bill.per_thousand_requests)} per thousand requests"]
+    table.add_row("at the peak", ", ".join(parts))
+    for one in bill.hosted:
+        said = f"{dollars(one.per_thousand_requests)} per thousand requests; the fleet costs less from "
+        reach = "" if one.cheaper else ", more than it can serve"
+        table.add_row(one.name, f"{said}{significant(one.break_even / MILLION)} million a month on{reach}")
+    console.print(table)
+    console.print()
 
 
 def _row(plan: Plan, one: Attainment) -> list[str]:

@@ -22,7 +22,8 @@ def test_the_law_is_recovered() -> None:
 def test_throughput_that_levels_off_has_a_limit_and_no_peak() -> None:
     n = np.array([1.0, 4, 16, 40])
     *_, peak, most = _fitted(n, 20 * n / (1 + 0.1 * (n - 1)))
-    assert (peak, most) == (math.inf, pytest.approx(200))
+    assert peak == math.inf
+    assert most == pytest.approx(200)
 
 
 @pytest.mark.parametrize(
