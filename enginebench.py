@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": "analysis.cli",
     "gate": "analysis.cli",
     "import": "analysis.cli",
+    "plan": "analysis.plan.command",
 }
 
 
