@@ -63,9 +63,10 @@ def _binomial_quantile(share: float, n: int, q: float) -> int:
     return above - 1 if above > 0 and special.bdtr(above - 1, n, q) >= share else above
 
 
-def t_quantile(freedom: float) -> float:
+def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
-    return float(special.ndtri(1 - TAIL) if math.isinf(freedom) else special.stdtrit(freedom, 1 - TAIL))
+    tail = (1 - confidence) / 2
+    return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
 
 
 def t_p_value(t: float, freedom: float) -> float:
