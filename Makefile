@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,6 +82,9 @@ searches: $(STAMP) ## how often the search for capacity is right, and what it co
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
+
+pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
+	$(BIN)/python docs/pictures.py
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

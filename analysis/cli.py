@@ -1,13 +1,16 @@
-"""`enginebench report`: from runs to a table, findings, a conclusion and an HTML page."""
+"""The commands of the analysis; `enginebench report`: runs to a table, findings, a conclusion and an HTML page."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from analysis.compare.command import compare as compare_command
+from analysis.gate.command import gate
+from analysis.imports.command import import_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from analysis.verdict.summary import RunSummary
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("compare")(compare_command)
+app.command("gate")(gate)
+app.command("import")(import_results)
 
 
 @app.callback()
@@ -27,7 +33,8 @@ def about() -> None:
 @app.command()
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Folders or ids of runs. Default: the newest run.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False),
     ] = None,
     slo: Annotated[
         list[str] | None,
@@ -75,30 +82,24 @@ def report(
     """
     from rich.console import Console
 
-    from analysis.run.load import NotARun, find_run, load_run
+    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.comparison import compare
-    from analysis.verdict.summary import summarise, write_summary
+    from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
-    try:
-        objectives = parse_objectives(slo or ())
-        folders = [find_run(name, runs_folder) for name in runs] if runs else [find_run(None, runs_folder)]
-        summaries = []
-        for folder in dict.fromkeys(path.resolve() for path in folders):
-            with log.status(f"Reading {folder.name} …"):
-                summary = summarise(load_run(_shown(folder), tokenizer), objectives)
-                write_summary(summary)
-            summaries.append(summary)
+    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        summaries = summaries_of(
+            runs or (),
+            runs_folder,
+            parse_objectives(slo or ()),
+            tokenizer,
+            lambda name: status.update(f"Reading {name} …"),
+            need_requests=True,
+        )
         comparison = compare(summaries, allow_invalid, margin)
-        with log.status("Drawing the charts …"):
-            page = _write_page(summaries, comparison, html)
-    except (NotARun, ValueError) as error:
-        log.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename or 'the report'} cannot be written ({error.strerror}).", style="red", markup=False)
-        raise typer.Exit(2) from None
+        status.update("Drawing the charts …")
+        page = _write_page(summaries, comparison, html)
     _print(summaries, comparison, page, as_json)
     invalid = comparison.invalid or any(summary.invalid for summary in summaries)
     if invalid and not allow_invalid:
@@ -107,12 +108,6 @@ def report(
     searches = [summary.search for summary in summaries if summary.search is not None]
     if any(search.state != "found" for search in searches) or (not searches and answer(summaries) not in {None, "met"}):
         raise typer.Exit(1)
-
-
-def _shown(folder: Path) -> Path:
-    """Relative where that is shorter to read."""
-    relative = os.path.relpath(folder)
-    return Path(relative) if not relative.startswith("..") else folder
 
 
 def _write_page(summaries: Sequence[RunSummary], comparison: Comparison, html: Path | None) -> Path:
