@@ -21,12 +21,14 @@ COMMANDS = {
     "doctor": "engines.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
+    "answers": "loadtests.harness.answers.command",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
     "compare": "analysis.cli",
     "gate": "analysis.cli",
     "import": "analysis.cli",
+    "plan": "analysis.plan.command",
 }
 
 

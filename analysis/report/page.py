@@ -16,6 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from analysis.report.classes import classes_of_runs
 from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
@@ -23,7 +24,7 @@ from analysis.report.figures import Number, duration, figures_of, rate, reading_
 from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import searches_of
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
@@ -81,8 +82,8 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
         slots={label: style.slot for label, style in styles.items()},
         against=section_of(summaries, comparison.margin),
         objectives=objective_lines(summaries),
-        search=search_lines(summaries),
-        search_sentences=search_sentences(summaries),
+        classes=classes_of_runs(summaries),
+        searches=searches_of(summaries),
         figures=figures_of(engines, results.axis, ttft),
         needed=needed(0.99),
         reading=reading_of(engines),

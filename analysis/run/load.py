@@ -23,7 +23,7 @@ COLUMNS = (
     *("worker", "user", "attempt", "outcome", "detail", "finish_reason", "t_sched", "t_connect", "t_send", "t_first"),
     *("t_first_out", "t_end", "chunks", "merged_first", "streamed", "prompt_tokens", "cached_tokens", "output_tokens"),
     *("unseen_tokens", "reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens", "token_source"),
-    *("request_class", "server_queue", "server_prefill"),
+    *("request_class", "turn", "server_queue", "server_prefill"),
     *(metric.name for metric in REQUEST_METRICS),
 )
 

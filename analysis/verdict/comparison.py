@@ -62,6 +62,10 @@ def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False, margin
     if scenarios is not None:
         sentence = f"Nothing is compared: {scenarios.evidence.partition(', and')[0]}."
         return Comparison(None, (), None, "the scenarios differ", sentence, (scenarios,), margin)
+    searches = [(summary.label, summary.search) for summary in summaries if summary.search is not None]
+    if len(searches) == len(summaries):
+        sentence = " ".join(f"{label}: {search.sentence}" for label, search in searches)
+        return Comparison(None, (), None, None, sentence, in_order(unlike(summaries, None)), margin)
     stage = _heaviest_common(summaries)
     findings = in_order([*unlike(summaries, stage), *_run_to_run(contenders)])
     if stage is None:

@@ -53,16 +53,16 @@ EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
 
 def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
     """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`."""
+    return {metric.name: of_metric(scheduled, metric) for metric in REQUEST_METRICS}
+
+
+def of_metric(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+    """One metric over requests in the order of `t_sched`."""
     ok = scheduled.filter(pl.col("outcome") == "ok")
-    found = {}
-    for metric in REQUEST_METRICS:
-        if metric.population == "attempted":
-            found[metric.name] = _attempted(scheduled, ok, metric)
-        else:
-            rows = ok if metric.population == "answered" else scheduled
-            rows = rows.select("user", value=metric.name).drop_nulls("value")
-            found[metric.name] = _distribution(rows)
-    return found
+    if metric.population == "attempted":
+        return _attempted(scheduled, ok, metric)
+    rows = ok if metric.population == "answered" else scheduled
+    return _distribution(rows.select("user", value=metric.name).drop_nulls("value"))
 
 
 def _attempted(scheduled: pl.DataFrame, ok: pl.DataFrame, metric: Metric) -> Distribution:

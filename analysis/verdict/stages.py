@@ -21,6 +21,7 @@ from analysis.verdict.distributions import Distribution, curve, distributions, p
 from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
+from analysis.verdict.turns import TurnSummary, turns_of
 from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective
@@ -101,6 +102,7 @@ class StageSummary:
     energy_per_token: float | None  # joules
     attainment: Attainment | None
     classes: tuple[ClassSummary, ...]  # where requests have classes
+    turns: tuple[TurnSummary, ...]  # where they belong to conversations
 
     @property
     def key(self) -> StageKey:
@@ -178,6 +180,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
         classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
+        turns=turns_of(scheduled),
     )
 
 
