@@ -24,6 +24,7 @@ COMMANDS = {
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
+    "runs": "analysis.cli",
 }
 
 

@@ -12,21 +12,11 @@ from analysis.report.drawing import INK, MUTED, PAGE, Drawn, chart_of, colours, 
 from analysis.report.scales import HEIGHT, WIDTH, Scale, scale_of
 from analysis.units import Unit, format_seconds, time_unit
 from analysis.verdict.distributions import CURVE
-from analysis.verdict.stages import StageSummary, TtftParts
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.knee import mean_parts
 
-PART_OPACITIES = (0.28, 0.62, 1.0)  # queue, prefill, delivery, in the engine's own colour
+PART_OPACITIES = (0.16, 0.4, 0.68, 1.0)  # client, queue, prefill, delivery, in the engine's own colour
 PANELS = 4  # with distributions, from the first stage to the last
-
-
-def parts_at(one: Drawn, stage: str) -> TtftParts | None:
-    """The mean over the engine's runs."""
-    told = [parts for at in one.contender.at(stage) if (parts := at.ttft_parts) is not None]
-    if not told:
-        return None
-    queue, prefill, delivery = (
-        sum(getattr(parts, name) for parts in told) / len(told) for name in ("queue", "prefill", "delivery")
-    )
-    return TtftParts(queue, prefill, delivery, sum(parts.n for parts in told))
 
 
 def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> str | None:
@@ -34,17 +24,16 @@ def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> str | None:
     lines: list[dict[str, Any]] = []  # a heading for each stage, and under it a bar for each engine
     bars: list[dict[str, Any]] = []
     for place in axis.places:
-        told = [(one, parts) for one in engines if (parts := parts_at(one, place.label)) is not None]
+        told = [(one, parts) for one in engines if (parts := mean_parts(one.contender, place.label)) is not None]
         if told:
             lines.append({"row": len(lines), "text": place.label, "heading": True, "total": ""})
         for one, parts in told:
-            lengths = [max(part, 0.0) for part in (parts.queue, parts.prefill, parts.delivery)]
-            total, start = sum(lengths) or 1.0, 0.0
-            for order, length in enumerate(lengths):
-                end = start + length / total
+            start = 0.0
+            for order, length in enumerate(parts.lengths.values()):
+                end = start + length / (parts.total or 1.0)
                 bars.append({"row": len(lines), "name": one.name, "order": order, "a": 100 * start, "b": 100 * end})
                 start = end
-            text = format_seconds(sum(lengths))
+            text = format_seconds(parts.total)
             lines.append({"row": len(lines), "text": one.name, "heading": False, "total": text})
     if not bars:
         return None
@@ -58,7 +47,9 @@ def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> str | None:
             x=alt.X("a:Q", title=None, scale=alt.Scale(domain=[0, 100]), axis=share),
             x2="b:Q",
             color=alt.Color("name:N", scale=colours(engines), legend=None),
-            opacity=alt.Opacity("order:O", scale=alt.Scale(domain=[0, 1, 2], range=list(PART_OPACITIES)), legend=None),
+            opacity=alt.Opacity(
+                "order:O", scale=alt.Scale(domain=[0, 1, 2, 3], range=list(PART_OPACITIES)), legend=None
+            ),
         )
     )
     rows = chart_of(lines).encode(y=y)

@@ -1,8 +1,9 @@
 """What flowed when: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
 
 Both are kept as cumulative functions, so that any window, batch or second of the run is a difference of two of their
-values and nothing is counted twice or lost at an edge. The chunk stamps are long (a million requests have sixty
-million), so they are laid out a slice of requests at a time and never all together.
+values and nothing is counted twice or lost at an edge. The chunk stamps are long (a million requests of a hundred
+tokens have a hundred million), so they pass through a slice of requests at a time, and only the chunks of those
+requests that are under way at an instant are looked at one by one.
 """
 
 from __future__ import annotations
@@ -39,70 +40,64 @@ def arrivals_by(table: Path, instants: Instants) -> Arrivals:
     streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
     cut-off requests count: what they brought had been delivered.
     """
-    tokens, counted, uncounted = (np.zeros(len(instants) + 1) for _ in range(3))
-    for part in _slices(pl.scan_parquet(table).filter(pl.col("t_last").is_not_null())):
-        known = part.filter(pl.col("seen_tokens").is_not_null())
-        stamps, weights = _streamed(known)
-        bins = _bins(instants, stamps)
-        tokens += _sums(instants, bins, weights)
-        counted += _sums(instants, bins)
-        stamps, weights = _whole(known)
-        tokens += _sums(instants, _bins(instants, stamps), weights)
-        unknown = part.filter(pl.col("seen_tokens").is_null())
-        stamps, _ = _streamed(unknown.with_columns(seen_tokens=0, first_tokens=0.0))
-        uncounted += _sums(instants, _bins(instants, stamps))
-    return Arrivals(*(np.cumsum(each)[:-1] for each in (tokens, counted + uncounted, uncounted)))
+    tokens, chunks, uncounted = (np.zeros(len(instants)) for _ in range(3))
+    columns = {"seen_tokens": expression(SEEN_TOKENS), "first_tokens": expression(FIRST_TOKENS).fill_null(0)}
+    answered = pl.scan_parquet(table).filter(pl.col("t_last").is_not_null())
+    for part in _slices(answered.select("t_first", "t_last", "icl", **columns)):
+        streamed = part.filter(pl.col("t_first").is_not_null())
+        known, unknown = (streamed.filter(pl.col("seen_tokens").is_null() == null) for null in (False, True))
+        _add_streams(known, instants, tokens, chunks)
+        _add_streams(unknown.with_columns(seen_tokens=0), instants, np.zeros(len(instants)), uncounted)
+        whole = part.filter(pl.col("t_first").is_null() & pl.col("seen_tokens").is_not_null())
+        tokens += _by(instants, whole["t_last"].to_numpy(), whole["seen_tokens"].to_numpy())
+    return Arrivals(tokens, chunks + uncounted, uncounted)
 
 
 def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    tokens = {"seen_tokens": expression(SEEN_TOKENS), "first_tokens": expression(FIRST_TOKENS).fill_null(0)}
-    yield from requests.select("t_first", "t_last", "icl", **tokens).collect_batches(chunk_size=SLICE)
+    yield from requests.collect_batches(chunk_size=SLICE, maintain_order=False)
 
 
-def _bins(instants: Instants, stamps: Instants) -> Instants:
-    """0 before the first instant, then 1 for each one passed."""
-    return np.searchsorted(instants, stamps, side="right")
+def _by(instants: Instants, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
+    """The weights of the stamps before each instant."""
+    after = np.searchsorted(instants, stamps, side="right")
+    return np.cumsum(np.bincount(after, weights, minlength=len(instants) + 1))[:-1]
 
 
-def _sums(instants: Instants, bins: Instants, weights: Floats | None = None) -> Floats:
-    """Weight, or without weights how many, before the first instant, between each two, and from the last one on."""
-    return np.bincount(bins, weights=weights, minlength=len(instants) + 1).astype(np.float64)
-
-
-def _streamed(part: pl.DataFrame) -> tuple[Instants, Floats]:
-    """The stamp and the tokens of every chunk of the streamed answers."""
-    part = part.filter(pl.col("t_first").is_not_null())
+def _add_streams(part: pl.DataFrame, instants: Instants, tokens: Floats, chunks: Floats) -> None:
+    """Add what the streamed answers of `part` had brought before each instant."""
+    if part.is_empty():
+        return
     start, total = part["t_first"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
-    gaps, later = _flattened(part["icl"])
+    gaps, later = flattened(part["icl"])
     first = np.where(later == 0, total, np.minimum(part["first_tokens"].to_numpy(), total))
-    offsets = np.cumsum(later) - later
-    elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps)))
-    begins = np.repeat(start - elapsed[offsets], later)
     share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
-    return np.concatenate((start, begins + elapsed[1:])), np.concatenate((first, np.repeat(share, later)))
+    elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps)))  # over all answers, end to end
+    offset = np.cumsum(later) - later
+    end = start + elapsed[offset + later] - elapsed[offset]
+    tokens += _by(instants, end, total)
+    chunks += _by(instants, end, 1.0 + later)
+    request, instant = _under_way(instants, start, end)
+    came = np.searchsorted(elapsed, instants[instant] - start[request] + elapsed[offset[request]]) - offset[request]
+    # `came` counts the first chunk too: it stands at elapsed[offset].
+    tokens += np.bincount(instant, first[request] + share[request] * (came - 1), minlength=len(instants))
+    chunks += np.bincount(instant, came, minlength=len(instants))
 
 
-def _whole(part: pl.DataFrame) -> tuple[Instants, Floats]:
-    part = part.filter(pl.col("t_first").is_null())
-    return part["t_last"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
+def _under_way(instants: Instants, start: Instants, end: Instants) -> tuple[Instants, Instants]:
+    """All pairs of an answer and an instant after its first chunk and not after its last one."""
+    begun, done = (np.searchsorted(instants, stamps, side="right") for stamps in (start, end))
+    pairs = np.maximum(done - begun, 0)
+    request = np.repeat(np.arange(len(start)), pairs)
+    within = np.arange(len(request)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    return request, begun[request] + within
 
 
-def _flattened(lists: pl.Series) -> tuple[Instants, Instants]:
-    """All gaps end to end, and how many belong to each request."""
-    return lists.explode(empty_as_null=False).to_numpy(), lists.list.len().cast(pl.Int64).to_numpy()
-
-
-def chunk_gaps(table: Path, start: int, end: int) -> npt.NDArray[np.uint32] | Instants:
-    """Nanoseconds between successive chunks, pooled over the answers scheduled in [start, end), in no order.
-
-    Four bytes a gap, unless one is longer than four seconds.
-    """
-    inside = (pl.col("outcome") == "ok") & pl.col("t_sched").is_between(start, end, closed="left")
-    parts = []
-    for part in _slices(pl.scan_parquet(table).filter(inside)):
-        gaps = part["icl"].explode(empty_as_null=False).to_numpy()
-        parts.append(gaps.astype(np.uint32) if not len(gaps) or 0 <= gaps.min() <= gaps.max() < 2**32 else gaps)
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def flattened(lists: pl.Series) -> tuple[Instants, Instants]:
+    """All gaps end to end, and how many belong to each request. A negative one (a clock was set back) counts as 0."""
+    gaps = lists.explode(empty_as_null=False).to_numpy()
+    if len(gaps) and gaps.min() < 0:
+        gaps = np.maximum(gaps, 0)
+    return gaps, lists.list.len().cast(pl.Int64).to_numpy()
 
 
 class InFlight:

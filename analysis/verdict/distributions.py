@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from analysis.run.flow import chunk_gaps
 from analysis.run.formulas import lower_bound
+from analysis.run.gaps import pooled_gaps
 from analysis.run.load import users_of
-from analysis.verdict.statistics import Estimate, Floats, nearest_rank, percentile, percentile_intervals
+from analysis.run.windows import Window
+from analysis.verdict.statistics import Estimate, Floats, percentile, percentile_intervals
 from records.metrics import REQUEST_METRICS, Metric
-from records.stage import SECOND
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
@@ -51,9 +51,9 @@ class Distribution:
 EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
 
 
-def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
-    """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`."""
-    ok = scheduled.filter(pl.col("outcome") == "ok")
+def distributions(scheduled: pl.DataFrame, ok: pl.DataFrame) -> dict[str, Distribution]:
+    """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`; `ok` are those that ended
+    well."""
     found = {}
     for metric in REQUEST_METRICS:
         if metric.population == "attempted":
@@ -108,20 +108,16 @@ def _moments(ordered: Floats) -> tuple[float | None, float | None, float | None,
     return float(ordered.mean()), deviation, float(ordered[0]), float(ordered[-1])
 
 
-def pooled_gaps(table: Path, start: int, end: int) -> Distribution:
-    """Inter-chunk latency, token-weighted: every gap of every answer counts once."""
-    gaps = chunk_gaps(table, start, end)
-    n = len(gaps)
-    if n == 0:
+def chunk_gaps(table: Path, window: Window, ok: pl.DataFrame) -> Distribution:
+    """Inter-chunk latency, token-weighted: every gap of every answer that ended well counts once."""
+    longest = ok.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
+    gaps = pooled_gaps(table, window.start, window.end, longest, tuple(PERCENTILES.values()))
+    if gaps is None:
         return EMPTY
-    ranks = [nearest_rank(n, q) - 1 for q in PERCENTILES.values()]
-    gaps.partition(ranks)
     # The gaps of one answer are too much alike for an interval that would treat them as independent.
     why = "gaps of one answer are correlated"
-    estimates = [Estimate(float(gaps[rank]) / SECOND, n=n, why=why) for rank in ranks]
-    deviation = float(gaps.std(ddof=1)) / SECOND if n > 1 else None
-    moments = (float(gaps.mean()) / SECOND, deviation, float(gaps.min()) / SECOND, float(gaps.max()) / SECOND)
-    return Distribution(n, 0, *moments, *_four(estimates))
+    estimates = [Estimate(value, n=gaps.n, why=why) for value in gaps.percentiles]
+    return Distribution(gaps.n, 0, gaps.mean, gaps.deviation, gaps.least, gaps.largest, *_four(estimates))
 
 
 def curve(values: pl.Series) -> tuple[float, ...]:

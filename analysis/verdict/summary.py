@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from analysis.run.load import NotARun, RunData
 from analysis.run.windows import Flows, windows_of
+from analysis.verdict.distributions import FAILED
 from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
 from analysis.verdict.stages import StageSummary, summarise_stage
@@ -145,6 +147,33 @@ def without_infinities(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_infinities(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """The run as its `summary.json` has it, for folders without records: baselines, and aggregates of other tools.
+
+    Raises `NotARun` where there is none, or one of another version.
+    """
+    path = folder / "summary.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA_VERSION:
+            found = document.get("schema")
+            raise NotARun(f"{path} has schema {found}; this version reads {SCHEMA_VERSION}: save it again.")
+        document = _with_infinities(document) | {"folder": str(folder)}
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
+    except OSError as error:
+        raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+
+
+def _with_infinities(value: Any) -> Any:
+    """A percentile among failed requests is infinite again."""
+    if isinstance(value, dict):
+        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        return {key: _with_infinities(one) for key, one in value.items()} | infinite
+    return [_with_infinities(one) for one in value] if isinstance(value, list) else value
 
 
 def write_summary(summary: RunSummary) -> Path:

@@ -373,7 +373,7 @@ def test_scales_and_labels() -> None:
 
 
 def test_a_margin_can_be_set(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    done = command(*folders, "--html", tmp_path / "page.html", "--margin", "1.2", "--json")
+    done = command(*folders, "--output", tmp_path / "page.html", "--margin", "1.2", "--json")
     assert json.loads(done.stdout)["comparison"]["margin"] == 1.2
 
 
@@ -410,7 +410,7 @@ def test_without_arguments_the_newest_run_is_reported(folders: tuple[Path, Path]
 
 def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = command(*folders, "--json", "--html", page)
+    done = command(*folders, "--json", "--output", page)
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert [run["label"] for run in document["runs"]] == ["transformers", "mistralrs"]

@@ -8,10 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from analysis.run import table as reader
+from analysis.run import lines as reader
 from analysis.run.formulas import expression
+from analysis.run.lines import KILLED, SCHEMA
 from analysis.run.load import NotARun, find_run, load_run
-from analysis.run.table import KILLED, SCHEMA, write_table
+from analysis.run.table import write_table
 from records.formula import evaluate
 from records.metrics import REQUEST_METRICS, Metric
 from records.request import RequestRecord

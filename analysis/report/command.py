@@ -1,0 +1,154 @@
+"""`enginebench report`: from runs to a table, findings, a conclusion, an HTML page and files of other formats."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from analysis.report.document import Report
+    from analysis.verdict.summary import RunSummary
+    from records.slo import Objective
+
+RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
+
+
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Folders or ids of runs. Default: the newest run.", show_default=False)
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
+            metavar="METRIC_pN=SECONDS",
+        ),
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
+            " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+            metavar="FILE",
+        ),
+    ] = None,
+    runs_folder: Annotated[Path, RUNS_FOLDER] = Path("runs"),
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
+    ] = None,
+    margin: Annotated[
+        float,
+        typer.Option(min=1.0, help="Ratio of throughputs from which a difference is of practical significance."),
+    ] = 1.05,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Report on one run, or compare several.
+
+    Every number is computed again from the run's records, so a run that was killed can be reported on too.
+
+    Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+
+    Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
+    or an invalid run.
+
+    Examples:
+
+      enginebench report
+
+      enginebench report runs/20261121-100542-mistralrs-k3vq runs/20261121-100912-transformers-x1pd
+
+      enginebench report --slo ttft_p99=0.5 --slo tpot_p99=0.05
+
+      enginebench report -o report.md -o numbers.csv
+    """
+    from rich.console import Console
+
+    from analysis.report.document import report_of
+    from analysis.report.formats import write
+    from analysis.run.load import NotARun
+    from analysis.verdict.comparison import compare
+    from records.slo import parse_objectives
+
+    log = Console(stderr=True, highlight=False)
+    try:
+        summaries = _summaries(runs or [], runs_folder, parse_objectives(slo or ()), tokenizer, log)
+        files = _files(output or [], summaries)
+        made = report_of(summaries, compare(summaries, allow_invalid, margin), files[0])
+        with log.status("Drawing the charts …"):
+            for path in files:
+                write(made, path)
+    except (NotARun, ValueError) as error:
+        log.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        log.print(f"{error.filename or 'the report'} cannot be written ({error.strerror}).", style="red", markup=False)
+        raise typer.Exit(2) from None
+    _print(made, files, as_json)
+    if made.invalid and not allow_invalid:
+        log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
+        raise typer.Exit(2)
+    searches = [summary.search for summary in summaries if summary.search is not None]
+    if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
+        raise typer.Exit(1)
+
+
+def _summaries(
+    names: Sequence[str], runs: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, log: Console
+) -> list[RunSummary]:
+    """Each run once, its numbers computed from its records and written to its `summary.json`."""
+    from analysis.run.load import find_run, load_run
+    from analysis.verdict.summary import summarise, write_summary
+
+    summaries = []
+    folders = [find_run(name, runs) for name in names] if names else [find_run(None, runs)]
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        with log.status(f"Reading {folder.name} …"):
+            summary = summarise(load_run(_shown(folder), tokenizer), objectives)
+            write_summary(summary)
+        summaries.append(summary)
+    return summaries
+
+
+def _shown(folder: Path) -> Path:
+    """Relative where that is shorter to read."""
+    relative = os.path.relpath(folder)
+    return Path(relative) if not relative.startswith("..") else folder
+
+
+def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:
+    """What is written, the page first. Raises `ValueError` for a suffix that names no format."""
+    from analysis.report.formats import FORMATS
+
+    unknown = [path for path in output if path.suffix not in FORMATS]
+    if unknown:
+        raise ValueError(f"{unknown[0]} names no format: give it one of the suffixes {', '.join(FORMATS)}.")
+    pages = [path for path in output if path.suffix == ".html"]
+    folder = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
+    return [*(pages or [folder / "report.html"]), *(path for path in output if path.suffix != ".html")]
+
+
+def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
+    from analysis.report.document import as_json_document
+    from analysis.report.terminal import print_report, stdout
+
+    if as_json:
+        typer.echo(json.dumps(as_json_document(made), allow_nan=False))
+        return
+    console = stdout()
+    print_report(console, made.runs, made.comparison)
+    console.print()
+    console.print(f"Report: {', '.join(map(str, files))}", markup=False, soft_wrap=True)

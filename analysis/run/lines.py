@@ -1,0 +1,139 @@
+"""The lines of `requests*.jsonl` as tables, block by block.
+
+Blocks keep memory bounded: a million records of two gigabytes pass through 16 MB at a time. A line that a crash cut
+short is skipped; a malformed line in the middle of a file is skipped and counted. Unknown fields are ignored, and
+missing optional ones have their defaults. A request that was sent and has no final line was in flight when its process
+was killed: it is cut off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from records.request import SENT, RequestRecord
+
+BLOCK_BYTES = 16 * 1024 * 1024
+KILLED = "its client process ended before the answer"  # detail of a request without a final line
+
+_COLUMNS: dict[Any, pl.DataType] = {int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean(), str: pl.String()}
+
+
+def _type_of(hint: Any) -> Any:
+    """int, float, bool or str: what a field of the record holds where it is known. Literals are text."""
+    if hint in _COLUMNS:
+        return hint
+    arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+    return arms[0] if arms[0] in _COLUMNS else str
+
+
+_HINTS = typing.get_type_hints(RequestRecord)
+_LISTS = [name for name, hint in _HINTS.items() if typing.get_origin(hint) is tuple]
+_TYPES = {name: _type_of(hint) for name, hint in _HINTS.items()}
+SCHEMA = pl.Schema(
+    {name: pl.List(_COLUMNS[kind]) if name in _LISTS else _COLUMNS[kind] for name, kind in _TYPES.items()}
+)
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RequestRecord)}
+REQUIRED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING]
+_FILLED = [
+    pl.col(name).fill_null(pl.lit(list(default) if isinstance(default, tuple) else default, SCHEMA[name]))
+    for name, default in _DEFAULTS.items()
+    if name not in REQUIRED and default is not None
+]
+
+# Lists are most of a run's bytes: their text goes to Polars as it is, instead of through a Python number for each.
+_Line: Any = msgspec.defstruct(
+    "_Line",
+    [
+        (name, msgspec.Raw, msgspec.Raw(b"null")) if name in _LISTS else (name, kind | None, None)
+        for name, kind in _TYPES.items()
+    ],
+    gc=False,
+)
+_decoder = msgspec.json.Decoder(_Line)
+_required = attrgetter(*REQUIRED)
+
+
+def records_of(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
+    """The requests of one worker's file with the number of malformed lines; at last those that never ended."""
+    in_flight: dict[str, Any] = {}
+    last = 0
+    for block in _whole_lines(path):
+        lines, malformed = _decoded(block)
+        ended = []
+        for line in lines:
+            if line.outcome == SENT:
+                if line.request_id is None or line.t_sched is None or line.t_send is None:
+                    malformed += 1
+                    continue
+                in_flight[line.request_id] = line
+            elif None in _required(line):
+                malformed += 1
+                continue
+            else:
+                in_flight.pop(line.request_id, None)
+                ended.append(line)
+            last = max(last, line.t_send or 0, line.t_end or 0)
+        table, unreadable = _table_of(ended)
+        yield table, malformed + unreadable
+    for line in in_flight.values():
+        line.outcome, line.detail, line.t_end = "cut_off", KILLED, last
+    yield _table_of(list(in_flight.values()))
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Blocks that end with a line. What follows the last newline was never finished: its writer was killed."""
+    with path.open("rb") as file:
+        rest = b""
+        while block := file.read(BLOCK_BYTES):
+            lines, newline, tail = block.rpartition(b"\n")
+            if newline:
+                yield rest + lines + newline
+                rest = tail
+            else:
+                rest += tail
+
+
+def _decoded(block: bytes) -> tuple[list[Any], int]:
+    """The block's records, and how many of its lines are none."""
+    try:
+        return _decoder.decode_lines(block), 0
+    except msgspec.DecodeError:
+        lines = block.splitlines(keepends=True)
+    if len(lines) == 1:
+        return [], 1
+    half = len(lines) // 2
+    (first, skipped_first), (second, skipped_second) = (
+        _decoded(b"".join(part)) for part in (lines[:half], lines[half:])
+    )
+    return first + second, skipped_first + skipped_second
+
+
+def _table_of(lines: list[Any]) -> tuple[pl.DataFrame, int]:
+    """A row for each line, and how many lines are left out because a list of theirs is none of numbers."""
+    if not lines:
+        return SCHEMA.to_frame(), 0
+    columns = dict(zip(SCHEMA, zip(*map(msgspec.structs.astuple, lines), strict=True), strict=True))
+    try:
+        series = [_series(name, values) for name, values in columns.items()]
+    except pl.exceptions.PolarsError:
+        if len(lines) == 1:
+            return SCHEMA.to_frame(), 1
+        half = len(lines) // 2
+        (first, skipped_first), (second, skipped_second) = _table_of(lines[:half]), _table_of(lines[half:])
+        return pl.concat([first, second]), skipped_first + skipped_second
+    return pl.DataFrame(series).with_columns(_FILLED), 0
+
+
+def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
+    if name not in _LISTS:
+        return pl.Series(name, values, SCHEMA[name])
+    texts = pl.Series(name, [bytes(raw) for raw in values], pl.Binary).cast(pl.String)
+    return texts.str.json_decode(SCHEMA[name])
