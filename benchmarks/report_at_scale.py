@@ -58,7 +58,7 @@ class Drawn:
 
     @property
     def e2e(self) -> Ints:
-        return self.ttft + self.gaps.sum(axis=1)
+        return np.asarray(self.ttft + self.gaps.sum(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     )
     write_meta(folder, meta)
     if source == "parquet":
-        sink((frame_of(drawn) for drawn in slices(requests)), folder / TABLE)
+        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), SCHEMA, folder / TABLE)
         return (folder / TABLE).stat().st_size
     path = folder / "requests-0.jsonl"
     with path.open("wb") as file:

@@ -11,9 +11,9 @@ from analysis.report.axis import Axis
 from analysis.report.drawing import Drawn
 from analysis.units import format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict import steady
+from analysis.verdict.knee import FLAT, mean_parts, saturated_from
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
-from analysis.verdict.knee import FLAT, mean_parts, saturated_from
 from analysis.verdict.ttft_parts import NAMES
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds

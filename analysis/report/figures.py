@@ -13,8 +13,8 @@ from analysis.report.axis import Axis
 from analysis.report.drawing import Drawn
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
-from analysis.verdict.statistics import Estimate
 from analysis.verdict.knee import mean_parts
+from analysis.verdict.statistics import Estimate
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
@@ -104,16 +104,16 @@ def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
     svg = ttft_charts.ttft_parts(engines, axis)
     if svg is None:
         return None
-    rows = tuple(
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
         (one.name, label, *(duration(length) for length in parts.lengths.values()))
         for one in engines
         for label in axis.labels
         if (parts := mean_parts(one.contender, label)) is not None
     )
     note = (
-        "Mean TTFT of the answered requests, from light to full colour: until the request was sent (client), waiting for "
-        "admission (queue), until the first token was produced (prefill), and from the server to the client (delivery). "
-        "Beside each bar its total."
+        "Mean TTFT of the answered requests, from light to full colour: until the request was sent (client), waiting "
+        "for admission (queue), until the first token was produced (prefill), and from the server to the client "
+        "(delivery). Beside each bar its total."
     )
     headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
     return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)

@@ -12,8 +12,8 @@ from analysis.report.drawing import INK, MUTED, PAGE, Drawn, chart_of, colours, 
 from analysis.report.scales import HEIGHT, WIDTH, Scale, scale_of
 from analysis.units import Unit, format_seconds, time_unit
 from analysis.verdict.distributions import CURVE
-from analysis.verdict.stages import StageSummary
 from analysis.verdict.knee import mean_parts
+from analysis.verdict.stages import StageSummary
 
 PART_OPACITIES = (0.16, 0.4, 0.68, 1.0)  # client, queue, prefill, delivery, in the engine's own colour
 PANELS = 4  # with distributions, from the first stage to the last

@@ -22,6 +22,7 @@ from records.metrics import FIRST_TOKENS, SEEN_TOKENS
 SLICE = 50_000  # requests whose chunk stamps are in memory together
 Instants = npt.NDArray[np.int64]  # nanoseconds since the run's start
 Floats = npt.NDArray[np.float64]
+Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 def _by(instants: Instants, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
     """The weights of the stamps before each instant."""
     after = np.searchsorted(instants, stamps, side="right")
-    return np.cumsum(np.bincount(after, weights, minlength=len(instants) + 1))[:-1]
+    sums = np.bincount(after, weights, minlength=len(instants) + 1)[:-1]
+    return np.asarray(np.cumsum(sums), dtype=np.float64)
 
 
 def _add_streams(part: pl.DataFrame, instants: Instants, tokens: Floats, chunks: Floats) -> None:
@@ -71,7 +73,9 @@ def _add_streams(part: pl.DataFrame, instants: Instants, tokens: Floats, chunks:
     gaps, later = flattened(part["icl"])
     first = np.where(later == 0, total, np.minimum(part["first_tokens"].to_numpy(), total))
     share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
-    elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps)))  # over all answers, end to end
+    elapsed = np.concatenate(
+        (np.zeros(1, dtype=np.int64), np.cumsum(gaps, dtype=np.int64))
+    )  # over all answers, end to end
     offset = np.cumsum(later) - later
     end = start + elapsed[offset + later] - elapsed[offset]
     tokens += _by(instants, end, total)
@@ -92,10 +96,10 @@ def _under_way(instants: Instants, start: Instants, end: Instants) -> tuple[Inst
     return request, begun[request] + within
 
 
-def flattened(lists: pl.Series) -> tuple[Instants, Instants]:
+def flattened(lists: pl.Series) -> tuple[Gaps, Instants]:
     """All gaps end to end, and how many belong to each request. A negative one (a clock was set back) counts as 0."""
     gaps = lists.explode(empty_as_null=False).to_numpy()
-    if len(gaps) and gaps.min() < 0:
+    if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
         gaps = np.maximum(gaps, 0)
     return gaps, lists.list.len().cast(pl.Int64).to_numpy()
 

@@ -1,7 +1,7 @@
 """Gaps between successive chunks, pooled over a window: exact percentiles of what is too long to be kept.
 
 Ten million answers of a hundred tokens have a billion gaps. They are counted twice over: first how many fall into each
-of about a million equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile.
+of some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.run.flow import SLICE, flattened
+from analysis.run.flow import SLICE, Gaps, flattened
 from analysis.verdict.statistics.estimate import nearest_rank
 from records.stage import SECOND
 
-BIN_BITS = 20  # of the number of bins
 Counts = npt.NDArray[np.int64]
 
 
@@ -44,7 +43,7 @@ class Moments:
         self._pivot = 0.0  # near the mean, so that the sum of squares keeps its digits
         self._sum = self._squares = 0.0
 
-    def add(self, values: npt.NDArray[np.int64]) -> None:
+    def add(self, values: Gaps) -> None:
         if self.n == 0:
             self._pivot = float(values.mean())
         self.n += len(values)
@@ -64,31 +63,50 @@ class Moments:
         return math.sqrt(max(self._squares - self._sum**2 / self.n, 0.0) / (self.n - 1))
 
 
-def pooled_gaps(table: Path, start: int, end: int, longest: int, quantiles: Sequence[float]) -> PooledGaps | None:
-    """Of the answers scheduled in [start, end) that ended well; every gap counts once. `None` where there is none.
+@dataclass(slots=True)
+class _Window:
+    """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile."""
 
-    `longest` is a duration in nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
+    start: int
+    end: int
+    moments: Moments
+    counts: Counts
+    inside: dict[int, Counts]
+
+
+def pooled_gaps(
+    table: Path, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]
+) -> list[PooledGaps | None]:
+    """For each [start, end), of the answers scheduled in it that ended well; `None` where they have no gaps.
+
+    Every gap counts once. `longest` is a duration in nanoseconds that gaps hardly exceed; `quantiles` are taken by
+    nearest rank.
     """
-    inside = (pl.col("outcome") == "ok") & pl.col("t_sched").is_between(start, end, closed="left")
-    requests = pl.scan_parquet(table).filter(inside).select("icl")
-    shift = max(int(longest).bit_length() - BIN_BITS, 0)
-    moments, counts = Moments(), np.zeros(1, dtype=np.int64)
-    for gaps in _gaps(requests):
-        moments.add(gaps)
-        counts = _added(counts, np.bincount(gaps >> shift))
-    if moments.n == 0:
-        return None
-    found = _values_at(requests, [nearest_rank(moments.n, q) for q in quantiles], counts, shift)
-    deviation = None if moments.deviation is None else moments.deviation / SECOND
-    extremes = (moments.least / SECOND, moments.largest / SECOND)
-    return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(one / SECOND for one in found))
+    shift = (int(longest).bit_length() + 1) // 2
+    found = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
+    for window, gaps in _gaps(table, found):
+        window.moments.add(gaps)
+        window.counts = _added(window.counts, np.bincount(gaps >> shift))
+    for window in found:
+        bins = {_bin_of(rank, window.counts) for rank in _ranks(window, quantiles)}
+        window.inside = {one: np.zeros(1 << shift, dtype=np.int64) for one in bins}
+    for window, gaps in _gaps(table, found):
+        in_bin = gaps >> shift
+        for one, counted in window.inside.items():
+            counted += np.bincount(gaps[in_bin == one] - (one << shift), minlength=1 << shift)
+    return [_pooled(window, shift, quantiles) for window in found]
 
 
-def _gaps(requests: pl.LazyFrame) -> Iterator[npt.NDArray[np.int64]]:
+def _gaps(table: Path, windows: Sequence[_Window]) -> Iterator[tuple[_Window, Gaps]]:
+    """A slice of requests at a time, each by the window that it belongs to."""
+    requests = pl.scan_parquet(table).filter(pl.col("outcome") == "ok").select("t_sched", "icl")
     for part in requests.collect_batches(chunk_size=SLICE, maintain_order=False):
-        gaps, _ = flattened(part["icl"])
-        if len(gaps):
-            yield gaps
+        for window in windows:
+            inside = part["t_sched"].is_between(window.start, window.end, closed="left")
+            if inside.any():
+                gaps, _ = flattened(part["icl"] if inside.all() else part.filter(inside)["icl"])
+                if len(gaps):
+                    yield window, gaps
 
 
 def _added(counts: Counts, more: Counts) -> Counts:
@@ -97,18 +115,24 @@ def _added(counts: Counts, more: Counts) -> Counts:
     return longer
 
 
-def _values_at(requests: pl.LazyFrame, wanted: Sequence[int], counts: Counts, shift: int) -> list[int]:
-    """The values of these ranks, from 1, given how many values each bin of 2**`shift` nanoseconds holds."""
-    below = np.concatenate(([0], np.cumsum(counts)))
-    bins = [int(np.searchsorted(below, rank)) - 1 for rank in wanted]
-    if shift == 0:
-        return bins
-    inside = {one: np.zeros(1 << shift, dtype=np.int64) for one in bins}
-    for gaps in _gaps(requests):
-        in_bin = gaps >> shift
-        for one, counted in inside.items():
-            counted += np.bincount(gaps[in_bin == one] - (one << shift), minlength=1 << shift)
-    return [
-        (one << shift) + int(np.searchsorted(np.cumsum(inside[one]), rank - below[one]))
-        for one, rank in zip(bins, wanted, strict=True)
-    ]
+def _ranks(window: _Window, quantiles: Sequence[float]) -> list[int]:
+    return [nearest_rank(window.moments.n, q) for q in quantiles] if window.moments.n else []
+
+
+def _bin_of(rank: int, counts: Counts) -> int:
+    """Where the value of this rank, from 1, was counted."""
+    return int(np.searchsorted(np.cumsum(counts), rank))
+
+
+def _pooled(window: _Window, shift: int, quantiles: Sequence[float]) -> PooledGaps | None:
+    moments = window.moments
+    if moments.n == 0:
+        return None
+    percentiles = []
+    for rank in _ranks(window, quantiles):
+        one = _bin_of(rank, window.counts)
+        below = int(window.counts[:one].sum())
+        percentiles.append(((one << shift) + _bin_of(rank - below, window.inside[one])) / SECOND)
+    deviation = None if moments.deviation is None else moments.deviation / SECOND
+    extremes = (moments.least / SECOND, moments.largest / SECOND)
+    return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))

@@ -35,24 +35,25 @@ def _type_of(hint: Any) -> Any:
 
 
 _HINTS = typing.get_type_hints(RequestRecord)
-_LISTS = [name for name, hint in _HINTS.items() if typing.get_origin(hint) is tuple]
+LISTS = [name for name, hint in _HINTS.items() if typing.get_origin(hint) is tuple]
 _TYPES = {name: _type_of(hint) for name, hint in _HINTS.items()}
 SCHEMA = pl.Schema(
-    {name: pl.List(_COLUMNS[kind]) if name in _LISTS else _COLUMNS[kind] for name, kind in _TYPES.items()}
+    {name: pl.List(_COLUMNS[kind]) if name in LISTS else _COLUMNS[kind] for name, kind in _TYPES.items()}
 )
+TEXT_SCHEMA = pl.Schema(SCHEMA | dict.fromkeys(LISTS, pl.String()))  # of what `records_of` gives
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(RequestRecord)}
 REQUIRED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING]
 _FILLED = [
-    pl.col(name).fill_null(pl.lit(list(default) if isinstance(default, tuple) else default, SCHEMA[name]))
+    pl.col(name).fill_null(pl.lit(default, SCHEMA[name]))
     for name, default in _DEFAULTS.items()
-    if name not in REQUIRED and default is not None
+    if name not in REQUIRED and name not in LISTS and default is not None
 ]
 
 # Lists are most of a run's bytes: their text goes to Polars as it is, instead of through a Python number for each.
 _Line: Any = msgspec.defstruct(
     "_Line",
     [
-        (name, msgspec.Raw, msgspec.Raw(b"null")) if name in _LISTS else (name, kind | None, None)
+        (name, msgspec.Raw, msgspec.Raw(b"null")) if name in LISTS else (name, kind | None, None)
         for name, kind in _TYPES.items()
     ],
     gc=False,
@@ -62,7 +63,8 @@ _required = attrgetter(*REQUIRED)
 
 
 def records_of(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
-    """The requests of one worker's file with the number of malformed lines; at last those that never ended."""
+    """The requests of one worker's file, lists as text, with the number of malformed lines; at last those that never
+    ended."""
     in_flight: dict[str, Any] = {}
     last = 0
     for block in _whole_lines(path):
@@ -81,11 +83,10 @@ def records_of(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
                 in_flight.pop(line.request_id, None)
                 ended.append(line)
             last = max(last, line.t_send or 0, line.t_end or 0)
-        table, unreadable = _table_of(ended)
-        yield table, malformed + unreadable
+        yield _table_of(ended), malformed
     for line in in_flight.values():
         line.outcome, line.detail, line.t_end = "cut_off", KILLED, last
-    yield _table_of(list(in_flight.values()))
+    yield _table_of(list(in_flight.values())), 0
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -116,24 +117,28 @@ def _decoded(block: bytes) -> tuple[list[Any], int]:
     return first + second, skipped_first + skipped_second
 
 
-def _table_of(lines: list[Any]) -> tuple[pl.DataFrame, int]:
-    """A row for each line, and how many lines are left out because a list of theirs is none of numbers."""
-    if not lines:
-        return SCHEMA.to_frame(), 0
-    columns = dict(zip(SCHEMA, zip(*map(msgspec.structs.astuple, lines), strict=True), strict=True))
-    try:
-        series = [_series(name, values) for name, values in columns.items()]
-    except pl.exceptions.PolarsError:
-        if len(lines) == 1:
-            return SCHEMA.to_frame(), 1
-        half = len(lines) // 2
-        (first, skipped_first), (second, skipped_second) = _table_of(lines[:half]), _table_of(lines[half:])
-        return pl.concat([first, second]), skipped_first + skipped_second
-    return pl.DataFrame(series).with_columns(_FILLED), 0
+def _table_of(lines: list[Any]) -> pl.DataFrame:
+    """A row for each line; lists as text."""
+    columns = zip(*map(msgspec.structs.astuple, lines), strict=True) if lines else ((),) * len(SCHEMA)
+    return pl.DataFrame([_series(name, values) for name, values in zip(SCHEMA, columns, strict=True)]).with_columns(
+        _FILLED
+    )
 
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
-    if name not in _LISTS:
-        return pl.Series(name, values, SCHEMA[name])
-    texts = pl.Series(name, [bytes(raw) for raw in values], pl.Binary).cast(pl.String)
-    return texts.str.json_decode(SCHEMA[name])
+    if name in LISTS:
+        return pl.Series(name, [bytes(raw) for raw in values], pl.Binary).cast(pl.String)
+    return pl.Series(name, values, SCHEMA[name])
+
+
+def list_of(name: str, kind: pl.DataType) -> pl.Expr:
+    """A column of lists from its text, `[12,34]` or `null`. Raises `ComputeError` for what is not a number of `kind`."""
+    inner = pl.col(name).str.replace_all(" ", "", literal=True).str.strip_chars("[]")
+    known = ~inner.is_in(["", "null"])
+    return (
+        pl.when(known)
+        .then(inner.str.split(","))
+        .otherwise(pl.lit([], pl.List(pl.String)))
+        .cast(pl.List(kind))
+        .alias(name)
+    )

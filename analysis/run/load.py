@@ -22,18 +22,10 @@ from records.run import RunMeta
 TEXTS = ("worker", "outcome", "detail", "token_source", "request_class")
 SMALL = ("user", "attempt")  # token counts are not: their sums would not fit into 32 bits
 AS_THEY_ARE = (
-    "t_sched",
-    "t_connect",
-    "t_send",
-    "t_first",
-    "t_first_out",
-    "t_end",
-    "merged_first",
-    "streamed",
-    "chunks",
+    *("t_sched", "t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
+    *("planned_prompt_tokens", "planned_output_tokens", "server_queue", "server_prefill"),
 )
-AS_THEY_ARE += ("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens")
-AS_THEY_ARE += ("planned_prompt_tokens", "planned_output_tokens", "server_queue", "server_prefill")
 COLUMNS = (
     *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
     *(pl.col(name).cast(pl.Int32) for name in SMALL),

@@ -18,7 +18,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from analysis.run.formulas import metric_columns
-from analysis.run.lines import SCHEMA, records_of
+from analysis.run.lines import LISTS, SCHEMA, TEXT_SCHEMA, list_of, records_of
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
 
@@ -81,6 +81,7 @@ def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
 
     def tables() -> Iterator[pl.DataFrame]:
         nonlocal malformed, uncounted
+        malformed = uncounted = 0
         for path in sorted(folder.glob("requests*.jsonl")):
             for table, skipped in records_of(path):
                 counted = _counted(table, count_tokens)
@@ -88,27 +89,40 @@ def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
                 uncounted += counted.select(UNCOUNTED.sum()).item()
                 yield counted
 
-    sink(tables(), folder / TABLE)
+    sink(tables, TEXT_SCHEMA, folder / TABLE)
     return malformed, uncounted
 
 
-def sink(tables: Iterator[pl.DataFrame], path: Path) -> None:
-    """Write tables with the columns of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`."""
+def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: Path) -> None:
+    """Write tables of `SCHEMA` or `TEXT_SCHEMA`, and their metrics, as one Parquet file.
+
+    Gaps between chunks take four bytes each; where one is longer than four seconds, all is written again with eight.
+    Raises `OSError` on a full disk, `ValueError` for a list of something other than whole numbers.
+    """
+    partial = path.with_name(f"{path.name}.partial")
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
-        for table in tables:
+        for table in tables():
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        register_io_source(source, schema=SCHEMA).with_columns(**metric_columns()).drop("text").sink_parquet(partial)
-    except pl.exceptions.ComputeError as error:
-        partial.unlink(missing_ok=True)
-        if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
-        raise
-    partial.replace(path)
+    for kind in (pl.UInt32(), pl.Int64()):
+        lists = [
+            list_of(name, kind) if schema[name] == pl.String else pl.col(name).cast(pl.List(kind)) for name in LISTS
+        ]
+        requests = register_io_source(source, schema=schema).with_columns(*lists, **metric_columns()).drop("text")
+        try:
+            requests.sink_parquet(partial)
+        except pl.exceptions.PolarsError as error:
+            partial.unlink(missing_ok=True)
+            if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
+                raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
+            if "conversion from" not in str(error):
+                raise
+        else:
+            partial.replace(path)
+            return
+    raise ValueError(f"{path.parent} has records whose lists hold something other than whole numbers.")
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

@@ -5,16 +5,19 @@ warm-up | steady window | hold, until the window's requests are answered
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from analysis.run.flow import Floats, InFlight, Instants, arrivals_by
+from analysis.run.gaps import pooled_gaps
 from analysis.run.load import RunData
 from analysis.run.telemetry import Increase
 from analysis.verdict.statistics.intervals import BINS
 from records.load import Load
+from records.metrics import PERCENTILES
 from records.stage import SECOND, Stage
 
 PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
@@ -116,10 +119,15 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
 
 
 class Flows:
-    """Tokens and requests in flight of a whole run, looked up at the instants for which it was made."""
+    """Tokens and requests in flight of a whole run, looked up at the instants for which it was made; and the gaps
+    between the chunks of each window, by its index."""
 
-    def __init__(self, run: RunData, instants: Instants) -> None:
-        self._instants = np.unique(instants)
+    def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
+        spans = [(window.start, window.end) for window in windows]
+        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
+        gaps = pooled_gaps(run.table, spans, longest, tuple(PERCENTILES.values()))
+        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps, strict=True)}
+        self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
         self._arrived = arrivals_by(run.table, self._instants)
         sent = run.requests.select("t_send", "t_end").drop_nulls()
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())

@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from analysis.run.formulas import lower_bound
-from analysis.run.gaps import pooled_gaps
+from analysis.run.gaps import PooledGaps
 from analysis.run.load import users_of
-from analysis.run.windows import Window
 from analysis.verdict.statistics import Estimate, Floats, percentile, percentile_intervals
-from records.metrics import REQUEST_METRICS, Metric
+from records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
 NONE = Estimate(None, why="no samples")
 FAILED = "failed"  # why a percentile has no finite value
@@ -108,10 +105,8 @@ def _moments(ordered: Floats) -> tuple[float | None, float | None, float | None,
     return float(ordered.mean()), deviation, float(ordered[0]), float(ordered[-1])
 
 
-def chunk_gaps(table: Path, window: Window, ok: pl.DataFrame) -> Distribution:
+def chunk_gaps(gaps: PooledGaps | None) -> Distribution:
     """Inter-chunk latency, token-weighted: every gap of every answer that ended well counts once."""
-    longest = ok.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
-    gaps = pooled_gaps(table, window.start, window.end, longest, tuple(PERCENTILES.values()))
     if gaps is None:
         return EMPTY
     # The gaps of one answer are too much alike for an interval that would treat them as independent.

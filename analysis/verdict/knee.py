@@ -1,4 +1,4 @@
-"""Which part of TTFT grew beyond the knee: the load from which on more users, or more requests, bring no more tokens."""
+"""Which part of TTFT grew beyond the knee: the load above which throughput grows no further."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def mean_parts(contender: Contender, stage: str) -> TtftParts | None:
     told = [parts for at in contender.at(stage) if (parts := at.ttft_parts) is not None]
     if not told:
         return None
-    means = (sum(getattr(parts, name) for parts in told) / len(told) for name in NAMES)
-    return TtftParts(*means, sum(parts.n for parts in told))
+    means = {name: sum(getattr(parts, name) for parts in told) / len(told) for name in NAMES}
+    return TtftParts(**means, n=sum(parts.n for parts in told))
 
 
 def saturated_from(values: Sequence[tuple[str, float]]) -> str | None:
-    """Of (stage, throughput) by load: the stage after which it grew by less than a tenth for good; `None` while it still
-    grows."""
+    """Of (stage, throughput) by load: the stage after which it grew by less than a tenth for good; `None` if it still
+    does."""
     full = None
     for (label, value), (_, following) in pairwise(values):
         if following > value * (1 + FLAT):
@@ -55,7 +55,8 @@ def _growth(contender: Contender, labels: Sequence[str]) -> str | None:
     first, last = knee or next(iter(told)), list(told)[-1]
     before, after = told[first], told[last]
     said = f"{contender.label}: throughput grew no further above {first}; " if knee else f"{contender.label}: "
-    whole = f"from {first} to {last} the mean TTFT went from {format_seconds(before.total)} to {format_seconds(after.total)}"
+    ends = " to ".join(format_seconds(parts.total) for parts in (before, after))
+    whole = f"from {first} to {last} the mean TTFT went from {ends}"
     grown = {name: after.lengths[name] - before.lengths[name] for name in NAMES}
     more = after.total - before.total
     if more <= FLAT * before.total:

@@ -115,7 +115,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
     failed = attempted.filter(pl.col("outcome") != "ok")
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
-    latencies = distributions(scheduled, ok) | {"icl": chunk_gaps(run.table, window, ok)}
+    latencies = distributions(scheduled, ok) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
     tpot = latencies["tpot"].p50.value
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None

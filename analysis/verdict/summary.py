@@ -84,7 +84,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    flows = Flows(run, np.concatenate([edges, *(window.instants for window in windows)]))
+    flows = Flows(run, windows, edges)
     stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
     meta = run.meta
     return RunSummary(

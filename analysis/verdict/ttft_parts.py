@@ -38,4 +38,5 @@ def parts_of(ok: pl.DataFrame) -> TtftParts | None:
     """Means, because only means of parts add up to the mean of the whole. `None` where the server told no durations."""
     client = pl.col("ttft_user") - pl.col("ttft")
     told = ok.select(client, "server_queue", "server_prefill", "delivery").drop_nulls("delivery")
-    return TtftParts(*told.mean().row(0), len(told)) if len(told) else None
+    client_mean, queue, prefill, delivery = told.mean().row(0)
+    return TtftParts(client_mean, queue, prefill, delivery, len(told)) if len(told) else None
