@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from analysis.run.flow import SLICE, Gaps, flattened
+from analysis.run.chunks import Chunks, Gaps
 from analysis.verdict.statistics.estimate import nearest_rank
 from records.stage import SECOND
 
@@ -74,65 +72,67 @@ class _Window:
     inside: dict[int, Counts]
 
 
-def pooled_gaps(
-    table: Path, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]
-) -> list[PooledGaps | None]:
-    """For each [start, end), of the answers scheduled in it that ended well; `None` where they have no gaps.
+class GapCounter:
+    """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
 
-    Every gap counts once. `longest` is a duration in nanoseconds that gaps hardly exceed; `quantiles` are taken by
-    nearest rank.
+    First `count` all chunks, then `locate` all of them again; `pooled` has the result. `longest` is a duration in
+    nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
     """
-    shift = (int(longest).bit_length() + 1) // 2
-    found = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
-    for window, gaps in _gaps(table, found):
-        window.moments.add(gaps)
-        window.counts = _added(window.counts, np.bincount(gaps >> shift))
-    for window in found:
-        bins = {_bin_of(rank, window.counts) for rank in _ranks(window, quantiles)}
-        window.inside = {one: np.zeros(1 << shift, dtype=np.int64) for one in bins}
-    for window, gaps in _gaps(table, found):
-        in_bin = gaps >> shift
-        for one, counted in window.inside.items():
-            counted += np.bincount(gaps[in_bin == one] - (one << shift), minlength=1 << shift)
-    return [_pooled(window, shift, quantiles) for window in found]
 
+    def __init__(self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]) -> None:
+        self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
+        self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
+        self._quantiles = quantiles
 
-def _gaps(table: Path, windows: Sequence[_Window]) -> Iterator[tuple[_Window, Gaps]]:
-    """A slice of requests at a time, each by the window that it belongs to."""
-    requests = pl.scan_parquet(table).filter(pl.col("outcome") == "ok").select("t_sched", "icl")
-    for part in requests.collect_batches(chunk_size=SLICE, maintain_order=False):
-        for window in windows:
-            inside = part["t_sched"].is_between(window.start, window.end, closed="left")
-            if inside.any():
-                gaps, _ = flattened(part["icl"] if inside.all() else part.filter(inside)["icl"])
-                if len(gaps):
-                    yield window, gaps
+    def count(self, part: Chunks) -> None:
+        for window, gaps in self._by_window(part):
+            window.moments.add(gaps)
+            counts = np.bincount(gaps >> self._shift)
+            longer, shorter = sorted((window.counts, counts), key=len, reverse=True)
+            longer[: len(shorter)] += shorter
+            window.counts = longer
 
+    def locate(self, part: Chunks) -> None:
+        for window, gaps in self._by_window(part):
+            if not window.inside:
+                bins = {_bin_of(rank, window.counts) for rank in self._ranks(window)}
+                window.inside = {one: np.zeros(1 << self._shift, dtype=np.int64) for one in bins}
+            in_bin = gaps >> self._shift
+            for one, counted in window.inside.items():
+                counted += np.bincount(gaps[in_bin == one] - (one << self._shift), minlength=1 << self._shift)
 
-def _added(counts: Counts, more: Counts) -> Counts:
-    longer, shorter = (counts, more) if len(counts) >= len(more) else (more, counts)
-    longer[: len(shorter)] += shorter
-    return longer
+    @property
+    def pooled(self) -> list[PooledGaps | None]:
+        """By window; `None` where there are no gaps."""
+        return [self._pooled(window) if window.moments.n else None for window in self._windows]
 
+    def _by_window(self, part: Chunks) -> Iterator[tuple[_Window, Gaps]]:
+        for window in self._windows:
+            inside = part.ok & (part.sched >= window.start) & (part.sched < window.end)
+            if (inside | (part.later == 0)).all():
+                gaps = part.gaps  # nothing is copied where all of them belong here
+            elif inside.any():
+                gaps = part.gaps[np.repeat(inside, part.later)]
+            else:
+                continue
+            if len(gaps):
+                yield window, gaps
 
-def _ranks(window: _Window, quantiles: Sequence[float]) -> list[int]:
-    return [nearest_rank(window.moments.n, q) for q in quantiles] if window.moments.n else []
+    def _ranks(self, window: _Window) -> list[int]:
+        return [nearest_rank(window.moments.n, q) for q in self._quantiles]
+
+    def _pooled(self, window: _Window) -> PooledGaps:
+        percentiles = []
+        for rank in self._ranks(window):
+            one = _bin_of(rank, window.counts)
+            below = int(window.counts[:one].sum())
+            percentiles.append(((one << self._shift) + _bin_of(rank - below, window.inside[one])) / SECOND)
+        moments = window.moments
+        deviation = None if moments.deviation is None else moments.deviation / SECOND
+        extremes = (moments.least / SECOND, moments.largest / SECOND)
+        return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))
 
 
 def _bin_of(rank: int, counts: Counts) -> int:
     """Where the value of this rank, from 1, was counted."""
     return int(np.searchsorted(np.cumsum(counts), rank))
-
-
-def _pooled(window: _Window, shift: int, quantiles: Sequence[float]) -> PooledGaps | None:
-    moments = window.moments
-    if moments.n == 0:
-        return None
-    percentiles = []
-    for rank in _ranks(window, quantiles):
-        one = _bin_of(rank, window.counts)
-        below = int(window.counts[:one].sum())
-        percentiles.append(((one << shift) + _bin_of(rank - below, window.inside[one])) / SECOND)
-    deviation = None if moments.deviation is None else moments.deviation / SECOND
-    extremes = (moments.least / SECOND, moments.largest / SECOND)
-    return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))

@@ -92,14 +92,9 @@ def records_of(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
 def _whole_lines(path: Path) -> Iterator[bytes]:
     """Blocks that end with a line. What follows the last newline was never finished: its writer was killed."""
     with path.open("rb") as file:
-        rest = b""
         while block := file.read(BLOCK_BYTES):
-            lines, newline, tail = block.rpartition(b"\n")
-            if newline:
-                yield rest + lines + newline
-                rest = tail
-            else:
-                rest += tail
+            block += file.readline()
+            yield block[: block.rfind(b"\n") + 1]
 
 
 def _decoded(block: bytes) -> tuple[list[Any], int]:
@@ -127,18 +122,12 @@ def _table_of(lines: list[Any]) -> pl.DataFrame:
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
     if name in LISTS:
-        return pl.Series(name, [bytes(raw) for raw in values], pl.Binary).cast(pl.String)
+        return pl.Series(name, [bytes(raw).replace(b" ", b"") for raw in values], pl.Binary).cast(pl.String)
     return pl.Series(name, values, SCHEMA[name])
 
 
 def list_of(name: str, kind: pl.DataType) -> pl.Expr:
-    """A column of lists from its text, `[12,34]` or `null`. Raises `ComputeError` for what is not a number of `kind`."""
-    inner = pl.col(name).str.replace_all(" ", "", literal=True).str.strip_chars("[]")
-    known = ~inner.is_in(["", "null"])
-    return (
-        pl.when(known)
-        .then(inner.str.split(","))
-        .otherwise(pl.lit([], pl.List(pl.String)))
-        .cast(pl.List(kind))
-        .alias(name)
-    )
+    """A column of lists from its text, `[12,34]` or `null`. Raises `ComputeError` for other than numbers of `kind`."""
+    inner = pl.col(name).str.strip_chars("[]")
+    numbers = pl.when(~inner.is_in(["", "null"])).then(inner).str.split(",").cast(pl.List(kind))
+    return numbers.fill_null(pl.lit([], pl.List(kind))).alias(name)

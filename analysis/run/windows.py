@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from analysis.run.flow import Floats, InFlight, Instants, arrivals_by
-from analysis.run.gaps import pooled_gaps
+from analysis.run.chunks import Floats, chunks_of
+from analysis.run.flow import Arrivals, InFlight, Instants
+from analysis.run.gaps import GapCounter
 from analysis.run.load import RunData
 from analysis.run.telemetry import Increase
 from analysis.verdict.statistics.intervals import BINS
@@ -123,12 +124,17 @@ class Flows:
     between the chunks of each window, by its index."""
 
     def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
-        spans = [(window.start, window.end) for window in windows]
-        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
-        gaps = pooled_gaps(run.table, spans, longest, tuple(PERCENTILES.values()))
-        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps, strict=True)}
         self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
-        self._arrived = arrivals_by(run.table, self._instants)
+        self._arrived = Arrivals(self._instants)
+        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
+        spans = [(window.start, window.end) for window in windows]
+        gaps = GapCounter(spans, longest, tuple(PERCENTILES.values()))
+        for part in chunks_of(run.table):
+            self._arrived.add(part)
+            gaps.count(part)
+        for part in chunks_of(run.table):
+            gaps.locate(part)
+        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
         sent = run.requests.select("t_send", "t_end").drop_nulls()
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
 
