@@ -1,4 +1,4 @@
-"""The chunks of all answers, a slice of requests at a time: a million answers of a hundred tokens have a hundred million.
+"""The chunks of all answers, a slice of requests at a time: a million of a hundred tokens have a hundred million.
 
 Only those of the answers under way at an instant are looked at one by one.
 """

@@ -49,7 +49,8 @@ class Arrivals:
 
         `elapsed` is the sum of all gaps before each one, over all answers end to end.
         """
-        start, total, later, offset = (each[rows] for each in (part.start, part.tokens, part.later, part.offset))
+        start, later, offset = (each[rows] for each in (part.start, part.later, part.offset))
+        total = part.tokens[rows]
         first = np.where(later == 0, total, np.minimum(part.first_tokens[rows], total))
         share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
         end = start + elapsed[offset + later] - elapsed[offset]
