@@ -85,6 +85,7 @@ def report(
 
     log = Console(stderr=True, highlight=False)
     try:
+        _check_formats(output or ())
         summaries = _summaries(runs or [], runs_folder, parse_objectives(slo or ()), tokenizer, log)
         files = _files(output or [], summaries)
         made = report_of(summaries, compare(summaries, allow_invalid, margin), files[0])
@@ -129,13 +130,17 @@ def _shown(folder: Path) -> Path:
     return Path(relative) if not relative.startswith("..") else folder
 
 
-def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:
-    """What is written, the page first. Raises `ValueError` for a suffix that names no format."""
+def _check_formats(output: Sequence[Path]) -> None:
+    """Raises `ValueError` for a suffix that names no format."""
     from analysis.report.formats import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
         raise ValueError(f"{unknown[0]} names no format: give it one of the suffixes {', '.join(FORMATS)}.")
+
+
+def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:
+    """What is written, the page first."""
     pages = [path for path in output if path.suffix == ".html"]
     folder = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
     return [*(pages or [folder / "report.html"]), *(path for path in output if path.suffix != ".html")]

@@ -101,7 +101,7 @@ def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
         ttft_p95=None if tail is None or math.isinf(tail) else tail,
         failure_share=stage.failure_share.value,
         headline=comparison.sentence,
-        findings=Counter(finding.severity for finding in summary.findings),
+        findings=dict(Counter(finding.severity for finding in summary.findings)),
     )
 
 
