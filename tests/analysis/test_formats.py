@@ -10,8 +10,7 @@ from pathlib import Path
 import jsonschema
 import polars as pl
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.report.document import json_schema
