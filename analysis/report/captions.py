@@ -15,6 +15,7 @@ from analysis.verdict.knee import FLAT, mean_parts, saturated_from
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.ttft_parts import NAMES
+from records.metrics import BY_NAME
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
@@ -93,6 +94,16 @@ def tpot(engines: Sequence[Drawn], axis: Axis) -> str:
     return _capital("; ".join(said))
 
 
+def e2e(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """How long the whole answers of the quickest take at the last stage."""
+    known = [one for one in engines if _finite(one, axis, of)]
+    if not known:
+        return "No answer was complete"
+    best = min(known, key=lambda one: _finite(one, axis, of)[-1][1])
+    label, value = _finite(best, axis, of)[-1]
+    return f"95 % of the answers of {best.name} are complete within {format_seconds(value)} at {label}"
+
+
 def parts(engines: Sequence[Drawn], axis: Axis) -> str:
     """Where most of the longest wait at the last stage goes."""
     told = [
@@ -106,13 +117,16 @@ def parts(engines: Sequence[Drawn], axis: Axis) -> str:
     return f"At {label} {format_share(longest / (part.total or 1.0))} of the TTFT of {one.name} is {NAMES[name]}"
 
 
-def curves(engines: Sequence[Drawn], axis: Axis) -> str:
+def curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> str:
     """The median and the largest of the quickest at the last stage, of the answered requests."""
-    drawn = [(one, s) for label in axis.labels for one in engines for s in one.contender.at(label) if s.ttft_curve]
+    drawn = [
+        (one, s) for label in axis.labels for one in engines for s in one.contender.at(label) if metric in s.curves
+    ]
     last = drawn[-1][1].label
-    one, stage = min((at for at in drawn if at[1].label == last), key=lambda at: at[1].ttft_curve[49])
-    half, all_of_them = format_seconds(stage.ttft_curve[49]), format_seconds(stage.ttft_curve[-1])
-    return f"At {last} half of the first tokens of {one.name} come within {half}, all within {all_of_them}"
+    one, stage = min((at for at in drawn if at[1].label == last), key=lambda at: at[1].curves[metric][49])
+    half, all_of_them = (format_seconds(stage.curves[metric][k]) for k in (49, -1))
+    title = BY_NAME[metric].title.partition(" (")[0]
+    return f"{title} of {one.name} at {last}: {half} or less for half of the requests, {all_of_them} at most"
 
 
 def flow(one: Drawn) -> str:

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from analysis.report import captions, charts, ttft_charts
+from analysis.report import captions, charts
 from analysis.report.axis import Axis
+from analysis.report.distribution_charts import distribution_curves
 from analysis.report.drawing import Drawn
+from analysis.report.parts_chart import ttft_parts
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
+from analysis.verdict.distributions import CURVE, DRAWN
 from analysis.verdict.knee import mean_parts
 from analysis.verdict.statistics import Estimate
+from records.metrics import BY_NAME
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
@@ -45,15 +49,19 @@ class Figure:
 def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
     """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
     p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
+    e2e = percentile_column(ttft.replace("ttft", "e2e"), "p95")
     output = Column("throughput", lambda stage: stage.throughput, duration=False)
     drawn = [
         _by_stage(
             "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
         ),
         _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
+        _by_stage(
+            "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
+        ),
         _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
         _parts(engines, axis),
-        _curves(engines, axis),
+        *(_curves(engines, axis, metric) for metric in DRAWN),
         *(_flow(one, index) for index, one in enumerate(engines)),
     ]
     return [figure for figure in drawn if figure is not None]
@@ -101,7 +109,7 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
 
 
 def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
-    svg = ttft_charts.ttft_parts(engines, axis)
+    svg = ttft_parts(engines, axis)
     if svg is None:
         return None
     rows: tuple[tuple[str | Number, ...], ...] = tuple(
@@ -119,21 +127,22 @@ def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
     return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)
 
 
-def _curves(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
-    svg = ttft_charts.ttft_curves(engines, axis)
+def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
+    svg = distribution_curves(engines, axis, metric)
     if svg is None:
         return None
     rows: tuple[tuple[str | Number, ...], ...] = tuple(
-        (one.name, label, *(duration(stage.ttft_curve[k]) for k in (49, 89, 94, 98, -1)))
+        (one.name, label, *(duration(stage.curves[metric][CURVE.index(q)]) for q in (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)))
         for one in engines
         for label in axis.labels
         for stage in one.contender.at(label)
-        if stage.ttft_curve
+        if metric in stage.curves
     )
     lines = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
-    note = f"Share of requests whose first token had come by then, {lines}. A steep line: all wait about equally."
-    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "largest")
-    return Figure("curves", captions.curves(engines, axis), note, Markup(svg), headers, rows, tuple(engines))
+    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {lines}; logarithmic scale."
+    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
+    legend = tuple(engines)
+    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, Markup(svg), headers, rows, legend)
 
 
 def _flow(one: Drawn, index: int) -> Figure:

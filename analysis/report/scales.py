@@ -50,10 +50,15 @@ class Scale:
 
 def scale_of(values: Sequence[float]) -> Scale:
     largest, positive = max(values, default=1.0) or 1.0, [value for value in values if value > 0]
-    smallest = min(positive, default=largest)
-    if largest / smallest > 20:
-        return Scale(smallest / 1.25, largest * 1.25, True)
+    if largest / min(positive, default=largest) > 20:
+        return logarithmic(values)
     return Scale(0.0, largest * 1.08, False)
+
+
+def logarithmic(values: Sequence[float]) -> Scale:
+    """What is not above zero lies at the axis' end."""
+    positive = [value for value in values if value > 0] or [1.0]
+    return Scale(min(positive) / 1.25, max(positive) * 1.25, True)
 
 
 def spread_apart(pixels: Sequence[float], gap: float, room: float) -> list[float]:

@@ -19,7 +19,8 @@ from analysis.run.load import users_of
 from analysis.verdict.statistics import Estimate, Floats, percentile, percentile_intervals
 from records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 
-CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
+CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
+DRAWN = ("ttft_user", "tpot", "e2e_user")  # the metrics whose distributions are
 NONE = Estimate(None, why="no samples")
 FAILED = "failed"  # why a percentile has no finite value
 
@@ -48,30 +49,30 @@ class Distribution:
 EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
 
 
-def distributions(scheduled: pl.DataFrame, ok: pl.DataFrame) -> dict[str, Distribution]:
-    """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`; `ok` are those that ended
-    well."""
-    found = {}
-    for metric in REQUEST_METRICS:
-        if metric.population == "attempted":
-            found[metric.name] = _attempted(scheduled, ok, metric)
-        else:
-            rows = ok if metric.population == "answered" else scheduled
-            rows = rows.select("user", value=metric.name).drop_nulls("value")
-            found[metric.name] = _distribution(rows)
-    return found
+def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
+    """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`."""
+    return {metric.name: of_metric(scheduled, metric) for metric in REQUEST_METRICS}
 
 
-def _attempted(scheduled: pl.DataFrame, ok: pl.DataFrame, metric: Metric) -> Distribution:
+def of_metric(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+    """One metric over requests in the order of `t_sched`."""
+    if metric.population == "attempted":
+        return _attempted(scheduled, metric)
+    rows = scheduled.select("user", "outcome", value=metric.name).drop_nulls("value")
+    return _distribution(rows.filter(outcome="ok") if metric.population == "answered" else rows)
+
+
+def _attempted(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
     """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
-    known = ok[metric.name].drop_nulls().to_numpy()
-    if len(ok) and not len(known):
+    ok = pl.col("outcome") == "ok"
+    answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
+    if answered and not known:
         return EMPTY
     value, censored = lower_bound(metric.formula)
     stopped = pl.col("outcome") == "cut_off"
     rows = scheduled.select(
         "user",
-        value=pl.when(pl.col("outcome") == "ok").then(metric.name).when(stopped).then(value).otherwise(np.inf),
+        value=pl.when(ok).then(metric.name).when(stopped).then(value).otherwise(np.inf),
         censored=stopped & censored,
     )
     return _distribution(rows.drop_nulls("value"))
@@ -115,7 +116,7 @@ def chunk_gaps(gaps: PooledGaps | None) -> Distribution:
     return Distribution(gaps.n, 0, gaps.mean, gaps.deviation, gaps.least, gaps.largest, *_four(estimates))
 
 
-def curve(values: pl.Series) -> tuple[float, ...]:
-    """The percentiles at `CURVE`; empty where there are no values."""
-    ordered = np.sort(values.drop_nulls().to_numpy())
-    return tuple(percentile(ordered, q) for q in CURVE) if len(ordered) else ()
+def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    """The percentiles at `CURVE` of each metric in `DRAWN` that the requests have; `ok` are those that ended well."""
+    ordered = {name: np.sort(ok[name].drop_nulls().to_numpy()) for name in DRAWN}
+    return {name: tuple(percentile(one, q) for q in CURVE) for name, one in ordered.items() if len(one)}

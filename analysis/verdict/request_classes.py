@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from analysis.run.load import rows_where
 from analysis.run.windows import Window
 from analysis.verdict.distributions import Distribution, distributions
 from analysis.verdict.slo import Attainment, judge
@@ -35,14 +34,13 @@ def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, str], window: W
     found = []
     for name in scheduled["request_class"].drop_nulls().unique().sort():
         requests = scheduled.filter(pl.col("request_class") == name)
-        ok = rows_where(requests, pl.col("outcome") == "ok")
         own = parse_objectives([objectives.get(name, "")])
         found.append(
             ClassSummary(
                 name,
                 len(requests),
                 len(requests.filter(~pl.col("outcome").is_in(["ok", "cut_off"]))),
-                {metric: latency for metric, latency in distributions(requests, ok).items() if metric in SHOWN},
+                {metric: latency for metric, latency in distributions(requests).items() if metric in SHOWN},
                 judge(requests, own, (window.start, window.end), None),
             )
         )

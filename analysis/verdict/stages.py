@@ -17,7 +17,7 @@ from analysis.run.load import RunData, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
-from analysis.verdict.distributions import Distribution, chunk_gaps, curve, distributions
+from analysis.verdict.distributions import Distribution, chunk_gaps, curves, distributions
 from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
@@ -74,7 +74,7 @@ class StageSummary:
     throughput: Estimate  # output tokens per second
     user_throughput: float | None  # tokens per second that the median user sees
     latencies: Mapping[str, Distribution]
-    ttft_curve: tuple[float, ...]  # percentiles of TTFT at `CURVE`, of the requests that ended well
+    curves: Mapping[str, tuple[float, ...]]  # percentiles at `CURVE`, by metric, of the requests that ended well
     ttft_parts: TtftParts | None
     series: Mapping[str, tuple[float | None, ...]]  # over equal parts of the window: was it steady?
     dispersion: float | None  # index of dispersion of arrivals in a closed loop
@@ -115,7 +115,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
     failed = attempted.filter(pl.col("outcome") != "ok")
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
-    latencies = distributions(scheduled, ok) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
+    latencies = distributions(scheduled) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
     tpot = latencies["tpot"].p50.value
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None
@@ -150,7 +150,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         throughput=_throughput(run, window, flows),
         user_throughput=1 / tpot if tpot else None,
         latencies=latencies,
-        ttft_curve=curve(ok["ttft_user"]),
+        curves=curves(ok),
         ttft_parts=parts_of(ok),
         series=_series(window, flows, ok),
         dispersion=None if users is None else _dispersion(window, scheduled, users),

@@ -172,9 +172,11 @@ def read_summary(folder: Path) -> RunSummary:
 
 
 def _with_infinities(value: Any) -> Any:
-    """A percentile among failed requests is infinite again."""
+    """A percentile among failed requests is infinite again, and so is the upper end of an interval that reaches them."""
     if isinstance(value, dict):
         infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        if value.get("low") is not None and value.get("high", 0.0) is None:
+            infinite["high"] = math.inf
         return {key: _with_infinities(one) for key, one in value.items()} | infinite
     return [_with_infinities(one) for one in value] if isinstance(value, list) else value
 
