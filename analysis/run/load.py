@@ -22,7 +22,7 @@ from records.run import RunMeta
 TEXTS = ("worker", "outcome", "detail", "token_source", "request_class")
 SMALL = ("user", "attempt")  # token counts are not: their sums would not fit into 32 bits
 AS_THEY_ARE = (
-    *("t_sched", "t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
+    *("t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
     *("planned_prompt_tokens", "planned_output_tokens", "server_queue", "server_prefill"),
 )
@@ -73,7 +73,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     except OSError as error:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
     table = folder / TABLE
-    requests = _in_order(pl.scan_parquet(table).select(COLUMNS).collect())
+    requests = _in_order(table)
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
@@ -85,13 +85,24 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), malformed)
 
 
-def _in_order(requests: pl.DataFrame) -> pl.DataFrame:
-    """Sorted by `t_sched`, one column at a time: the table is never in memory twice."""
-    if requests["t_sched"].is_sorted():
-        return requests
-    order = requests["t_sched"].arg_sort()
-    columns = [requests.drop_in_place(name).gather(order) for name in requests.columns]
-    return pl.DataFrame(columns).with_columns(pl.col("t_sched").set_sorted())
+def _in_order(table: Path) -> pl.DataFrame:
+    """Sorted by `t_sched`, one column after the other: no more than one of them is in memory twice.
+
+    A column in which nothing was observed takes no room.
+    """
+    requests = pl.scan_parquet(table)
+    scheduled = requests.select("t_sched").collect().to_series()
+    order = None if scheduled.is_sorted() else scheduled.arg_sort()
+    found = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
+        pl.col("t_sched").set_sorted()
+    )
+    for column in COLUMNS:
+        values = requests.select(column).collect(engine="streaming").to_series()
+        if values.null_count() == len(values):
+            found = found.with_columns(pl.lit(None, values.dtype).alias(values.name))
+        else:
+            found = found.with_columns(values if order is None else values.gather(order))
+    return found
 
 
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:

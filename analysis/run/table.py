@@ -27,6 +27,7 @@ from records.metrics import BY_NAME, REQUEST_METRICS
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
+ROWS = 50_000  # of a row group
 LAYOUT = 1  # of the table: another number has all tables written anew
 
 
@@ -127,7 +128,9 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: 
         ]
         requests = register_io_source(source, schema=schema).with_columns(*lists, **metric_columns()).drop("text")
         try:
-            requests.sink_parquet(partial)
+            requests.sink_parquet(
+                partial, compression="lz4", row_group_size=ROWS
+            )  # a sixth larger than zstd, in half the time
         except pl.exceptions.PolarsError as error:
             partial.unlink(missing_ok=True)
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it

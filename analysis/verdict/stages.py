@@ -28,6 +28,11 @@ from records.slo import Objective
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
+ANSWERED = (  # what is asked of the requests that ended well, which are copied where others did not
+    *("t_sched", "ttft", "ttft_user", "tpot", "e2e_user", "server_queue", "server_prefill", "delivery", "merged_first"),
+    *("streamed", "chunks", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
+    *("planned_prompt_tokens", "planned_output_tokens", "token_source"),
+)
 LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
@@ -110,7 +115,7 @@ class StageSummary:
 def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tuple[Objective, ...]) -> StageSummary:
     """Raises `ValueError` when an objective cannot be judged by what was measured."""
     scheduled = window.scheduled(run.requests)
-    ok = rows_where(scheduled, pl.col("outcome") == "ok")
+    ok = rows_where(scheduled.select("outcome", *ANSWERED), pl.col("outcome") == "ok")
     attempted = scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
     failed = attempted.filter(pl.col("outcome") != "ok")
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")

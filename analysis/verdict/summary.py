@@ -172,7 +172,7 @@ def read_summary(folder: Path) -> RunSummary:
 
 
 def _with_infinities(value: Any) -> Any:
-    """A percentile among failed requests is infinite again, and so is the upper end of an interval that reaches them."""
+    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
     if isinstance(value, dict):
         infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
         if value.get("low") is not None and value.get("high", 0.0) is None:
