@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -73,12 +73,18 @@ soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations
 
+plans: $(STAMP) ## how far capacity plans are off on servers of known cost (about five minutes)
+	$(BIN)/python -m simulations.plans
+
 searches: $(STAMP) ## how often the search for capacity is right, and what it costs (about half an hour)
 	$(BIN)/python -m simulations.searches
 
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
+
+pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
+	$(BIN)/python docs/pictures.py
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

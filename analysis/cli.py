@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import typer
 
+from analysis.compare.command import compare
+from analysis.gate.command import gate
+from analysis.imports.command import import_results
 from analysis.report.command import report
 from analysis.report.runs_command import list_runs
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(report)
 app.command("runs")(list_runs)
+app.command()(compare)
+app.command()(gate)
+app.command("import")(import_results)
 
 
 @app.callback()

@@ -104,6 +104,28 @@ def e2e(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
     return f"95 % of the answers of {best.name} are complete within {format_seconds(value)} at {label}"
 
 
+def memory(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """What each takes at the last stage, and at which stage the most, where that is another."""
+    said = []
+    for one in engines:
+        values = _finite(one, axis, of)
+        if values:
+            (label, last), (where, most) = values[-1], max(values, key=lambda point: point[1])
+            other = f", at most {significant(most)} GB at {where}" if significant(most) != significant(last) else ""
+            said.append(f"{one.name} takes {significant(last)} GB at {label}{other}")
+    return "; ".join(said)
+
+
+def turns(points: Sequence[tuple[Drawn, float, Estimate]]) -> str:
+    """How each engine's median goes from the first turn that is drawn to the last."""
+    said = []
+    for name in dict.fromkeys(one.name for one, _, _ in points):
+        own = [(turn, estimate.value) for one, turn, estimate in points if one.name == name]
+        (first, early), (last, late) = own[0], own[-1]
+        said.append(f"{name} {format_seconds(early)} at turn {first:g} and {format_seconds(late)} at turn {last:g}")
+    return f"Half of the first tokens come within: {'; '.join(said)}"
+
+
 def parts(engines: Sequence[Drawn], axis: Axis) -> str:
     """Where most of the longest wait at the last stage goes."""
     told = [
@@ -130,8 +152,11 @@ def curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> str:
 
 
 def flow(one: Drawn) -> str:
-    """Whether the windows of the run that is drawn were steady, of those that could be tested."""
+    """How the run that is drawn got over a disturbance; else whether its windows were steady, as far as tested."""
     run = one.contender.runs[0]
+    recovered = [finding.evidence for finding in run.findings if finding.kind == "recovery"]
+    if recovered:
+        return f"{one.name}, {recovered[0]}"
     unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
         return f"{one.name} was not steady at {join_labels(unsteady)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,18 +11,16 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from analysis.report.document import Report
     from analysis.verdict.summary import RunSummary
-    from records.slo import Objective
 
 RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
 
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Folders or ids of runs. Default: the newest run.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False),
     ] = None,
     slo: Annotated[
         list[str] | None,
@@ -77,27 +74,29 @@ def report(
     """
     from rich.console import Console
 
+    from analysis.mistakes import exit_with_sentence
     from analysis.report.document import report_of
     from analysis.report.formats import write
-    from analysis.run.load import NotARun
     from analysis.verdict.comparison import compare
+    from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
-    try:
+    with exit_with_sentence(log), log.status("Reading the runs …") as status:
         _check_formats(output or ())
-        summaries = _summaries(runs or [], runs_folder, parse_objectives(slo or ()), tokenizer, log)
+        summaries = summaries_of(
+            runs or (),
+            runs_folder,
+            parse_objectives(slo or ()),
+            tokenizer,
+            lambda name: status.update(f"Reading {name} …"),
+            need_requests=True,
+        )
         files = _files(output or [], summaries)
         made = report_of(summaries, compare(summaries, allow_invalid, margin), files[0])
-        with log.status("Drawing the charts …"):
-            for path in files:
-                write(made, path)
-    except (NotARun, ValueError) as error:
-        log.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename or 'the report'} cannot be written ({error.strerror}).", style="red", markup=False)
-        raise typer.Exit(2) from None
+        status.update("Drawing the charts …")
+        for path in files:
+            write(made, path)
     _print(made, files, as_json)
     if made.invalid and not allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
@@ -105,29 +104,6 @@ def report(
     searches = [summary.search for summary in summaries if summary.search is not None]
     if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
         raise typer.Exit(1)
-
-
-def _summaries(
-    names: Sequence[str], runs: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, log: Console
-) -> list[RunSummary]:
-    """Each run once, its numbers computed from its records and written to its `summary.json`."""
-    from analysis.run.load import find_run, load_run
-    from analysis.verdict.summary import summarise, write_summary
-
-    summaries = []
-    folders = [find_run(name, runs) for name in names] if names else [find_run(None, runs)]
-    for folder in dict.fromkeys(path.resolve() for path in folders):
-        with log.status(f"Reading {folder.name} …"):
-            summary = summarise(load_run(_shown(folder), tokenizer), objectives)
-            write_summary(summary)
-        summaries.append(summary)
-    return summaries
-
-
-def _shown(folder: Path) -> Path:
-    """Relative where that is shorter to read."""
-    relative = os.path.relpath(folder)
-    return Path(relative) if not relative.startswith("..") else folder
 
 
 def _check_formats(output: Sequence[Path]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from analysis.report import captions, charts
-from analysis.report.axis import Axis
+from analysis.report.axis import Axis, Place
 from analysis.report.distribution_charts import distribution_curves
 from analysis.report.drawing import Drawn
 from analysis.report.parts_chart import ttft_parts
@@ -17,10 +17,12 @@ from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.distributions import CURVE, DRAWN
 from analysis.verdict.knee import mean_parts
+from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
+from analysis.verdict.turns import TurnSummary
 from records.metrics import BY_NAME
 
-SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
+SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
@@ -46,6 +48,14 @@ class Figure:
     legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
 
 
+def _memory(stage: StageSummary) -> Estimate:
+    level = stage.telemetry.get("engine_memory_bytes")
+    return Estimate(None if level is None else level.mean / 1e9, why="a mean over the window")
+
+
+MEMORY = Column("memory", _memory, duration=False)
+
+
 def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
     """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
     p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
@@ -60,6 +70,10 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
             "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
         ),
         _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
+        _by_stage(
+            "memory", engines, axis, captions.memory(engines, axis, _memory), MEMORY, "Mean memory of the engine, in GB"
+        ),
+        _turns(engines, axis),
         _parts(engines, axis),
         *(_curves(engines, axis, metric) for metric in DRAWN),
         *(_flow(one, index) for index, one in enumerate(engines)),
@@ -106,6 +120,33 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
     said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
     headers = ("engine", "stage", "value", "from", "to")
     return Figure(key, title, " ".join(said), Markup(drawing.svg), headers, tuple(rows))
+
+
+def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    """TTFT by turn at the last stage that has conversations."""
+
+    def known(stage: StageSummary) -> dict[int, TurnSummary]:
+        return {one.turn: one for one in stage.turns}
+
+    told = [label for label in axis.labels if any(stage.turns for one in engines for stage in one.contender.at(label))]
+    if not told:
+        return None
+    points, rows = [], []
+    for one in engines:
+        stages = [known(stage) for stage in one.contender.at(told[-1])]
+        for turn in sorted(set.intersection(*(set(stage) for stage in stages))) if stages else []:
+            ttft = one.contender.estimate(lambda stage, turn=turn: known(stage)[turn].ttft, told[-1])  # type: ignore[misc]
+            tokens = one.contender.mean(lambda stage, turn=turn: known(stage)[turn].prompt_tokens, told[-1])  # type: ignore[misc]
+            points.append((one, float(turn), ttft))
+            requests = sum(stage[turn].requests for stage in stages)
+            rows.append((one.name, Number(turn, str(turn)), rate(requests), rate(tokens), duration(ttft.value)))
+    places = tuple(Place(str(turn), turn, str(turn)) for turn in sorted({int(turn) for _, turn, _ in points}))
+    drawing = charts.lines(engines, Axis("turn", True, False, places), points, True) if places else None
+    if drawing is None:
+        return None
+    note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
+    headers = ("engine", "turn", "requests", "prompt tokens", "TTFT p50")
+    return Figure("turns", captions.turns(points), note, Markup(drawing.svg), headers, tuple(rows))
 
 
 def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:

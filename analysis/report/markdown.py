@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analysis.report.document import Report
 from analysis.report.remarks import remarks
 from analysis.report.rows import Results, Row, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import Searches, searches_of
 from analysis.report.terminal import objective_lines
 from analysis.units import FIGURE_SPACE, POINT_SPACE, format_count
 from analysis.verdict.statistics import needed
@@ -22,9 +22,10 @@ def markdown(report: Report) -> str:
     parts = [f"# {title}: load test", f"**{report.comparison.sentence}**", *report.growth, _table(results)]
     parts.append(f"In brackets 95 % intervals; “n/a, 42 < {NEEDED}”: the interval needs {NEEDED} requests.")
     parts += [results.accuracy] if results.accuracy else []
-    judged = [*objective_lines(report.runs), *search_lines(report.runs)]
+    judged = objective_lines(report.runs)
     parts += [_list([f"**{answer}**: {text}" for answer, text in judged])] if judged else []
-    parts += search_sentences(report.runs)
+    searches = searches_of(report.runs)
+    parts += _probes(searches) if searches is not None else []
     found = remarks([*report.comparison.findings, *(finding for run in report.runs for finding in run.findings)])
     if found:
         said = [
@@ -38,6 +39,14 @@ def markdown(report: Report) -> str:
 
 def _list(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _probes(searches: Searches) -> list[str]:
+    said = [
+        f"probe {row.number} of {row.engine}, {row.load} {searches.unit}, to {row.purpose}: {row.answer}; {row.reason}"
+        for row in searches.rows
+    ]
+    return ["## Search for capacity", _list(said), searches.error_rate]
 
 
 def _table(results: Results) -> str:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from analysis.report.classes import classes_of_runs
+from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, duration, figures_of, rate, reading_of
 from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import searches_of
 from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
@@ -65,9 +67,10 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
             ttft_title=BY_NAME[ttft].title,
             results=results,
             slots={label: style.slot for label, style in styles.items()},
+            against=section_of(summaries, comparison.margin),
             objectives=objective_lines(summaries),
-            search=search_lines(summaries),
-            search_sentences=search_sentences(summaries),
+            classes=classes_of_runs(summaries),
+            searches=searches_of(summaries),
             figures=figures_of(engines, results.axis, ttft),
             needed=needed(0.99),
             reading=reading_of(engines),

@@ -20,7 +20,7 @@ from records.run import RunMeta
 
 # What is held in memory, a fifth of a kilobyte a request; the rest stays on disk. Texts that repeat are numbered.
 TEXTS = ("worker", "outcome", "detail", "token_source", "request_class")
-SMALL = ("user", "attempt")  # token counts are not: their sums would not fit into 32 bits
+SMALL = ("user", "attempt", "turn")  # token counts are not: their sums would not fit into 32 bits
 AS_THEY_ARE = (
     *("t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),

@@ -22,6 +22,7 @@ from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
 from analysis.verdict.ttft_parts import TtftParts, parts_of
+from analysis.verdict.turns import TurnSummary, turns_of
 from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective
@@ -97,6 +98,7 @@ class StageSummary:
     energy_per_token: float | None  # joules
     attainment: Attainment | None
     classes: tuple[ClassSummary, ...]  # where requests have classes
+    turns: tuple[TurnSummary, ...]  # where they belong to conversations
 
     @property
     def key(self) -> StageKey:
@@ -173,6 +175,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
         classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
+        turns=turns_of(scheduled),
     )
 
 

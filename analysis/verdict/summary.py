@@ -23,7 +23,7 @@ from analysis.verdict.findings import findings_of
 from analysis.verdict.stages import StageSummary, summarise_stage
 from records.files import write_atomically
 from records.search import SearchRecord
-from records.slo import Objective, parse_objectives
+from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 
 SCHEMA_VERSION = 2
@@ -76,12 +76,11 @@ class RunSummary:
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
-    """Of a search, its own objectives are judged where none are given.
+    """The run's own objectives (`--slo`) are judged where none are given.
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
-    if run.meta.search is not None and not objectives:
-        objectives = parse_objectives(run.meta.search.objectives)
+    objectives = objectives or RunObjectives.of(run.meta.workload).of_all
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")

@@ -27,7 +27,9 @@ class Reads(Connection):
     def receive(self) -> Read | None:
         return (time.monotonic_ns(), b"", self.left.pop(0)) if self.left else None
 
-    def send(self, wrapped: bytes) -> bool:
+    def prepare(self, message: bytes) -> None: ...
+
+    def send(self) -> bool:
         return True
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from loadtests.harness.run.progress import Tally, where_it_stands
 from records.request import SentRecord
+from records.slo import RunObjectives
 from records.stage import SECOND, Extent, Stage
 from tests.support.records import META, plan, record
 
@@ -73,3 +74,17 @@ def test_a_stage_in_requests_has_no_share_of_its_own(tmp_path: Path) -> None:
 def test_after_the_last_stage_the_last_answers_come_in(tmp_path: Path) -> None:
     share, said = where_it_stands(META, 12 * SECOND, Tally(tmp_path))
     assert (share, said.startswith("last answers, 0 requests")) == (1.0, True)
+
+
+def test_goodput_is_shown_where_there_are_objectives(tmp_path: Path) -> None:
+    """Of four requests within four seconds two meet the objective of all, and one of these misses its class's own."""
+    lines = [
+        record(request_class=kind, t_sched=0, t_first=first, t_last=first + 100, t_end=at * SECOND).to_line()
+        for at, (kind, first) in enumerate(
+            [(None, SECOND // 10), ("chat", SECOND // 5), ("chat", SECOND // 10), (None, SECOND)]
+        )
+    ]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    tally = Tally(tmp_path, RunObjectives.of({"slo": "ttft_p95=0.5", "class_objectives": {"chat": "ttft_p95=0.15"}}))
+    tally.update()
+    assert "12 tokens/s, goodput 0.5 req/s, TTFT" in tally.sentence(4 * SECOND)

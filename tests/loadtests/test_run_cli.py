@@ -106,6 +106,29 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list
 
 
 @pytest.mark.parametrize(
+    ("scenario", "given", "sentence"),
+    [
+        pytest.param("capacity", {"by": "users"}, None, id="capacity has objectives of its own"),
+        pytest.param("concurrent", {"by": "users"}, "needs --slo", id="concurrent has none"),
+        pytest.param("rate", {"warm_up": "40"}, None, id="a stage of rate has 60 s"),
+        pytest.param("concurrent", {"warm_up": "40"}, "nothing left to measure", id="one of concurrent has 30 s"),
+        pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
+        pytest.param("mixed", {"isolate": "yes"}, None, id="mixed has classes"),
+        pytest.param("single", {"isolate": "yes"}, "several --classes", id="single has none"),
+        pytest.param("replay", {}, "give the trace to play again", id="there is no trace to replay"),
+    ],
+)
+def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
+    scenario: str, given: dict[str, str], sentence: str | None
+) -> None:
+    if sentence is None:
+        assert Job.of(find_scenario(scenario), given, 1, []).given == given
+    else:
+        with pytest.raises(UsageError, match=sentence):
+            Job.of(find_scenario(scenario), given, 1, [])
+
+
+@pytest.mark.parametrize(
     ("options", "code"),
     [
         pytest.param([], 2, id="an invalid run leaves with 2"),

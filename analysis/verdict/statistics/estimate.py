@@ -59,6 +59,7 @@ def interval_ranks(n: int, q: float) -> tuple[int, int]:
     return int(distribution.ppf(TAIL)), int(distribution.ppf(1 - TAIL)) + 1
 
 
-def t_quantile(freedom: float) -> float:
+def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
-    return float(special.ndtri(1 - TAIL) if math.isinf(freedom) else special.stdtrit(freedom, 1 - TAIL))
+    tail = (1 - confidence) / 2
+    return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
