@@ -27,7 +27,7 @@ from analysis.report.drawing import Drawn
 from analysis.report.page import render
 from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
 from analysis.report.rows import percentile_column
-from analysis.report.scales import WIDTH, scale_of, spread_apart
+from analysis.report.scales import WIDTH, logarithmic, scale_of, spread_apart
 from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
@@ -367,6 +367,8 @@ def test_scales_and_labels() -> None:
     assert scale_of([1.0, 5.0]).logarithmic is False
     assert scale_of([0.01, 5.0]).logarithmic is True
     assert scale_of([0.01, 5.0]).ticks() == pytest.approx([0.01, 0.03, 0.1, 0.3, 1, 3])
+    assert logarithmic([20.0, 22.0]).ticks(4) == pytest.approx([20, 25])
+    assert logarithmic([0.0, 3.0, 300.0]).ticks() == pytest.approx([5, 10, 20, 50, 100, 200])
     assert scale_of([9.0, 5.0]).ticks(6) == pytest.approx([0, 2, 4, 6, 8])
     scale = scale_of([0.01, 5.0])
     assert scale.value(scale.pixel(0.3)) == pytest.approx(0.3)
