@@ -230,14 +230,14 @@ def test_a_run_without_streams_timing_and_telemetry_has_a_page(tmp_path: Path) -
     comparison = compare([summary])
     assert "half of the answers were complete within 140 ms" in comparison.sentence
     page = render([summary], comparison)
-    assert page.count("<figure") == 2  # throughput and the timeline; there is no first token
+    assert page.count("<figure") == 4  # throughput, E2E, its distribution and the timeline; there is no first token
     assert "n/a" in page
 
 
 def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSummary]) -> None:
     repeats = [dataclasses.replace(summaries[0], repeat=k) for k in range(3)]
     page = render(repeats, compare(repeats))
-    assert page.count("<figure") == 7
+    assert page.count("<figure") == 10
     assert len(re.findall(r'<th scope="row" class="text"><i class="dot"[^>]*></i>transformers</th>', page)) == 3
     assert "<small>3 runs</small>" in page
     assert "transformers #3" in page, "the settings and details of every run"
