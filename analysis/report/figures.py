@@ -24,6 +24,7 @@ from analysis.verdict.turns import TurnSummary
 from records.metrics import BY_NAME
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
+FAR = 3.0  # times the most requests in flight: a peak beyond that was not seen coming
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
@@ -88,10 +89,13 @@ def _throughput_note(engines: Sequence[Drawn], axis: Axis) -> str:
     """What is drawn, and the parameters of the Universal Scalability Law that fits each engine's first run."""
     said = ["Output tokens per second"]
     for one in engines if axis.of_loads else ():
-        law = scalability(one.contender.runs[0].stages)
+        stages = one.contender.runs[0].stages
+        law = scalability(stages)
         if law is None or law.rate.value is None or law.peak.value is None:
             continue
-        peak = "no peak" if math.isinf(law.peak.value) else f"a peak at {significant(law.peak.value)} in flight"
+        most = max(stage.concurrency.average for stage in stages)
+        far = law.peak.value > FAR * most
+        peak = "no peak near these loads" if far else f"a peak at {significant(law.peak.value)} in flight"
         sigma, kappa = (significant(share.value or 0.0, 2) for share in (law.contention, law.coherency))
         said.append(
             f"Universal Scalability Law of {one.name}: λ = {significant(law.rate.value)} tokens/s for one request, "
