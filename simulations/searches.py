@@ -36,16 +36,17 @@ def main() -> None:
     settings = parser.parse_args()
     names = [(group, index) for group in settings.groups for index in range(len(SYSTEMS[group]))]
     cells: dict[str, list[Cell]] = {group: [] for group in settings.groups}
+    groups = " ".join(f'"{group}"' for group in settings.groups)
+    command = f"python -m simulations.searches --searches {settings.searches} --seed {settings.seed} --groups {groups}"
     with ProcessPoolExecutor(settings.processes) as pool:
         running = [pool.submit(measure_one, *name, settings.searches, settings.seed) for name in names]
         for (group, _), one in zip(names, running, strict=True):
             cells[group].append(one.result())
             print(table(cells[group][-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+            found = {group: [asdict(cell) for cell in of_group] for group, of_group in cells.items()}
+            RESULTS.write_text(json.dumps({"command": command} | found, indent=1) + "\n")
     for group, of_group in cells.items():
         print(f"{group}\n\n{table(of_group)}")
-    told = {"command": f"python -m simulations.searches --searches {settings.searches} --seed {settings.seed}"}
-    found = {group: [asdict(cell) for cell in of_group] for group, of_group in cells.items()}
-    RESULTS.write_text(json.dumps(told | found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
