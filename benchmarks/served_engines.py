@@ -1,7 +1,7 @@
 """What it costs an engine to be served: behind our server, against the same engine driven through its child process.
 
     python -m benchmarks.served_engines                        # all that can run here, about ten minutes
-    python -m benchmarks.served_engines burn candle --rounds 3
+    python -m benchmarks.served_engines burn candle --rounds 3  # the others keep the figures that they have
 
 Both sides are loaded and then take turns, and swap who goes first from round to round, so that what drifts on the
 machine affects both. Each user asks for one greedy answer after the other. A rate is tokens over the seconds from the
@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.started_server import started_server
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
@@ -140,14 +141,16 @@ def main() -> None:
     parser.add_argument("engine", nargs="*", choices=[*ENGINES, []], help="all by default")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    load_average, left_out = os.getloadavg()[0], {}
-    model, results = fetch_model(), []
+    model, engines = fetch_model(), _measured_before()
     print(f"{'engine':14}{'users':>6}{'direct tokens/s':>17}{'served tokens/s':>17}{'served/direct':>15}  rounds")
     for name in arguments.engine or ENGINES:
+        measured: dict[str, Any] = {
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "load_average": os.getloadavg()[0],
+        }
         try:
             found = asyncio.run(measure(name, model, arguments.rounds))
         except (ValueError, EngineUnavailable) as error:
-            left_out[name] = str(error)
             print(f"{name} is left out: {error}")
             continue
         for one in found:
@@ -156,17 +159,20 @@ def main() -> None:
                 f"{one.engine:14}{one.users:6}{median(one.direct):17.1f}{median(one.served):17.1f}"
                 f"{median(one.ratios):15.3f}  {spread}"
             )
-        results += found
+        measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
+        engines[name] = measured
     document = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.served_engines", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.served_engines"],
         "host": host_facts(),
-        "load_average": load_average,
         "versions": versions("enginebench", "transformers", "mistralrs"),
-        "left_out": left_out,
-        "results": [asdict(one) | {"ratio": median(one.ratios)} for one in results],
+        "engines": engines,
     }
     RESULT.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _measured_before() -> dict[str, Any]:
+    """An engine that is not measured again keeps its figures."""
+    return json.loads(RESULT.read_text())["engines"] if RESULT.exists() else {}
 
 
 if __name__ == "__main__":

@@ -153,19 +153,16 @@ class CompletionResponse:
                 data = wire.opening() + data
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-                self._raise_if_gone()
+                if self._gone:  # writing to a lost connection raises nothing, and all chunks may be ready at once
+                    raise ClientGone
         await asyncio.sleep(0)  # lets a disconnect that arrived with the last chunks be noticed
-        self._raise_if_gone()
+        if self._gone:
+            raise ClientGone
         closing = wire.closing(_ending(stream, times))
         if not self._head_sent:
             await self._send_head(wire, times)
             closing = wire.opening() + closing
         await send({"type": "http.response.body", "body": closing, "more_body": False})
-
-    def _raise_if_gone(self) -> None:
-        """Raises `ClientGone`: writing to a lost connection raises nothing, and all chunks may be ready at once."""
-        if self._gone:
-            raise ClientGone
 
     async def _send_head(self, wire: Wire, times: RequestTimes) -> None:
         """Sent with the first token, so that a request that fails before it gets a proper status."""
