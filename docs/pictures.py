@@ -66,7 +66,9 @@ PICTURES = {
     "sustained": Picture(f"--engine mistralrs --stages 4 --stage-seconds 60 {SHORT}", "flow-0"),
     "rate": Picture(f"{FAKE} --rate 4-20:4 --stage-seconds 15", "ttft"),
     "capacity": Picture(
-        f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 200", "capacity", 760
+        f"{FAKE} --slo tpot_p95=0.015 --by users --output-tokens uniform:8-24 --search-range 2-64 --search-seconds 240",
+        "capacity",
+        760,
     ),
     "spike": Picture(f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60", "flow-0"),
     "soak": Picture(f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15", "flow-0"),
