@@ -58,12 +58,12 @@ FAKE = (
     "--engine fake -o ttft=0.04 -o ttft_per_prompt_token=0.0004 -o tpot=0.008 -o tpot_per_running=0.0008 "
     "-o concurrency=16 -o jitter=0.2"
 )
-REAL = "--engine transformers --engine mistralrs"
+REAL = "--engine transformers --engine mistralrs --model random:llama-3.2-tiny"
 SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
 PICTURES = {
-    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 15 {SHORT}", "throughput"),
-    "single": Picture(f"{REAL} --stage-requests 12 --prompt-tokens 10,50-250:50", "ttft"),
-    "sustained": Picture(f"--engine mistralrs --stages 4 --stage-seconds 60 {SHORT}", "flow-0"),
+    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 12 {SHORT}", "throughput"),
+    "single": Picture(f"{FAKE} --stage-requests 30", "ttft"),
+    "sustained": Picture(f"{FAKE} --stages 16 --stage-seconds 60", "flow-0"),
     "rate": Picture(f"{FAKE} --rate 4-20:4 --stage-seconds 15", "ttft"),
     "capacity": Picture(
         f"{FAKE} --slo tpot_p95=0.015 --by users --output-tokens uniform:8-24 --search-range 2-64 --search-seconds 240",
@@ -74,10 +74,8 @@ PICTURES = {
     "soak": Picture(f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15", "flow-0"),
     "failover": Picture(f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 60 --at 25", "flow-0"),
     "replay": Picture(f"{FAKE} --trace {{trace}}", "flow-0"),
-    "memory": Picture(f"{REAL} --stages 1,4 --prompt-tokens 64,256,512 --output-tokens 8 --stage-seconds 10", "memory"),
-    "long_context": Picture(
-        "--engine mistralrs --prompt-tokens 250,500,1000,2000 --stage-requests 3 --output-tokens 8", "ttft"
-    ),
+    "memory": Picture(f"{REAL} --stages 1,2 --prompt-tokens 64,512 --output-tokens 8 --stage-seconds 8", "memory"),
+    "long_context": Picture(f"{FAKE} --prompt-tokens 1000,4000,8000,16000 --stage-requests 8", "ttft"),
     "conversation": Picture(f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5", "turns"),
     "shared_prefix": Picture(f"{FAKE} --stages 8 --stage-seconds 25", "curves"),
     "agents": Picture(f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5", "tpot"),
