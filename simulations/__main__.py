@@ -42,7 +42,7 @@ def main() -> None:
         print(title)
         for name, share in found.items():
             print(f"  {name:60s} {100 * share:5.1f} %")
-    found_gates = gates.measure(5 * settings.runs, settings.seed)
+    found_gates = gates.measure(2 * settings.runs, settings.seed)
     for gate in found_gates:
         print(gate)
     biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]

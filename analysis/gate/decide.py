@@ -1,8 +1,8 @@
 """Has anything become worse? Every measure of every stage, current runs against a baseline's.
 
 A regression is critical when the point estimate is worse by more than 20 % and its interval excludes zero. Many
-measures are judged at once, so the intervals are simultaneous (Bonferroni): all of them together exclude zero by chance
-in at most one gate in a hundred. `make simulations` checks that.
+measures are judged at once, so the intervals are simultaneous (Bonferroni): that any of them lies above zero by chance
+has a probability of at most 1 %, over the whole gate. `make simulations` checks that.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def decide(samples: Sequence[Sample], warning: float = WARNING) -> tuple[Check, 
     if few:
         runs = f"{len(few[0].baseline)} runs of the baseline and {len(few[0].current)} current ones"
         raise ValueError(f"a gate needs {REPEATS} runs of each, better 5, and {few[0].engine} has {runs}.")
-    confidence = 1 - FALSE_ALARMS / max(len(samples), 1)
+    confidence = 1 - 2 * FALSE_ALARMS / max(len(samples), 1)  # only the lower ends can make a gate fail
     checks = [_check(one, confidence, warning) for one in samples]
     order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}
     return tuple(sorted(checks, key=lambda check: (order[check.severity], -check.size)))

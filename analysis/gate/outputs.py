@@ -22,7 +22,7 @@ from records.files import write_atomically
 MARKS = {"critical": "❌", "warning": "⚠️", "unclear": "❔", "ok": "✅"}
 RULE = (
     "worse: as a share of the baseline; of shares in percentage points, with a tenth of the limits. The intervals hold "
-    f"together: they all exclude zero by chance in at most {format_share(FALSE_ALARMS)} of gates."
+    f"together: that any of them lies above zero by chance happens in at most {format_share(FALSE_ALARMS)} of gates."
 )
 
 

@@ -35,7 +35,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
             f"{file} does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND."
         )
     known = [one for one in loads if one is not None]
-    place = folder / _run_id(results, label, repeat)
+    place = folder / _run_id(results, label, file.stem)
     place.mkdir(parents=True, exist_ok=True)
     if results.stages:
         _write_requests(results, file, place, label, known, repeat)
@@ -44,11 +44,12 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
     return place
 
 
-def _run_id(results: Results, label: str, repeat: int) -> str:
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
+def _run_id(results: Results, label: str, stem: str) -> str:
+    """The same for the same file, so that importing it again replaces the run."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{stem}")
     started = results.source.started_at
     stamp = datetime.fromisoformat(started.replace("Z", "+00:00")).strftime("%Y%m%d-%H%M%S") if started else "undated"
-    return f"{stamp}-{plain}-{repeat}"
+    return f"{stamp}-{plain}"
 
 
 def _write_requests(results: Results, file: Path, place: Path, label: str, loads: Sequence[Load], repeat: int) -> None:

@@ -19,7 +19,7 @@ from analysis.plan.outcome import FIGURES
 from analysis.plan.predict import pooled
 from analysis.plan.replicas import BEYOND, Fleet, Measured, Peak, Replicas, fewest_replicas
 from analysis.plan.scalability import SafeLoad, Scalability, safe_load, scalability
-from analysis.plan.settings import PlanSettings
+from analysis.plan.settings import Balancer, PlanSettings
 from analysis.plan.simulate import Lengths
 from analysis.plan.steps import Floats
 from analysis.run.load import RunData
@@ -55,6 +55,9 @@ class Plan:
     peak_seconds: float
     bill: Bill | None  # None without a price
     day: DayPlan | None
+    peak: Peak
+    balancer: Balancer
+    gpu_hours: tuple[int, float | None]  # GPUs of a replica, and the price of an hour of one
     joules_per_token: float | None  # measured, at the stage with the highest throughput
 
     @property
@@ -159,6 +162,9 @@ def make_plan(runs: Sequence[RunData], summaries: Sequence[RunSummary], settings
         if hourly is None
         else bill(found.count + settings.spares, gpus, hourly, found.chosen, fitted.model, peak.lengths, prices),
         day=None if day is None else plan_day(fleet, measured, day, _start_up(runs, settings), found.count),
+        peak=peak,
+        balancer=settings.balancer,
+        gpu_hours=(gpus, hourly),
         joules_per_token=_energy(every),
     )
 

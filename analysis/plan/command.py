@@ -46,6 +46,7 @@ def plan(
 
     from analysis.plan.answer import as_document, make_plan
     from analysis.plan.errors import CannotPlan
+    from analysis.plan.page import write_page
     from analysis.plan.terminal import print_plan
     from analysis.report.terminal import stdout
     from analysis.run.load import NotARun, find_run, load_run
@@ -61,8 +62,13 @@ def plan(
             summaries = [summarise(one, settings.slo) for one in loaded]
         with log.status("Simulating …"):
             made = make_plan(loaded, summaries, settings)
+            if settings.html is not None:
+                write_page(made, settings.html)
     except (NotARun, CannotPlan, ValueError) as error:
         log.print(str(error), style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        log.print(f"{error.filename} cannot be written ({error.strerror}).", style="red", markup=False)
         raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps(as_document(made), allow_nan=False))

@@ -155,7 +155,7 @@ def attainment_over(fleet: Fleet, rates: Floats, replicas: Integers) -> Share:
             continue
         weight = float(rates[inside].sum() / rates.sum())
         drawn = rng.choice(inside, size=SLICES, p=rates[inside] / rates[inside].sum())
-        shares = [_slice(fleet, float(rates[k]), int(replicas[k]), rng.integers(2**31)) for k in drawn]
+        shares = [_slice(fleet, float(rates[k]), int(replicas[k]), int(rng.integers(2**31))) for k in drawn]
         value += weight * float(np.mean(shares))
         variance += weight**2 * float(np.var(shares, ddof=1)) / SLICES
     return Share(min(value, 1.0), math.sqrt(variance))

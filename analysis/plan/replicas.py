@@ -93,7 +93,7 @@ class Replicas:
     low: int
     high: int
     chosen: Attainment
-    fewer: Attainment | None  # with one replica less; None where the records do not support it
+    fewer: Attainment | None  # with one replica less, 1 % of a large fleet; None where the records do not support it
     limited_by: str | None
     bounded: bool
 
@@ -102,9 +102,16 @@ class Fleet:
     """Attainment of any number of replicas of one model at one peak; each is simulated once."""
 
     def __init__(
-        self, model: EngineModel, peak: Peak, objectives: tuple[Objective, ...], balancer: Balancer, seed: int = 0
+        self,
+        model: EngineModel,
+        peak: Peak,
+        objectives: tuple[Objective, ...],
+        balancer: Balancer,
+        seed: int = 0,
+        most_requests: int = MOST_REQUESTS,
     ) -> None:
-        self.model, self.peak, self.objectives, self.balancer, self.seed = model, peak, objectives, balancer, seed
+        self.model, self.peak, self.objectives, self.balancer = model, peak, objectives, balancer
+        self.seed, self.most_requests = seed, most_requests
         self._known: dict[tuple[int, int], Attainment] = {}
 
     def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
@@ -120,7 +127,7 @@ class Fleet:
         if isinstance(peak.load, Rate):
             least = LEAST_TOGETHER if self.balancer == "least_requests" else 1
             requests = peak.load.per_second * until
-            simulated = min(replicas, max(least, round(MOST_REQUESTS * replicas / requests)))
+            simulated = min(replicas, max(least, round(self.most_requests * replicas / requests)))
             served = serve_fleet(model, peak.load, until, peak.lengths, replicas, self.balancer, rng, simulated)
             return [(served, replicas / simulated)]
         fewest, more = divmod(peak.load.count, replicas)
@@ -140,7 +147,7 @@ class Fleet:
         everyone = [one for seed in due for one in seed]
 
         def share(of: Callable[[Requests], Flags]) -> Band:
-            return band([_share([(of(part), weight) for part, weight in seed]) for seed in due])
+            return band([share_of([(of(part), weight) for part, weight in seed]) for seed in due])
 
         return Attainment(
             replicas,
@@ -154,7 +161,8 @@ class Fleet:
         )
 
 
-def _share(parts: Sequence[tuple[Flags, float]]) -> float:
+def share_of(parts: Sequence[tuple[Flags, float]]) -> float:
+    """The share of true values, each part with how many replicas it stands for."""
     total = sum(weight * len(values) for values, weight in parts)
     return sum(weight * float(values.sum()) for values, weight in parts) / total if total else 1.0
 
@@ -173,8 +181,8 @@ def fewest_replicas(fleet: Fleet, measured: Measured) -> Replicas:
         low -= step
     while not fleet.with_(high).surely and high < 2 * count + 2:
         high += step
-    fewer = fleet.with_(count - 1) if count > floor else None
-    limited = _limited_by(fleet, count - 1) if fewer is not None else None
+    fewer = fleet.with_(count - step) if count - step >= floor else None
+    limited = _limited_by(fleet, fewer.replicas) if fewer is not None else None
     return Replicas(count, low, high, fleet.with_(count), fewer, limited, count == floor and floor > 1)
 
 
@@ -223,7 +231,7 @@ def _hopeless(fleet: Fleet) -> str:
 
 
 def _limited_by(fleet: Fleet, replicas: int) -> str:
-    """What helps most where one replica is missing: prefill or decode at half the cost, or twice the slots."""
+    """What helps most where replicas are missing: prefill or decode at half the cost, or twice the slots."""
     model = fleet.model
     cost = model.cost
     easier = {

@@ -80,6 +80,7 @@ class PlanSettings:
     price: float | None = setting(None, "Price of a replica, per hour.", metavar="USD", least=0)
     gpu: str | None = setting(None, "Class of the GPU whose price counts, as in the price list.", metavar="NAME")
     gpus: int = setting(1, "GPUs of a replica.", metavar="N", least=1)
+    html: Path | None = setting(None, "Where to write a page with sliders, for the meeting.", metavar="FILE")
     prices: Path | None = setting(None, "A price list of your own, in place of the one shipped.", metavar="FILE")
     allow_drift: bool = setting(False, "Predict although the machine drifted while it was measured.")
     seed: int = setting(0, "Seed of the simulation.", metavar="N")

@@ -18,6 +18,7 @@ from analysis.units import format_interval, format_seconds, format_share, signif
 from analysis.verdict.statistics import Estimate
 from records.load import Users
 
+INACCURATE = 0.25  # error of a held-out prediction that is warned of
 SHOWN = {
     "ttft_p50": "TTFT p50",
     "ttft_p95": "TTFT p95",
@@ -39,7 +40,7 @@ def print_plan(console: Console, plan: Plan) -> None:
         console.print(_held_out(plan))
         console.print(Text("Each stage predicted from the others: prediction over measurement, less 1.", style="dim"))
         console.print()
-    for warning in plan.fitted.warnings:
+    for warning in (*plan.fitted.warnings, *_inaccurate(plan)):
         console.print(Text.assemble(("warn ", "yellow"), f"{warning}."))
     console.print(_attainments(plan))
     console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
@@ -111,6 +112,14 @@ def _safe(plan: Plan) -> str:
         return f"no measured load meets the objectives: {plan.safe.load.why}"
     bound = "at least " if plan.safe.load.why else ""
     return f"one replica bears {bound}{_estimate(plan.safe.load)} {plan.safe.unit}"
+
+
+def _inaccurate(plan: Plan) -> list[str]:
+    errors = [(abs(one.error(figure)), one.stage) for one in plan.held_out for figure in SHOWN]
+    worst, stage = max(((error, of) for error, of in errors if math.isfinite(error)), default=(0.0, ""))
+    if worst <= INACCURATE:
+        return []
+    return [f"a prediction was off by {worst:.0%} at {stage}: where the measured safe load disagrees, believe it"]
 
 
 def _held_out(plan: Plan) -> Table:

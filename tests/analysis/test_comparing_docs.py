@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,6 +26,20 @@ def test_every_option_that_is_shown_exists(text: str) -> None:
     for name, arguments in shown:
         known = {option for parameter in commands[name].params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", arguments)) <= known, f"{name} {arguments}"
+
+
+def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
+    """At most 1 % of gates between identical versions fail, and 95 % of those with a quarter more are found."""
+    results = json.loads((DOCS.parent / "simulations" / "results" / "gate.json").read_text())["gates"]
+    page = (DOCS / "statistics.md").read_text()
+    assert len(results) == 9
+    for cell in results:
+        failed, strict = (f"{100 * cell[name]:.1f}".removesuffix(".0") for name in ("failed", "strict"))
+        assert f"| {cell['scenario']} | {failed} % | {strict} % |" in page
+        if cell["scenario"].startswith("identical"):
+            assert cell["failed"] <= 0.01
+        elif "25 %" in cell["scenario"]:
+            assert cell["failed"] >= 0.95
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -204,6 +204,15 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: 
     assert "Traceback" not in result.output
 
 
+def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
+    files = [str(other_tools.k6_summary(tmp_path / f"{name}.json")) for name in ("one", "two")]
+    for _ in range(2):
+        for file in files:
+            assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
+    names = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert names == ["undated-gateway-one", "undated-gateway-two"]
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
     assert result.exit_code == 2

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, stats
 
 from analysis.verdict.statistics.estimate import Floats, t_quantile
+from analysis.verdict.statistics.series import cosine_transform, ranks_of
 
 Codes = npt.NDArray[np.intp]
 
@@ -88,7 +88,7 @@ def _along_time(residuals: Floats, most: int) -> MeanError:
     group = -(-len(residuals) // MOST_POINTS)
     points = residuals[: len(residuals) // group * group].reshape(-1, group).mean(axis=1)
     most = min(most, len(points) // POINTS_PER_COSINE)
-    powers = fft.dct(points, type=2, norm="ortho")[1 : most + 1] ** 2 / len(points)
+    powers = cosine_transform(points)[1 : most + 1] ** 2 / len(points)
     variance = max(float(powers[:k].mean()) for k in COSINES)
     return MeanError(variance, most, _skewness(points))
 
@@ -132,15 +132,15 @@ def cycle_length(values: Floats) -> int | None:
     and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
     from one run to the next, so no interval can be had from it.
     """
-    ranks = stats.rankdata(values[:CYCLE_POINTS])
+    ranks = ranks_of(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()
     n, lags = len(centred), len(centred) // 3
     power = float(centred @ centred)
     if lags < 3 or power <= 0:
         return None
-    size = fft.next_fast_len(2 * n, real=True)  # padded, so that the ends do not wrap round
-    spectrum = fft.rfft(centred, size)
-    rho = fft.irfft(spectrum * np.conj(spectrum), size)[:lags] / power * n / (n - np.arange(lags))
+    size = 1 << (2 * n - 1).bit_length()  # padded, so that the ends do not wrap round
+    spectrum = np.fft.rfft(centred, size)
+    rho = np.fft.irfft(spectrum * np.conj(spectrum), size)[:lags] / power * n / (n - np.arange(lags))
     crossings = np.flatnonzero(rho <= 0)
     if not len(crossings):
         return None

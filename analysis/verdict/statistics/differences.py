@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy  # its statistics take a second to import: only where two groups of runs are compared
 
 from analysis.verdict.statistics.estimate import Estimate, Floats
 from analysis.verdict.statistics.repeats import REPEATS, ratio_test, t_test
@@ -94,7 +94,7 @@ def compare_runs(ours: Sequence[float], theirs: Sequence[float], paired: bool, r
         paired=paired,
         p=p_ratio if relative else p_difference,
         welch=_difference(one, other, False)[1],
-        mann_whitney=float(stats.mannwhitneyu(one, other).pvalue) if enough else None,
+        mann_whitney=float(scipy.stats.mannwhitneyu(one, other).pvalue) if enough else None,
         cohen_d=_cohen_d(one, other) if enough else None,
         cliff_delta=_cliff_delta(one, other) if len(one) and len(other) else None,
     )

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy import special
 
-from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_quantile
+from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_p_value, t_quantile
 
 REPEATS = 3  # runs of each engine below which no winner is named
 SAME = 1e-12  # share of their size by which equal runs may differ: a test of rounding errors says nothing
@@ -93,7 +92,7 @@ def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDE
     if error <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
         return Estimate(difference, difference, difference, n), float(difference == 0)
     half = t_quantile(freedom, confidence) * error
-    p = 2 * float(special.stdtr(freedom, -abs(difference) / error))
+    p = t_p_value(difference / error, freedom)
     return Estimate(difference, difference - half, difference + half, n), p
 
 

@@ -11,7 +11,7 @@ import pytest
 from engines.contract.base import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_build_that_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
@@ -27,8 +27,9 @@ def test_a_build_that_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path: P
 
 
 def test_what_is_built_is_not_built_again(tmp_path: Path) -> None:
-    built_once(tmp_path / "model", lambda folder: None)
-    built_once(tmp_path / "model", lambda folder: pytest.fail("built twice"))
+    built: list[Path] = []
+    assert [built_once(tmp_path / "model", built.append) for _ in range(2)] == [tmp_path / "model"] * 2
+    assert len(built) == 1
 
 
 def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from engines.contract.base import EngineCrashed, FatalError, GenerateRequest
 from engines.process.child import ChildEngine
 from engines.process.watch import Watch
 
-ROOT = Path(__file__).parents[2]
-QUICK = Watch(heartbeat=0.05, hung_after=0.5, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
+ROOT = Path(__file__).parents[3]
+QUICK = Watch(heartbeat=0.05, hung_after=1.0, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
 ENGINE = """
 import os, signal, subprocess, sys, time
 from dataclasses import dataclass

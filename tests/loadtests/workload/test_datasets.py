@@ -14,7 +14,7 @@ from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pairs, dataset, length_pairs
 from loadtests.harness.workload.lengths import parse_lengths
-from tests.loadtests.test_workload import PLAIN, bodies
+from tests.loadtests.workload.test_workload import PLAIN, bodies
 
 ROWS: list[dict[str, object]] = [
     {"prompt": "Who?", "output_tokens": 7},

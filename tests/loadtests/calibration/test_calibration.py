@@ -12,14 +12,13 @@ from loadtests.harness.calibration.calibrate import TTFT, measure, pace, parse_g
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture(scope="module")
 def cell() -> Cell:
     return measure(users=10, rate=50, seconds=2.0, processes=2)
 
 
+@pytest.mark.alone
 def test_a_small_calibration_finds_the_client_true(cell: Cell) -> None:
     assert cell.failures == 0
     assert cell.requests >= 15  # ten users, an answer every 1.2 s, for more than two seconds
@@ -42,6 +41,7 @@ def of(*loads: tuple[float, float]) -> Calibration:
     return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
 
 
+@pytest.mark.alone
 def test_a_calibration_comes_back_from_its_file(tmp_path: Path, cell: Cell) -> None:
     made = replace(of(), cells=(cell,), host={"cores": 2})
     save(made, tmp_path / "new" / "here-1.json")
@@ -94,6 +94,7 @@ def test_loads_are_users_times_rate() -> None:
             parse_grid(wrong)
 
 
+@pytest.mark.alone
 def test_the_command_keeps_and_prints_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from loadtests import cli
 

@@ -151,14 +151,20 @@ def llama_3_factors(factor: float, base: float, width: int) -> list[float]:
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_llama_3s_rotary_factors_survive_the_conversion(
-    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_llama_3s_rotary_factors_are_recognised(factor: float, tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "tiny.gguf", 500_000.0, llama_3_factors(factor, 500_000.0, 8))
+    found = rotary_scaling(tmp_path / "tiny.gguf")
+    assert found is not None
+    assert (found["rope_type"], found["factor"]) == ("llama3", factor)
+
+
+def test_llama_3s_rotary_factors_survive_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    factor = 32.0
     factors = llama_3_factors(factor, 500_000.0, 8)
     assert factors[:2] == [1, 1]
     assert 1 < factors[2] < factors[3] == factor

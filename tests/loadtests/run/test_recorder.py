@@ -64,7 +64,7 @@ print(recorder.written, recorder.lost)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
 def test_a_full_disk_is_reported_once_and_costs_only_what_did_not_fit(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, tmp_path],
         capture_output=True,

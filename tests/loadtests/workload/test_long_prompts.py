@@ -18,7 +18,7 @@ from loadtests.harness.workload.material import LONG, Material
 from loadtests.harness.workload.words import LINES, WORDS
 from loadtests.harness.workload.workload import prompt_id
 from records.stage import SECOND
-from tests.loadtests.test_workload import A_TOKEN_A_WORD, PLAIN, asks
+from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
 from tests.support.locust_process import ROOT, start
 from tests.support.scripted import ScriptedServer
 

@@ -13,7 +13,7 @@ from loadtests.harness.run.host import clock_id
 from loadtests.harness.run.plan import RunPlan
 from records.files import write_meta
 from records.stage import SECOND
-from tests.loadtests.test_workload import PLAIN
+from tests.loadtests.workload.test_workload import PLAIN
 from tests.support.records import META
 
 
