@@ -39,7 +39,7 @@ Bytes = npt.NDArray[np.uint8]
 LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
 REPORT = (1200, 1500)  # pixels of the README's picture
-PAGE = (1200, 640)  # of Locust's page
+PAGE = (1200, 460)  # of Locust's page
 
 
 @dataclass(frozen=True, slots=True)
