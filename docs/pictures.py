@@ -39,7 +39,7 @@ Bytes = npt.NDArray[np.uint8]
 LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
 REPORT = (1200, 1500)  # pixels of the README's picture
-PAGE = (1200, 640)  # of Locust's page
+PAGE = (1200, 460)  # of Locust's page
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +54,29 @@ class Picture:
 
 
 # Delays like those of a small model on a GPU: prefill by prompt length, slower with each request that runs.
-FAKE = (
-    "--engine fake -o ttft=0.04 -o ttft_per_prompt_token=0.0004 -o tpot=0.008 -o tpot_per_running=0.0008 "
-    "-o concurrency=16 -o jitter=0.2"
-)
-REAL = "--engine transformers --engine mistralrs"
+DELAYS = [
+    *("ttft=0.04", "ttft_per_prompt_token=0.0004", "tpot=0.008", "tpot_per_running=0.0008"),
+    *("concurrency=16", "jitter=0.2"),
+]
+FAKE = " ".join(["--engine fake", *(f"-o {delay}" for delay in DELAYS)])
+REAL = "--engine transformers --engine mistralrs --model random:llama-3.2-tiny"
 SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
 PICTURES = {
-    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 15 {SHORT}", "throughput"),
-    "single": Picture(f"{REAL} --stage-requests 12 --prompt-tokens 10,50-250:50", "ttft"),
-    "sustained": Picture(f"--engine mistralrs --stages 4 --stage-seconds 60 {SHORT}", "flow-0"),
+    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 12 {SHORT}", "throughput"),
+    "single": Picture(f"{FAKE} --stage-requests 30", "ttft"),
+    "sustained": Picture(f"{FAKE} --stages 16 --stage-seconds 60", "flow-0"),
     "rate": Picture(f"{FAKE} --rate 4-20:4 --stage-seconds 15", "ttft"),
     "capacity": Picture(
-        f"{FAKE} --slo tpot_p95=0.015 --by users --search-range 2-64 --search-seconds 200", "capacity", 760
+        f"{FAKE} --slo tpot_p95=0.015 --by users --output-tokens uniform:8-24 --search-range 2-64 --search-seconds 240",
+        "capacity",
+        760,
     ),
     "spike": Picture(f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60", "flow-0"),
     "soak": Picture(f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15", "flow-0"),
     "failover": Picture(f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 60 --at 25", "flow-0"),
     "replay": Picture(f"{FAKE} --trace {{trace}}", "flow-0"),
-    "memory": Picture(f"{REAL} --stages 1,4 --prompt-tokens 64,256,512 --output-tokens 8 --stage-seconds 10", "memory"),
-    "long_context": Picture(
-        "--engine mistralrs --prompt-tokens 250,500,1000,2000 --stage-requests 3 --output-tokens 8", "ttft"
-    ),
+    "memory": Picture(f"{REAL} --stages 1,2 --prompt-tokens 64,512 --output-tokens 8 --stage-seconds 8", "memory"),
+    "long_context": Picture(f"{FAKE} --prompt-tokens 1000,4000,8000,16000 --stage-requests 8", "ttft"),
     "conversation": Picture(f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5", "turns"),
     "shared_prefix": Picture(f"{FAKE} --stages 8 --stage-seconds 25", "curves"),
     "agents": Picture(f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5", "tpot"),
@@ -199,11 +200,14 @@ def with_palette(png: bytes) -> bytes:
     rows = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(height, -1)
     pixels = unfiltered(rows, channels).reshape(height, width, channels)[:, :, :3].astype(np.uint32)
     for bits in range(8):
-        kept = (pixels >> bits << bits) + (1 << bits) // 2
+        kept = pixels >> bits << bits
         colours, index = np.unique(kept[..., 0] << 16 | kept[..., 1] << 8 | kept[..., 2], return_inverse=True)
         if len(colours) <= 256:
             break
-    palette = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8).tobytes()
+    index = index.reshape(-1)
+    counts = np.bincount(index)
+    means = [np.bincount(index, pixels[..., channel].reshape(-1)) / counts for channel in range(3)]
+    palette = np.rint(np.stack(means, axis=1)).astype(np.uint8).tobytes()
     lines = np.zeros((height, width + 1), dtype=np.uint8)  # each begins with its filter: none
     lines[:, 1:] = index.reshape(height, width)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
@@ -237,7 +241,7 @@ def unfiltered(rows: Bytes, channels: int) -> Bytes:
 
 def locust_page(path: Path) -> None:
     """Locust's page with its tab, while three stages are under way."""
-    with tempfile.TemporaryDirectory() as name, ServerProcess("mistralrs", [], None, Path(name) / "log") as server:
+    with tempfile.TemporaryDirectory() as name, ServerProcess("fake", DELAYS, None, Path(name) / "log") as server:
         server.wait_until_ready(lambda _: None)
         port = free_port()
         command = [*PYTHON, "-m", "locust", "-f", "loadtests/concurrent.py", "--host", server.url, "--runs", name]
@@ -248,12 +252,12 @@ def locust_page(path: Path) -> None:
             str(port),
             "--autostart",
             "--slo",
-            "ttft_p95=1,tpot_p95=0.2",
+            "ttft_p95=0.3,tpot_p95=0.02",
         ]
-        command += ["--stages", "2,4,8", "--stage-seconds", "20", "--output-tokens", "16"]
+        command += ["--stages", "4,8,16", "--stage-seconds", "15"]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as locust:
             try:
-                time.sleep(60)
+                time.sleep(50)
                 urlopen(f"http://127.0.0.1:{port}/", timeout=10).close()
                 take(f"http://127.0.0.1:{port}/?tab=tokens", path, *PAGE, wait=8.0)
             finally:

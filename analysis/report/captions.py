@@ -5,6 +5,7 @@ were not measured.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from analysis.report.axis import Axis
@@ -19,6 +20,7 @@ from records.metrics import BY_NAME
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
+REMARKS = r" \([^)]*\)|, as 95 % of the requests had it before"  # what a title leaves out of a finding
 Of = Callable[[StageSummary], Estimate]
 Point = tuple[str, float]  # a stage's label, and the value there
 
@@ -156,7 +158,7 @@ def flow(one: Drawn) -> str:
     run = one.contender.runs[0]
     recovered = [finding.evidence for finding in run.findings if finding.kind == "recovery"]
     if recovered:
-        return f"{one.name}, {recovered[0]}"
+        return f"{one.name}, {re.sub(REMARKS, '', recovered[0])}"
     unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
         return f"{one.name} was not steady at {join_labels(unsteady)}"

@@ -105,7 +105,7 @@ def _stages(axis: Axis) -> alt.X:
 
 def _texts(axis: Axis) -> dict[str, Any]:
     if axis.quantitative:
-        return {"format": ",~r"}
+        return {"format": ",.6~r"}
     texts = [place.text for place in axis.places]
     crowded = sum(len(text) for text in texts) * 7 > WIDTH
     return {
