@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from analysis.plan.scalability import scalability
 from analysis.report import captions, charts
 from analysis.report.axis import Axis, Place
 from analysis.report.distribution_charts import distribution_curves
@@ -24,7 +23,6 @@ from analysis.verdict.turns import TurnSummary
 from records.metrics import BY_NAME
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
-FAR = 3.0  # times the most requests in flight: a peak beyond that was not seen coming
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
@@ -67,9 +65,7 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
         _by_stage(
             "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
         ),
-        _by_stage(
-            "throughput", engines, axis, captions.throughput(engines, axis), output, _throughput_note(engines, axis)
-        ),
+        _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
         _by_stage(
             "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
         ),
@@ -83,25 +79,6 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
         *(_flow(one, index) for index, one in enumerate(engines)),
     ]
     return [figure for figure in drawn if figure is not None]
-
-
-def _throughput_note(engines: Sequence[Drawn], axis: Axis) -> str:
-    """What is drawn, and the parameters of the Universal Scalability Law that fits each engine's first run."""
-    said = ["Output tokens per second"]
-    for one in engines if axis.of_loads else ():
-        stages = one.contender.runs[0].stages
-        law = scalability(stages)
-        if law is None or law.rate.value is None or law.peak.value is None:
-            continue
-        most = max(stage.concurrency.average for stage in stages)
-        far = law.peak.value > FAR * most
-        peak = "no peak near these loads" if far else f"a peak at {significant(law.peak.value)} in flight"
-        sigma, kappa = (significant(share.value or 0.0, 2) for share in (law.contention, law.coherency))
-        said.append(
-            f"Universal Scalability Law of {one.name}: λ = {significant(law.rate.value)} tokens/s for one request, "
-            f"σ = {sigma}, κ = {kappa}, {peak}"
-        )
-    return ". ".join(said)
 
 
 def reading_of(engines: Sequence[Drawn]) -> str:
