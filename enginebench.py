@@ -25,6 +25,7 @@ COMMANDS = {
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
+    "runs": "analysis.cli",
     "compare": "analysis.cli",
     "gate": "analysis.cli",
     "import": "analysis.cli",

@@ -132,7 +132,7 @@ def drawn(folder: Path) -> Path:
     """The page of all runs in `folder`, drawn again."""
     page = folder / "page.html"
     found = sorted(str(path.parent) for path in folder.glob("*/meta.json"))
-    run([*PYTHON, "-m", "enginebench", "report", *found, "--html", str(page), "--allow-invalid"])
+    run([*PYTHON, "-m", "enginebench", "report", *found, "--output", str(page), "--allow-invalid"])
     return page
 
 

@@ -124,6 +124,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "what the server's own durations leave of TTFT: its HTTP layer, the network, the kernels",
     ),
 )
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
 OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
 

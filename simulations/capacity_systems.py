@@ -16,10 +16,12 @@ from functools import partial
 
 import numpy as np
 from scipy import optimize, stats
+from scipy.signal import lfilter
 
 from simulations.systems import Draw, Floats, Generator, lognormal
 
 TRUTH_REQUESTS = 10_000_000
+Changing = Callable[[Generator, int], Floats]
 POINTS = 8  # loads at which a capacity without an exact law is simulated
 
 
@@ -66,12 +68,12 @@ class System:
     q: float = 0.95
     gap: Draw = exponential
     exact: Callable[[float, float], float] | None = None  # of the limit and q
-    correlated: float = 0.0  # of successive gaps' logarithms: arrivals whose rate wanders
+    changing: Changing | None = None  # arrivals whose rate changes: factors of successive gaps
 
     def run(self, rate: float, requests: int, rng: Generator) -> Trace:
         gaps = self.gap(rng, (requests,))
-        if self.correlated:
-            gaps = gaps * _wandering(rng, requests, self.correlated)
+        if self.changing:
+            gaps = gaps * self.changing(rng, requests)
         sent = np.cumsum(gaps) / rate
         latency, ended = self.serve(rng, sent)
         return Trace(sent, latency, ended)
@@ -94,13 +96,26 @@ class System:
         return float((latency <= self.limit).mean())
 
 
-def _wandering(rng: Generator, requests: int, spread: float) -> Floats:
-    """A slowly changing factor of mean 1: the exponential of an AR(1) that forgets in 200 requests."""
-    from scipy.signal import lfilter
+def wandering(spread: float, memory: float = 200) -> Changing:
+    """A slowly changing factor of mean 1: the exponential of an AR(1) that forgets in `memory` requests."""
 
-    rho = math.exp(-1 / 200)
-    level = lfilter([spread * math.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(requests))
-    return np.asarray(np.exp(level - spread**2 / 2), dtype=np.float64)
+    def draw(rng: Generator, requests: int) -> Floats:
+        rho = math.exp(-1 / memory)
+        level = lfilter([spread * math.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(requests))
+        return np.asarray(np.exp(level - spread**2 / 2), dtype=np.float64)
+
+    return draw
+
+
+def switching(busy: float, stay: float) -> Changing:
+    """Two states, one with gaps of `busy` times the mean and one with 2 - `busy`; each lasts `stay` requests on
+    average."""
+
+    def draw(rng: Generator, requests: int) -> Floats:
+        changes = np.cumsum(rng.random(requests) < 1 / stay) + rng.integers(2)
+        return np.where(changes % 2 == 0, busy, 2 - busy)
+
+    return draw
 
 
 def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Floats, Floats]:
@@ -211,9 +226,17 @@ def mdc(servers: int, limit: float, q: float = 0.95) -> System:
     return System(f"M/D/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, exact=exact)
 
 
-def ggc(name: str, gap: Draw, service: Draw, servers: int, limit: float, q: float = 0.95, wander: float = 0) -> System:
+def ggc(
+    name: str,
+    gap: Draw,
+    service: Draw,
+    servers: int,
+    limit: float,
+    q: float = 0.95,
+    changing: Changing | None = None,
+) -> System:
     serve = partial(queue, servers=servers, service=service)
-    return System(f"{name}/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, gap, correlated=wander)
+    return System(f"{name}/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, gap, changing=changing)
 
 
 def batched(name: str, limit: float, q: float = 0.95, **how: float) -> System:
@@ -242,9 +265,14 @@ HELD_OUT = (
     mmc(2, 4.0, q=0.99),
     ggc("gamma arrivals, cv 2, D", gamma(2.0), constant, 8, 1.0),
     ggc("M/lognormal, cv 2", exponential, lognormal(2.0), 4, 4.0),
-    ggc("arrivals whose rate wanders, M", exponential, exponential, 4, 3.0, wander=0.3),
+    ggc("arrivals whose rate wanders, M", exponential, exponential, 4, 3.0, changing=wandering(0.3)),
     ggc("constant arrivals, M", constant, exponential, 2, 2.0),
     batched("8 slots, heavy prefill", 1.0, slots=8, prefill=0.08),
+    ggc("gamma arrivals, cv 4, M", gamma(4.0), exponential, 8, 2.0),
+    ggc("arrivals in two states for 150, M", exponential, exponential, 4, 2.0, changing=switching(0.6, 150)),
+    ggc("arrivals whose rate wanders over 600, D", exponential, constant, 6, 2.0, 0.9, wandering(0.25, 600)),
+    batched("32 slots, p99", 0.4, 0.99, slots=32, step=0.01, tokens=60),
+    batched("24 slots, long answers, p90", 2.0, 0.9, slots=24, tokens=150, prefill=0.04),
 )
 TUNED_ON = (
     ggc("M/lognormal, cv 1.5", exponential, lognormal(1.5), 2, 6.0),
@@ -253,4 +281,9 @@ TUNED_ON = (
     ggc("M/hyperexponential, cv 1.5", exponential, hyperexponential(1.5), 8, 1.0),
     ggc("M/gamma, cv 0.7", exponential, gamma(0.7071), 1, 10.0),
     ggc("gamma arrivals, cv 2, lognormal 0.5", gamma(2.0), lognormal(0.5), 16, 1.0),
+    ggc("gamma arrivals, cv 3, M", gamma(3.0), exponential, 3, 3.0),
+    ggc("arrivals in two states for 300, D", exponential, constant, 3, 3.0, changing=switching(0.75, 300)),
+    ggc("arrivals whose rate wanders over 100, M", exponential, exponential, 8, 2.0, changing=wandering(0.35, 100)),
+    ggc("M/lognormal, cv 1.2, p50", exponential, lognormal(1.2), 6, 2.0, q=0.5),
+    batched("40 slots, p90", 0.8, 0.9, slots=40, tokens=100, prefill=0.015),
 )

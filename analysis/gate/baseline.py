@@ -25,7 +25,7 @@ def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
     for summary in summaries:
         place = folder / summary.run_id
         place.mkdir(parents=True, exist_ok=True)
-        stages = tuple(replace(stage, ttft_curve=(), series={}) for stage in summary.stages)
+        stages = tuple(replace(stage, curves={}, series={}) for stage in summary.stages)
         flow = FlowSeries(summary.flow.step, (), ())
         written.append(write_summary(replace(summary, folder=place, stages=stages, flow=flow)))
     return written

@@ -44,16 +44,16 @@ def plan(
     """
     from rich.console import Console
 
+    from analysis.mistakes import exit_with_sentence
     from analysis.plan.answer import as_document, make_plan
-    from analysis.plan.errors import CannotPlan
     from analysis.plan.page import write_page
     from analysis.plan.terminal import print_plan
     from analysis.report.terminal import stdout
-    from analysis.run.load import NotARun, find_run, load_run
+    from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
 
     log = Console(stderr=True, highlight=False)
-    try:
+    with exit_with_sentence(log):
         settings: PlanSettings = read_settings(PlanSettings, given)
         if settings.peak is None or not settings.slo:
             raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
@@ -64,12 +64,6 @@ def plan(
             made = make_plan(loaded, summaries, settings)
             if settings.html is not None:
                 write_page(made, settings.html)
-    except (NotARun, CannotPlan, ValueError) as error:
-        log.print(str(error), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename} cannot be written ({error.strerror}).", style="red", markup=False)
-        raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps(as_document(made), allow_nan=False))
     else:

@@ -74,8 +74,7 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
         pauses=in_batch and _pauses(found),
         admits=_admits(found, slots) if in_batch else None,
-        # A server that says how many requests its engine runs keeps the others in a queue of its own.
-        late_handover=source == "engine" or (slots is not None and in_batch and _late_handover(found, slots)),
+        late_handover=slots is not None and in_batch and _late_handover(found, slots),
         delivery=_delivery(found, fit.cost),
         tokens_per_step=tokens,
         drift=fit.drift,

@@ -20,6 +20,7 @@ from analysis.verdict.statistics import Estimate
 DRAWS = 400
 NORMAL = 1.96  # standard errors to either side hold 95 %
 LEAST_STAGES = 3
+NEGLIGIBLE = 1e-9  # κ that is only rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _fitted(n: Floats, throughput: Floats) -> tuple[float, float, float, float, 
     (own, shared, pairs), _ = nnls(rows, np.ones(len(n)))
     alone = max(own + shared, 1e-12)
     rate, sigma, kappa = 1 / alone, shared / alone, pairs / alone
-    if kappa > 0:
+    if kappa > NEGLIGIBLE:
         peak = max(math.sqrt(max(1 - sigma, 0.0) / kappa), 1.0)
         return rate, sigma, kappa, peak, _throughput(peak, rate, sigma, kappa)
     return rate, sigma, kappa, math.inf, rate / sigma if sigma > 0 else math.inf

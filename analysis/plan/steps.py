@@ -97,7 +97,7 @@ def _read_piece(requests: pl.LazyFrame, start: int, end: int) -> Chunks:
     )
     first = rows["t_first"].to_numpy()
     later = rows["icl"].list.len().cast(pl.Int64).to_numpy()
-    gaps = rows["icl"].explode(empty_as_null=False).to_numpy()
+    gaps = rows["icl"].explode(empty_as_null=False).to_numpy().astype(np.int64)
     of_gap = np.repeat(np.arange(len(first)), later)
     elapsed = np.cumsum(gaps)
     before = np.concatenate(([0], elapsed))[np.cumsum(later) - later]

@@ -19,6 +19,7 @@ from analysis.units import format_count, format_seconds, format_share, join_labe
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
+from analysis.verdict.knee import growth_sentences
 from analysis.verdict.slo import agreed, overall
 from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
@@ -66,6 +67,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
     _print_search(console, searches_of(summaries))
+    for sentence in growth_sentences(summaries):
+        console.print(Text(sentence))
     console.print(Text(comparison.sentence, style="bold"))
 
 

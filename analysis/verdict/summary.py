@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +85,9 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    flows = Flows(run, np.concatenate([edges, *(window.instants for window in windows)]))
-    stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
+    flows = Flows(run, windows, edges)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy and Polars do the work, and leave the interpreter free
+        stages = tuple(pool.map(lambda window: summarise_stage(run, window, flows, objectives), windows))
     meta = run.meta
     return RunSummary(
         folder=run.folder,
@@ -168,9 +171,11 @@ def read_summary(folder: Path) -> RunSummary:
 
 
 def _with_infinities(value: Any) -> Any:
-    """A percentile among failed requests is infinite again."""
+    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
     if isinstance(value, dict):
         infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        if value.get("low") is not None and value.get("high", 0.0) is None:
+            infinite["high"] = math.inf
         return {key: _with_infinities(one) for key, one in value.items()} | infinite
     return [_with_infinities(one) for one in value] if isinstance(value, list) else value
 

@@ -2,6 +2,7 @@
 
 estimate.py    the number and its interval; exact percentiles
 dependence.py  the standard error of a mean whose values are correlated in time and by user
+tails.py       how many independent requests a tail is worth
 intervals.py   percentiles, shares, rates and means of one window
 repeats.py     ratios of engines over repeated runs, and who won
 differences.py tests, effect sizes and spread of two groups of runs
@@ -27,7 +28,6 @@ from analysis.verdict.statistics.intervals import (
     bin_by_user,
     bin_events,
     mean_interval,
-    needed,
     objective_answer,
     percentile_interval,
     percentile_intervals,
@@ -47,6 +47,7 @@ from analysis.verdict.statistics.repeats import (
     winner,
 )
 from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_step, steadiness, trend
+from analysis.verdict.statistics.tails import needed
 
 __all__ = [
     "CONFIDENCE",

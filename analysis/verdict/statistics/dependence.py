@@ -68,8 +68,14 @@ def user_codes(users: npt.ArrayLike | None) -> Codes | None:
     """Users numbered from 0; `None` where most requests have a user of their own and so tell nothing of users."""
     if users is None:
         return None
-    names, codes = np.unique(np.asarray(users), return_inverse=True)
-    return codes if 2 <= len(names) <= len(codes) / 2 else None
+    given = np.asarray(users)
+    if given.dtype.kind == "i" and len(given) and 0 <= given.min() <= given.max() < len(given):
+        there = np.bincount(given) > 0  # small numbers need no sorting
+        count, codes = int(there.sum()), (np.cumsum(there) - 1)[given]
+    else:
+        names, codes = np.unique(given, return_inverse=True)
+        count = len(names)
+    return codes if 2 <= count <= len(codes) / 2 else None
 
 
 def mean_error(values: Floats, codes: Codes | None = None, cosines: int = COSINES[-1]) -> MeanError | None:

@@ -28,7 +28,8 @@ from analysis.verdict.statistics.dependence import (
     user_codes,
     with_users,
 )
-from analysis.verdict.statistics.estimate import TAIL, Estimate, Floats, least_samples, nearest_rank, t_quantile
+from analysis.verdict.statistics.estimate import TAIL, Estimate, Floats, nearest_rank, t_quantile
+from analysis.verdict.statistics.tails import TAIL_SHARE, bulk_of, effective_size, error_below, needed, of_a_tail
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"
@@ -37,13 +38,8 @@ BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
 LEAST_COSINES = 4
 COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: stay well below the cycle's own two
-TAIL_WIDENING = 2.5  # how much further from the end of the distribution the neighbouring percentile is
-NEIGHBOUR = 1.4  # by how much correlation may be weaker at a percentile than at its neighbour
-BULK = 1.2  # and at a tail percentile than at the median, along time
-USERS = 0.5  # and where users differ
-DIFFERENT = 0.7  # of the effective sample size along time, below which users differ
 LEAST_RARE = 10  # hits or misses, to look for cycles among them
-LEAST_EFFECTIVE = 5  # hits or misses, where they are correlated
+LEAST_EFFECTIVE = 8  # hits or misses, where they are correlated
 
 Answer = Literal["met", "missed", "not enough evidence"]
 
@@ -90,12 +86,6 @@ def percentile_intervals(
     return found
 
 
-def needed(q: float) -> int:
-    """The least effective sample size with which percentile q has an interval: 16 for p50, 90 for p90, 172, 468."""
-    least = least_samples(q)
-    return max(LEAST_POINTS, min(5 * least // 2, least + 100))
-
-
 def _with_interval(
     values: Floats, lower: Floats, upper: Floats, q: float, codes: Codes | None, cyclic: bool
 ) -> Estimate:
@@ -108,11 +98,17 @@ def _with_interval(
         return _too_few(plain, n, q)
     if cyclic:
         return replace(plain, why=IN_CYCLES)
-    error = _of_a_tail(_error_below(values, lower, q, codes), values, lower, q)
-    effective = _effective(error, q, n)
-    enough = effective if q == 0.5 else min(effective, _seen_in_the_bulk(values, lower, codes))
-    if enough < needed(q):
-        return _too_few(plain, enough, q)
+    error = of_a_tail(error_below(values, lower, q, codes), values, lower, q)
+    effective = effective_size(error, q, n)
+    if effective < needed(q):
+        return _too_few(plain, effective, q)
+    if min(q, 1 - q) <= TAIL_SHARE:
+        bulk = bulk_of(values, lower, codes)
+        if bulk.of_users < needed(q):
+            return _too_few(plain, bulk.of_users, q)
+        if bulk.along_time < bulk.least(q):
+            return replace(plain, why=f"≈{int(bulk.along_time)} < {int(bulk.least(q))}")
+        effective /= bulk.unseen(q)
     below, above = _binomial_limits(effective, q)
     below, above = below * _widening(error, 1 - q, n), above * _widening(error, q, n)
     low_rank = max(1, math.floor((q - below) * n + 0.5)) - 1
@@ -125,49 +121,6 @@ def _with_interval(
 def _too_few(plain: Estimate, effective: float, q: float) -> Estimate:
     about = "" if effective == plain.n else "≈"
     return replace(plain, why=f"{about}{int(effective)} < {needed(q)}")
-
-
-def _of_a_tail(error: MeanError, values: Floats, ascending: Floats, q: float) -> MeanError:
-    """The error of the share of values at or below percentile q, no smaller than its neighbour's suggests.
-
-    A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than at the
-    neighbouring percentile nearer to the median, where there are more.
-    """
-    tail = min(q, 1 - q)
-    if tail > 0.25:
-        return error
-    wider = min(0.5, TAIL_WIDENING * tail)
-    nearer = 1 - wider if q > 0.5 else wider
-    mine, other = (_error_below(values, ascending, p, None).variance / (p * (1 - p)) for p in (q, nearer))
-    return replace(error, variance=error.variance + max(0.0, other / NEIGHBOUR - mine) * q * (1 - q))
-
-
-def _error_below(values: Floats, ascending: Floats, q: float, codes: Codes | None) -> MeanError:
-    below = (values <= ascending[nearest_rank(len(values), q) - 1]).astype(np.float64)
-    error = mean_error(below, codes)
-    assert error is not None, "there are at least `needed` values"
-    return error
-
-
-def _seen_in_the_bulk(values: Floats, ascending: Floats, codes: Codes | None) -> float:
-    """The largest effective sample size that is believed of a tail, from that of the median.
-
-    A tail alone does not show how few the bursts are that it comes from. Where users differ, it comes from the few
-    users of the slowest replica, which is the slower the more of them it has.
-    """
-    if ascending[0] == ascending[-1]:
-        return float(len(values))
-    along_time = _effective(_error_below(values, ascending, 0.5, None), 0.5, len(values))
-    by_user = _effective(_error_below(values, ascending, 0.5, codes), 0.5, len(values))
-    return USERS * by_user if by_user < DIFFERENT * along_time else BULK * along_time
-
-
-def _effective(error: MeanError, share: float, n: int) -> float:
-    """Effective sample size, less what the uncertainty of the variance costs: n* of Korn & Graubard (1998)."""
-    if error.variance <= 0:
-        return 2.0 * n
-    certain = (t_quantile(math.inf) / t_quantile(error.freedom)) ** 2
-    return min(2.0 * n, share * (1 - share) / error.variance * certain)
 
 
 def _binomial_limits(n: float, q: float) -> tuple[float, float]:
@@ -213,16 +166,20 @@ def share_interval(
         return Estimate(share, n=n, why=IN_CYCLES)
     codes = user_codes(users)
     ascending = np.sort(values)
-    bulk = float(n) if n < LEAST_POINTS else _seen_in_the_bulk(values, ascending, codes)
+    bulk = bulk_of(values, ascending, codes)
     if rarer == 0:
-        return Estimate(share, *_clopper_pearson(share, min(n, bulk) if cycle is None else n / cycle), n)
+        return Estimate(share, *_clopper_pearson(share, min(n, bulk.most) if cycle is None else n / cycle), n)
     error = mean_error(hits, codes)
     if error is None:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
     if latencies is not None:
-        error = _of_a_tail(error, values, ascending, max(share, 1 - share))
-    effective = _effective(error, share, n)
-    enough = rarer * min(effective, bulk)
+        error = of_a_tail(error, values, ascending, max(share, 1 - share))
+    effective = effective_size(error, share, n)
+    if latencies is not None and rarer <= TAIL_SHARE:
+        if bulk.along_time < bulk.least(1 - rarer):
+            return Estimate(share, n=n, why=f"≈{int(bulk.along_time)} < {int(bulk.least(1 - rarer))}")
+        effective /= bulk.unseen(1 - rarer)
+    enough = rarer * min(effective, bulk.most)
     if enough < LEAST_EFFECTIVE and enough < rarer * n / 2:
         rarer_ones = "misses" if share > 0.5 else "hits"
         return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE} effective {rarer_ones}")

@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-POINTS = 161
-SLOPES = tuple(2.0 * 2 ** (k / 2) for k in range(11))  # 2 to 64
+POINTS = 41  # of the grid, twice: over all loads, and where the posterior lies
+SPREADS = 5.0  # standard deviations to either side that the second grid covers
+SLOPES = tuple(2.0 * 2**k for k in range(6))  # 2 to 64
 TYPICAL_SLOPE, SLOPE_SPREAD = 10.0, 1.0  # median and sigma of the logarithm
 NEAR = 0.25  # in the logarithm of the load: probes further away count less, the curve is not logistic over decades
 FAR_WEIGHT = 4.0  # effective requests that such a probe counts as
@@ -39,13 +40,26 @@ class Location:
 def locate(samples: Sequence[Sample], q: float, low: float, high: float) -> Location:
     """`low` and `high` bound where capacity is looked for."""
     start, stop = math.log(low), math.log(high)
-    grid = [start + (stop - start) * k / (POINTS - 1) for k in range(POINTS)]
-    logs = [-math.inf] * POINTS
-    at_capacity = math.log((1 - q) / q)
-    prior = [-0.5 * (math.log(slope / TYPICAL_SLOPE) / SLOPE_SPREAD) ** 2 for slope in SLOPES]
     rough = _crossing(samples, q, start, stop)
     weighted = [(math.log(each.load), *_weighted(each, rough, q)) for each in samples]
-    for k, theta in enumerate(grid):
+    for _ in range(2):
+        grid = [start + (stop - start) * k / (POINTS - 1) for k in range(POINTS)]
+        masses = _posterior(weighted, q, grid)
+        total = sum(masses)
+        mean = sum(m * x for m, x in zip(masses, grid, strict=True)) / total
+        spread = math.sqrt(sum(m * (x - mean) ** 2 for m, x in zip(masses, grid, strict=True)) / total)
+        reach = SPREADS * max(spread, grid[1] - grid[0])
+        start, stop = max(start, mean - reach), min(stop, mean + reach)
+    return Location(math.exp(_median(grid, masses)), spread)
+
+
+def _posterior(weighted: Sequence[tuple[float, float, float]], q: float, grid: Sequence[float]) -> list[float]:
+    """Likelihood of each θ of the grid, averaged over slopes, up to a factor. `weighted`: logarithm of the load, good,
+    bad."""
+    at_capacity = math.log((1 - q) / q)
+    prior = [-0.5 * (math.log(slope / TYPICAL_SLOPE) / SLOPE_SPREAD) ** 2 for slope in SLOPES]
+    logs = []
+    for theta in grid:
         terms = []
         for slope, weight in zip(SLOPES, prior, strict=True):
             for x, good, bad in weighted:
@@ -55,13 +69,9 @@ def locate(samples: Sequence[Sample], q: float, low: float, high: float) -> Loca
                 weight += bad * (score - soft) - good * soft
             terms.append(weight)
         top = max(terms)
-        logs[k] = top + math.log(sum(math.exp(term - top) for term in terms))
+        logs.append(top + math.log(sum(math.exp(term - top) for term in terms)))
     top = max(logs)
-    masses = [math.exp(each - top) for each in logs]
-    total = sum(masses)
-    mean = sum(m * x for m, x in zip(masses, grid, strict=True)) / total
-    variance = sum(m * (x - mean) ** 2 for m, x in zip(masses, grid, strict=True)) / total
-    return Location(math.exp(_median(grid, masses)), math.sqrt(variance))
+    return [math.exp(each - top) for each in logs]
 
 
 def _weighted(sample: Sample, rough: float, q: float) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 By = Literal["rate", "users", "agents"]
 REPORTED = SECOND // 2  # by then every process has told what it scheduled
 WARM_UP_LIMITS, LEAST_WARM_UP = 10.0, 1.0  # warm-up in latency limits, and in seconds at least
-STAYS = 3.0  # warm-up in mean times that a request is in flight
 SPARE = 2  # a stage's window holds so many times the requests that the probe judges
 DRAIN = 600.0  # seconds that the requests of a probe get to be answered before the next one
 HALVINGS = 6  # of the first load
@@ -50,12 +49,12 @@ class SearchPlan:
             warm_up=max(LEAST_WARM_UP, WARM_UP_LIMITS * max(limits, default=0.0)),
         )
 
-    def stage(self, probe: Probe, warm_up: float) -> StagePlan:
+    def stage(self, probe: Probe) -> StagePlan:
         load: Load = Users(round(probe.load)) if self.by != "rate" else Rate(probe.load, self.arrivals)
         label = load.label.replace("user", "agent") if self.by == "agents" else load.label
         return StagePlan(
             load,
-            Extent(warm_up),
+            Extent(probe.warm_up),
             Extent(SPARE * probe.most_requests, "requests"),
             bound=DRAIN,
             name=f"probe {probe.number + 1}: {label}",
@@ -71,7 +70,6 @@ class Prober:
         self._search = Search(plan.goal())
         self._counts: StageCounts | None = None
         self._stage = -1
-        self._stay = 0.0
         self._late: dict[int, tuple[float, float, float] | None] = {}  # by stage
         self._records: list[ProbeRecord] = []
         self.stopped = False
@@ -81,7 +79,7 @@ class Prober:
         probe = self._search.probe
         if probe is None or self.stopped:
             return None
-        return self._plan.stage(probe, max(probe.warm_up, STAYS * self._stay))
+        return self._plan.stage(probe)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         """What a process has counted."""
@@ -113,9 +111,6 @@ class Prober:
         if decision is None:
             return None
         self.stopped = out_of_time
-        seconds = counts.seconds(max(closed - first, 1))
-        if evidence.in_flight and decision.requests and decision.verdict == "met":
-            self._stay = sum(evidence.in_flight) / len(evidence.in_flight) / (decision.requests / seconds)
         self._late[stage.index] = counts.late_parts
         self._records.append(self._record(stage, decision))
         return decision

@@ -24,7 +24,7 @@ CERTIFYING = ("below", "above")
 
 MOST: dict[Role, int] = {"locate": 2000, "refine": 5000, "below": 20_000, "above": 20_000}  # requests at q = 0.95
 USUAL = 0.05
-PRECISE, REFINEMENTS = 0.05, 4
+PRECISE, IN_THE_END, REFINEMENTS = 0.05, 0.03, 4  # standard deviation of the estimate, and probes to reach it
 FIRST_LOOK, LOOKS = 100, 1.1  # requests at the first look, and the ratio of each further look to the one before
 FIRST_CERTIFYING_LOOK = 1000
 MEMORIES = 10.0
@@ -37,6 +37,8 @@ NEARBY = 0.07  # in the logarithm of the load
 CLOSE = 1.2  # ratio of loads between which locating stops bisecting
 WARM_UP_SHARE = 0.25  # of a probe's requests, at most
 RELAXATIONS = 3.0  # warm-up in correlation times
+STAYS = 3.0  # warm-up in mean times that a request is in flight
+ARRIVALS_OFF = 0.02  # share by which the arrivals of a probe may miss its load in the direction of its verdict
 OVERLOAD_REQUESTS = 300
 FUTILE = 2.0  # a probe that would need so many times its most requests is given up
 
@@ -83,7 +85,8 @@ class Decision:
     leans: Literal["met", "missed"]
     shares: tuple[Share, ...]
     requests: int
-    warm_up_needed: float  # seconds, from the correlation seen
+    relaxation: float  # seconds in which the system forgets, from the correlation seen
+    stay: float  # mean time in seconds that a request was in flight
 
 
 def _gain(share: Share, q: float) -> tuple[float, float]:
@@ -118,19 +121,53 @@ class Search:
             return None
         self.next_look = max(self.next_look, n) * LOOKS
         found = shares(evidence) if n else []
-        verdict, reason = self._judge(found, evidence)
+        verdict, reason = self._judge(self._tempered(found, n), evidence)
+        if verdict is not None and self._misplaced(verdict, n / seconds):
+            verdict, reason = None, "the arrivals missed the rate"
         if verdict is None:
             if not last:
                 return None
-            verdict, reason = "undecided", "not enough evidence"
+            verdict, reason = "undecided", reason or "not enough evidence"
         leans: Literal["met", "missed"] = "missed"
         if verdict == "met" or (verdict == "undecided" and found and self._looks_met(found)):
             leans = "met"
-        relaxation = max((share.correlation for share in found), default=0.0) * seconds / max(n, 1)
-        decision = Decision(self.probe, verdict, reason, leans, tuple(found), n, RELAXATIONS * relaxation)
+        gap = seconds / max(n, 1)
+        relaxation = max((share.correlation for share in found), default=0.0) * gap
+        stay = gap * sum(evidence.in_flight) / max(len(evidence.in_flight), 1)  # L = λW (Little 1961)
+        decision = Decision(self.probe, verdict, reason, leans, tuple(found), n, relaxation, stay)
         self.decisions.append(decision)
         self._continue()
         return decision
+
+    def _tempered(self, found: Sequence[Share], n: int) -> list[Share]:
+        """Shares with a correlation time no shorter than that of the probes nearby.
+
+        A probe in which few bursts came by chance shows a short one of its own, and would decide too early.
+        """
+        assert self.probe is not None
+        answer = []
+        for k, share in enumerate(found):
+            tau = max(share.correlation, self._nearby(k, self.probe.load, [(self.probe.load, n, share)]))
+            answer.append(Share(share.good, share.effective * share.correlation / tau, tau))
+        return answer
+
+    def _nearby(self, k: int, load: float, more: Sequence[tuple[float, int, Share]] = ()) -> float:
+        """The mean correlation time of objective `k` in probes near a load, weighted by their requests."""
+        seen = [(d.probe.load, d.requests, d.shares[k]) for d in self.decisions if d.shares]
+        seen += more
+        weights = [n * math.exp(-0.5 * (math.log(other / load) / NEARBY) ** 2) for other, n, _ in seen]
+        return sum(w * share.correlation for w, (_, _, share) in zip(weights, seen, strict=True)) / sum(weights)
+
+    def _misplaced(self, verdict: Verdict, rate: float) -> bool:
+        """Whether fewer arrivals came than a load that is met must have, or more than one that is missed.
+
+        Arrivals that come in bursts may for a long time show another load than the planned one.
+        """
+        assert self.probe is not None
+        if self.goal.whole:
+            return False
+        surplus = rate / self.probe.load - 1
+        return (verdict == "met" and surplus < -ARRIVALS_OFF) or (verdict == "missed" and surplus > ARRIVALS_OFF)
 
     def _looks_met(self, found: Sequence[Share]) -> bool:
         return all(share.good >= q for share, q in zip(found, self.goal.shares, strict=True))
@@ -165,9 +202,11 @@ class Search:
         goal = self.goal
         most_requests = MOST[role] if goal.rarest >= USUAL else round(MOST[role] * USUAL / goal.rarest)
         nearest = min(self.decisions, key=lambda d: abs(math.log(d.probe.load / load)), default=None)
-        warm_up = max(goal.warm_up, nearest.warm_up_needed if nearest else 0.0)
+        relaxing = RELAXATIONS * nearest.relaxation if nearest else 0.0
         if not goal.whole:
-            warm_up = min(warm_up, max(goal.warm_up, WARM_UP_SHARE * most_requests / load))
+            relaxing = min(relaxing, WARM_UP_SHARE * most_requests / load)
+        stay = max((d.stay for d in self.decisions if d.leans == "met"), default=0.0)
+        warm_up = max(goal.warm_up, relaxing, STAYS * stay)
         memory = max((share.correlation for share in nearest.shares), default=0.0) if nearest else 0.0
         self.next_look = max(FIRST_CERTIFYING_LOOK, MEMORIES * memory) if role in CERTIFYING else FIRST_LOOK
         self.probe = Probe(len(self.decisions), load, role, warm_up, most_requests)
@@ -183,14 +222,16 @@ class Search:
         where = self.location()
         if where is None:
             return
-        refining = self._refining(where)
-        if refining is not None and all(d.probe.role in {"locate", "refine"} for d in self.decisions):
-            self._begin(refining, "refine")
+        met, missed = self.bracket
+        uncertified = all(d.probe.role not in CERTIFYING for d in self.decisions)
+        if (uncertified and self._imprecise(where, PRECISE, 1)) or (
+            met is not None and missed is not None and self._imprecise(where, IN_THE_END, 2)
+        ):
+            self._begin(self._rounded(where.load, up=False), "refine")
             return
         for decision in self.decisions[-1:]:
             if decision.probe.role in CERTIFYING and decision.verdict == "undecided":
                 self._outward[decision.probe.role] += 1
-        met, missed = self.bracket
         if met is None:
             self._begin(self._beside(where, "below"), "below")
         elif missed is None:
@@ -213,12 +254,10 @@ class Search:
         middle = self._rounded(math.sqrt(low * high), up=False)
         return max(middle, low + 1) if goal.whole else middle  # never one that has been tried
 
-    def _refining(self, where: Location) -> float | None:
-        """Where to probe to make the estimate more precise; `None` when it is precise enough."""
+    def _imprecise(self, where: Location, wanted: float, rounds: int) -> bool:
+        """Whether another probe at the estimate is due."""
         refined = sum(d.probe.role == "refine" for d in self.decisions)
-        if where.spread <= PRECISE or refined >= REFINEMENTS:
-            return None
-        return self._rounded(where.load, up=False)
+        return where.spread > wanted and refined < rounds * REFINEMENTS
 
     def location(self) -> Location | None:
         """Where capacity probably lies; `None` while it is not between two probes."""
@@ -241,13 +280,11 @@ class Search:
 
         A probe's own is short when by chance it saw few slow requests, and would weigh that chance too heavily.
         """
-        seen = [(d.probe.load, d.requests, d.shares[k]) for d in self.decisions if d.shares]
         samples = []
-        for load, n, share in seen:
-            weights = [m * math.exp(-0.5 * (math.log(other / load) / NEARBY) ** 2) for other, m, _ in seen]
-            logs = [math.log(each.correlation) for _, _, each in seen]
-            tau = math.exp(sum(w * x for w, x in zip(weights, logs, strict=True)) / sum(weights))
-            samples.append(Sample(load, share.good * n / tau, (1 - share.good) * n / tau))
+        for d in self.decisions:
+            if d.shares:
+                effective, good = d.requests / self._nearby(k, d.probe.load), d.shares[k].good
+                samples.append(Sample(d.probe.load, good * effective, (1 - good) * effective))
         return samples
 
     def _beside(self, where: Location, side: Role) -> float:
