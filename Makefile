@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches demo lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,10 +53,10 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system ## the whole suite: what waits side by side, then what measures, two files at a time
+test: system ## the whole suite: what waits side by side, then what measures, two at a time
 	@failed=0; \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(SELECTED) and alone" || failed=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
 
 check: lint test ## lint, types and tests
@@ -73,12 +73,18 @@ soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations
 
+plans: $(STAMP) ## how far capacity plans are off on servers of known cost (about five minutes)
+	$(BIN)/python -m simulations.plans
+
 searches: $(STAMP) ## how often the search for capacity is right, and what it costs (about half an hour)
 	$(BIN)/python -m simulations.searches
 
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
+
+pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
+	$(BIN)/python docs/pictures.py
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

@@ -21,9 +21,15 @@ COMMANDS = {
     "doctor": "engines.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
+    "answers": "loadtests.harness.answers.command",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "report": "analysis.cli",
+    "runs": "analysis.cli",
+    "compare": "analysis.cli",
+    "gate": "analysis.cli",
+    "import": "analysis.cli",
+    "plan": "analysis.plan.command",
 }
 
 

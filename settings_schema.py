@@ -207,5 +207,5 @@ def _is_optional(hint: Any) -> bool:
 def _without_none(hint: Any) -> Any:
     if not _is_optional(hint):
         return hint
-    (arm,) = (arm for arm in typing.get_args(hint) if arm is not type(None))
-    return arm
+    arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+    return arms[0] if len(arms) == 1 else hint

@@ -5,6 +5,8 @@ jitter and stalls, drawn from a seed and the prompt, so that a repeated request 
 instants, not at gaps, so lateness does not accumulate. All requests share one timer of the event loop, because a
 thousand sleeping tasks would cost several times as much CPU as what they wait for.
 
+With `step`, all requests share one batch instead: engines/fake_batch.py.
+
     enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import os
 import random
 import time
@@ -21,6 +24,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
+from engines.fake_batch import Batch, Member
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -39,6 +43,9 @@ class FakeOptions:
     ttft_per_prompt_token: float = setting(0.0, "seconds added to ttft per prompt token", least=0)
     tpot: float = setting(0.0, "seconds per token after the first", least=0)
     tpot_per_running: float = setting(0.0, "seconds added to tpot for each other request that is running", least=0)
+    step: float = setting(0.0, "seconds per step of one batch of all requests, instead of ttft and tpot", least=0)
+    step_per_running: float = setting(0.0, "seconds added to a step for each request in it", least=0)
+    step_per_prompt_token: float = setting(0.0, "seconds added to a step per token of the prompts it begins", least=0)
     jitter: float = setting(0.0, "each delay is lengthened or shortened by up to this share", least=0, most=1)
     stall_every: int = setting(0, "stall before every n-th token (0: never)", least=0)
     stall: float = setting(0.0, "seconds that a stall lasts", least=0)
@@ -112,6 +119,8 @@ class FakeEngine(Engine):
         self._ordinal = itertools.count(1)
         self._alarm = Alarm()
         self._running = 0
+        self._noise = random.Random(f"steps {self.options.seed}")
+        self._batch = Batch(self._step_seconds, self.options.concurrency, self._alarm.now, self._alarm.at)
         return EngineInfo(
             name="fake",
             version=VERSION,
@@ -130,9 +139,12 @@ class FakeEngine(Engine):
         arrived = self._alarm.now()
         self._crash_or_hang(next(self._ordinal))
         self._running += 1
+        member = self._join(request) if self.options.step else None
         try:
             for ordinal, (after, chunk) in enumerate(self._script(request), start=1):
-                if (ring := self._alarm.at(arrived + after)) is not None:
+                if member is not None:
+                    await member.token()
+                elif (ring := self._alarm.at(arrived + after)) is not None:
                     await ring
                 elif ordinal % YIELD_EVERY == 0:
                     await asyncio.sleep(0)
@@ -141,6 +153,17 @@ class FakeEngine(Engine):
                 yield self.sent(chunk)
         finally:
             self._running -= 1
+            if member is not None:
+                self._batch.leave(member)
+
+    def _join(self, request: GenerateRequest) -> Member:
+        steps = math.ceil(request.max_tokens / self.options.tokens_per_chunk)
+        return self._batch.join(len(request.prompt_token_ids), steps)
+
+    def _step_seconds(self, running: int, prompt_tokens: int) -> float:
+        options = self.options
+        seconds = options.step + options.step_per_running * running + options.step_per_prompt_token * prompt_tokens
+        return self._delay(self._noise, seconds)
 
     def sent(self, chunk: Chunk) -> Chunk:
         """`chunk` as it is sent, now. For subclasses."""

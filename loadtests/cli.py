@@ -16,9 +16,12 @@ from loadtests.harness.settings.run import RunSettings
 from settings_flags import given_texts, with_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from loadtests.harness.run.drive import Job, Subject
+    from loadtests.harness.run.models import Preset
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -46,7 +49,10 @@ def run(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="What the engines load, or what to ask a --url for; may be repeated, to compare models."),
+        typer.Option(
+            help="What the engines load, or what to ask a --url for; may be repeated, to compare models. all: every "
+            "preset that fits into memory; random:all: the same with random weights."
+        ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each engine, interleaved; a winner needs several.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share the load.")] = 1,
@@ -61,7 +67,8 @@ def run(
     Each engine is served behind the identical server, tested, and stopped. What stands after -- goes to Locust.
     Defaults shown are those of `concurrent`; other scenarios have some of their own.
 
-    Exit code: 0 good, 2 a usage error, a run that failed, or one that a finding makes invalid.
+    Exit code: 0 good, 1 an objective (--slo) was missed or not shown to be met, 2 a usage error, a run that failed, or
+    one that a finding makes invalid.
 
     Examples:
 
@@ -72,6 +79,7 @@ def run(
     from rich.console import Console
 
     from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, sigterm_is_ctrl_c, subjects
+    from loadtests.harness.run.models import expanded, presets
 
     console = Console(stderr=True)
     try:
@@ -79,11 +87,13 @@ def run(
             raise UsageError("say what to test: --engine NAME to serve one here, or --url of a server that is there.")
         options = engine_options(option or [], engine or [])
         texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
-        tested = subjects(engine or [""], model or [])
+        known = presets() if engine and model else ()
+        tested = subjects(engine or [""], expanded(model or [], known))
         job = Job.of(find_scenario(scenario), texts, processes, context.args)
     except UsageError as mistake:
         console.print(str(mistake), style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
+    tested, all_fit = _that_fit(tested, options, known, model or [], console)
     folders: list[Path] = []
     try:
         with sigterm_is_ctrl_c():
@@ -92,7 +102,24 @@ def run(
     except KeyboardInterrupt:
         console.print(f"stopped; what was measured is kept in {job.settings.runs}", highlight=False)
         raise typer.Exit(2) from None
-    raise typer.Exit(code if complete else 2)
+    raise typer.Exit(code if complete and all_fit else 2)
+
+
+def _that_fit(
+    tested: list[Subject], options: dict[str, list[str]], known: Sequence[Preset], named: list[str], console: Console
+) -> tuple[list[Subject], bool]:
+    """Those that memory can hold, and whether all can that were `named` one by one. A sentence for each other."""
+    from loadtests.harness.run.models import free_memory, too_large
+
+    free, fitting, all_fit = free_memory() if known else 0, [], True
+    for subject in tested:
+        refusal = too_large(subject.model or "", options.get(subject.engine, []), known, free)
+        if refusal is None:
+            fitting.append(subject)
+        else:
+            console.print(refusal, style="red", highlight=False, markup=False, soft_wrap=True)
+            all_fit = all_fit and subject.model not in named
+    return fitting, all_fit
 
 
 def _measure(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from records.request import SENT, RequestRecord
-from records.run import SCHEMA_VERSION, RunEvent, RunMeta
+from records.run import SCHEMA_VERSION, Imported, RunEvent, RunMeta
 from records.search import search_from
 from records.stage import stage_from, stage_plan_from
 from records.telemetry import TelemetrySample
@@ -25,11 +25,11 @@ from records.telemetry import TelemetrySample
 T = TypeVar("T")
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` in one step, so that a reader never sees half of it. Raises `OSError`."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -66,6 +66,8 @@ def meta_from(document: Mapping[str, Any]) -> RunMeta:
     fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
     fields["events"] = tuple(RunEvent(event["t"], event["what"]) for event in fields.get("events", ()))
     fields["search"] = search_from(fields["search"]) if fields.get("search") else None
+    if imported := fields.get("imported"):
+        fields["imported"] = Imported(imported["tool"], imported["file"], tuple(imported["lacks"]))
     fields["command"] = tuple(fields["command"])
     fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
     return RunMeta(**fields)

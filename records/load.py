@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 
@@ -58,6 +58,14 @@ class Rate:
             return ()
         parts = [part.split("x") for part in self.profile.split("+")]
         return tuple((float(rate), float(seconds)) for rate, seconds in parts)
+
+    def scaled(self, factor: float) -> Rate:
+        """As many arrivals by `factor`, at every point of the profile."""
+        if self.cycle:
+            profile = "+".join(f"{rate * factor:g}x{seconds:g}" for rate, seconds in self.cycle)
+        else:
+            profile = "..".join(f"{float(rate) * factor:g}" for rate in filter(None, self.profile.split("..")))
+        return replace(self, per_second=self.per_second * factor, profile=profile)
 
     @property
     def label(self) -> str:

@@ -36,13 +36,17 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value of a whole stage, over its steady window. The formula is in words; analysis/verdict computes it."""
+    """A value of a whole stage, over its steady window. The formula is in words; analysis/verdict computes it.
+
+    `better` says which values are better when engines are compared; `None` where neither is.
+    """
 
     name: str
     title: str
     unit: Unit
     formula: str
     meaning: str
+    better: Literal["higher", "lower"] | None = None
 
 
 SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
@@ -120,32 +124,42 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "what the server's own durations leave of TTFT: its HTTP layer, the network, the kernels",
     ),
 )
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
 OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was asked for"),
-    Quantity("achieved_rate", "achieved", "req/s", "requests ended ok ÷ window", "the load that was served"),
+    Quantity("achieved_rate", "achieved", "req/s", "requests ended ok ÷ window", "the load that was served", "higher"),
     Quantity(
         "throughput",
         "output",
         "tokens/s",
         "tokens whose stamps fall into the window ÷ window",
         "output tokens per second over all requests",
+        "higher",
     ),
-    Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of the stream that a user sees"),
-    Quantity("goodput", "goodput", "req/s", "requests that meet every objective ÷ window", "useful load"),
+    Quantity(
+        "user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of the stream that a user sees", "higher"
+    ),
+    Quantity("goodput", "goodput", "req/s", "requests that meet every objective ÷ window", "useful load", "higher"),
     Quantity(
         "attainment",
         "attainment",
         "share",
         "requests that meet every objective ÷ attempted",
         "failures count as missed",
+        "higher",
     ),
     Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
-    Quantity("failure_share", "failed", "share", "failed ÷ attempted", "every outcome but ok and cut_off"),
+    Quantity("failure_share", "failed", "share", "failed ÷ attempted", "every outcome but ok and cut_off", "lower"),
     Quantity(
-        "energy_per_token", "energy", "J", "∫ power dt ÷ output tokens", "joules per output token, from GPU telemetry"
+        "energy_per_token",
+        "energy",
+        "J",
+        "∫ power dt ÷ output tokens",
+        "joules per output token, from GPU telemetry",
+        "lower",
     ),
 )
 

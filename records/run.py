@@ -22,6 +22,15 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Imported:
+    """A run that another tool made. `lacks` are the numbers that its file does not have, in words."""
+
+    tool: str
+    file: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunMeta:
     """Everything needed to repeat the run and to judge whether another is comparable.
 
@@ -48,6 +57,7 @@ class RunMeta:
     hosts: int = 1  # machines that the workers run on
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
     search: SearchRecord | None = None  # of a run that searches for capacity
+    imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION
 
     def client_error_at(self, load: float, run_delay: float = 0.0) -> float | None:

@@ -68,7 +68,8 @@ class SearchRecord:
             case "running":
                 return f"capacity {about}, {bracket}"
             case "undecided":
-                return f"Capacity at {slo} is undecided: {about}; {bracket}{because}{judged}."
+                known = f"{about}; {bracket}" if self.estimate is not None or certified else "nothing was certified"
+                return f"Capacity at {slo} is undecided: {known}{because}{judged}."
             case _:
                 return f"Capacity at {slo} was not found: it is {self.state}{because}{judged}."
 

@@ -8,8 +8,8 @@ share of failed requests alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from records.metrics import BY_NAME, OBJECTIVES
@@ -53,6 +53,31 @@ class Objective:
         if value is None:
             return self.metric == "tpot" and request.output_tokens is not None, None
         return value <= self.limit, value
+
+
+@dataclass(frozen=True, slots=True)
+class RunObjectives:
+    """What a run asks of its requests: of all of them, and of those of a class besides."""
+
+    of_all: tuple[Objective, ...] = ()
+    of_class: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(workload: Mapping[str, Any]) -> RunObjectives:
+        """From the `workload` of a run's `meta.json`. Raises `ValueError` with a sentence."""
+        of_class = workload.get("class_objectives") or {}
+        return RunObjectives(
+            parse_objectives([workload.get("slo") or ""]),
+            {name: parse_objectives([text]) for name, text in of_class.items()},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.of_all) or any(self.of_class.values())
+
+    def met_by(self, request: Any) -> bool:
+        """Whether a request that has ended was answered and met every objective."""
+        objectives = (*self.of_all, *self.of_class.get(request.request_class, ()))
+        return request.outcome == "ok" and all(objective.judge(request)[0] for objective in objectives)
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:

@@ -1,6 +1,6 @@
 """Simulate how often the intervals hold and the verdicts are wrong:  make simulations
 
-Writes simulations/results/coverage.json, decisions.json and bias.json, with their seed and command.
+Writes simulations/results/coverage.json, decisions.json, gate.json and bias.json, with their seed and command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from simulations import bias, coverage, decisions
+from simulations import bias, coverage, decisions, gates
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -43,12 +43,16 @@ def main() -> None:
         print(title)
         for name, share in found.items():
             print(f"  {name:60s} {100 * share:5.1f} %")
+    found_gates = gates.measure(2 * settings.runs, settings.seed)
+    for gate in found_gates:
+        print(gate)
     biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]
     for one in biases:
         print(one)
     told = {"command": f"python -m simulations --runs {settings.runs} --seed {settings.seed}", "seed": settings.seed}
     write("coverage.json", {**told, "cells": [asdict(cell) for cell in cells]})
     write("decisions.json", {**told, "shares": shares})
+    write("gate.json", {**told, "gates": [asdict(one) for one in found_gates]})
     write("bias.json", {**told, "answers": bias.LENGTHS, "stages": [asdict(one) for one in biases]})
 
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from engines.models.fetch import fetch_model
 from engines.rust import programs as rust_programs
-from tests.support.reference import PROMPTS, Reference
+from tests.support.reference import PROMPTS
 
 T = TypeVar("T")
 
@@ -91,15 +91,10 @@ def rust_program() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    """SmolLM2's, as are the next two."""
+    """SmolLM2's, as is the next one."""
     return Tokenizer.from_file(str(fetch_model().folder / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")
 def prompts(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     return [tuple(tokenizer.encode(prompt).ids) for prompt in PROMPTS]
-
-
-@pytest.fixture(scope="session")
-def transformers() -> Reference:
-    return Reference.of(fetch_model().folder)

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "engines": {"engines", "settings_schema"},
     "servers": {"servers", "engines", "settings_flags", "settings_schema"},
     "loadtests": {"loadtests", "records", "settings_flags", "settings_schema"},
-    "analysis": {"analysis", "records", "settings_schema"},
+    "analysis": {"analysis", "records", "settings_flags", "settings_schema"},
 }
 STANDARD_LIBRARY_ONLY = (
     "settings_schema.py",

@@ -5,20 +5,22 @@ were not measured.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from analysis.report.axis import Axis
 from analysis.report.drawing import Drawn
-from analysis.report.ttft_charts import parts_at
 from analysis.units import format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict import steady
+from analysis.verdict.knee import FLAT, mean_parts, saturated_from
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
+from analysis.verdict.ttft_parts import NAMES
+from records.metrics import BY_NAME
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
-FLAT = 0.1  # less than this from one stage to the next is no growth
+REMARKS = r" \([^)]*\)|, as 95 % of the requests had it before"  # what a title leaves out of a finding
 Of = Callable[[StageSummary], Estimate]
 Point = tuple[str, float]  # a stage's label, and the value there
 
@@ -75,21 +77,10 @@ def throughput(engines: Sequence[Drawn], axis: Axis) -> str:
     ranked = sorted(((name, value) for name, value in others.items() if value is not None), key=lambda one: -one[1])
     if ranked:
         return f"{said}, {in_words([f'{name} {significant(value)}' for name, value in ranked[:3]])}"
-    full = _saturated_from(values)
+    full = saturated_from(values)
     if full is None or not axis.of_loads:
         return said
     return f"{said}; above {full} its throughput grew no further"
-
-
-def _saturated_from(values: Sequence[Point]) -> str | None:
-    """The stage after which throughput grew by less than a tenth for good; `None` while it still grows."""
-    full = None
-    for (label, value), (_, following) in pairwise(values):
-        if following > value * (1 + FLAT):
-            full = None
-        elif full is None:
-            full = label
-    return full
 
 
 def tpot(engines: Sequence[Drawn], axis: Axis) -> str:
@@ -105,30 +96,69 @@ def tpot(engines: Sequence[Drawn], axis: Axis) -> str:
     return _capital("; ".join(said))
 
 
+def e2e(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """How long the whole answers of the quickest take at the last stage."""
+    known = [one for one in engines if _finite(one, axis, of)]
+    if not known:
+        return "No answer was complete"
+    best = min(known, key=lambda one: _finite(one, axis, of)[-1][1])
+    label, value = _finite(best, axis, of)[-1]
+    return f"95 % of the answers of {best.name} are complete within {format_seconds(value)} at {label}"
+
+
+def memory(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """What each takes at the last stage, and at which stage the most, where that is another."""
+    said = []
+    for one in engines:
+        values = _finite(one, axis, of)
+        if values:
+            (label, last), (where, most) = values[-1], max(values, key=lambda point: point[1])
+            other = f", at most {significant(most)} GB at {where}" if significant(most) != significant(last) else ""
+            said.append(f"{one.name} takes {significant(last)} GB at {label}{other}")
+    return "; ".join(said)
+
+
+def turns(points: Sequence[tuple[Drawn, float, Estimate]]) -> str:
+    """How each engine's median goes from the first turn that is drawn to the last."""
+    said = []
+    for name in dict.fromkeys(one.name for one, _, _ in points):
+        own = [(turn, estimate.value) for one, turn, estimate in points if one.name == name]
+        (first, early), (last, late) = own[0], own[-1]
+        said.append(f"{name} {format_seconds(early)} at turn {first:g} and {format_seconds(late)} at turn {last:g}")
+    return f"Half of the first tokens come within: {'; '.join(said)}"
+
+
 def parts(engines: Sequence[Drawn], axis: Axis) -> str:
     """Where most of the longest wait at the last stage goes."""
-    told = [(one, label, p) for label in axis.labels for one in engines if (p := parts_at(one, label)) is not None]
-    one, label, part = max(
-        (at for at in told if at[1] == told[-1][1]), key=lambda at: at[2].queue + at[2].prefill + at[2].delivery
-    )
-    lengths = {"waiting for admission": part.queue, "prefill": part.prefill, "delivery": part.delivery}
-    name, longest = max(lengths.items(), key=lambda item: item[1])
-    share = longest / (sum(lengths.values()) or 1.0)
-    return f"At {label} {format_share(share)} of the TTFT of {one.name} is {name}"
+    told = [
+        (one, label, p)
+        for label in axis.labels
+        for one in engines
+        if (p := mean_parts(one.contender, label)) is not None
+    ]
+    one, label, part = max((at for at in told if at[1] == told[-1][1]), key=lambda at: at[2].total)
+    name, longest = max(part.lengths.items(), key=lambda item: item[1])
+    return f"At {label} {format_share(longest / (part.total or 1.0))} of the TTFT of {one.name} is {NAMES[name]}"
 
 
-def curves(engines: Sequence[Drawn], axis: Axis) -> str:
+def curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> str:
     """The median and the largest of the quickest at the last stage, of the answered requests."""
-    drawn = [(one, s) for label in axis.labels for one in engines for s in one.contender.at(label) if s.ttft_curve]
+    drawn = [
+        (one, s) for label in axis.labels for one in engines for s in one.contender.at(label) if metric in s.curves
+    ]
     last = drawn[-1][1].label
-    one, stage = min((at for at in drawn if at[1].label == last), key=lambda at: at[1].ttft_curve[49])
-    half, all_of_them = format_seconds(stage.ttft_curve[49]), format_seconds(stage.ttft_curve[-1])
-    return f"At {last} half of the first tokens of {one.name} come within {half}, all within {all_of_them}"
+    one, stage = min((at for at in drawn if at[1].label == last), key=lambda at: at[1].curves[metric][49])
+    half, all_of_them = (format_seconds(stage.curves[metric][k]) for k in (49, -1))
+    title = BY_NAME[metric].title.partition(" (")[0]
+    return f"{title} of {one.name} at {last}: {half} or less for half of the requests, {all_of_them} at most"
 
 
 def flow(one: Drawn) -> str:
-    """Whether the windows of the run that is drawn were steady, of those that could be tested."""
+    """How the run that is drawn got over a disturbance; else whether its windows were steady, as far as tested."""
     run = one.contender.runs[0]
+    recovered = [finding.evidence for finding in run.findings if finding.kind == "recovery"]
+    if recovered:
+        return f"{one.name}, {re.sub(REMARKS, '', recovered[0])}"
     unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
         return f"{one.name} was not steady at {join_labels(unsteady)}"

@@ -33,6 +33,8 @@ from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 
 LABEL_HEIGHT = 15  # pixels from one line's name to the next
+Point = tuple[Drawn, float, Estimate]
+"""An engine, a place on the axis, and the value there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ def by_stage(
         for place in axis.places
         if one.contender.at(place.label)
     ]
+    return lines(engines, axis, points, duration)
+
+
+def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duration: bool) -> Drawing | None:
+    """A line per engine through its points, which are in the order of the axis."""
     points = [point for point in points if point[2].value is not None]
     finite = [estimate for _, _, estimate in points if estimate.value is not None and math.isfinite(estimate.value)]
     if not finite:
@@ -98,7 +105,7 @@ def _stages(axis: Axis) -> alt.X:
 
 def _texts(axis: Axis) -> dict[str, Any]:
     if axis.quantitative:
-        return {"format": ",~r"}
+        return {"format": ",.6~r"}
     texts = [place.text for place in axis.places]
     crowded = sum(len(text) for text in texts) * 7 > WIDTH
     return {

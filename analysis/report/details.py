@@ -8,11 +8,10 @@ from typing import Any
 
 from analysis.report.figures import Number, duration, rate
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
-from analysis.verdict.distributions import PERCENTILES
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
-from records.metrics import REQUEST_METRICS
+from records.metrics import PERCENTILES, REQUEST_METRICS
 
 TITLES = {metric.name: metric.title for metric in REQUEST_METRICS} | {"icl": "ICL, token-weighted"}
 Cells = list[tuple[Number, str]]  # a number, and what stands under it

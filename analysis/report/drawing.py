@@ -46,7 +46,7 @@ def value_axis(scale: Scale, unit: Unit, side: str = "left", ticks: int = 6) -> 
     return alt.Axis(
         title=unit.name if side == "bottom" else None,
         values=scale.ticks(ticks),
-        format=",~r",
+        format=",.6~r",
         domain=False,
         ticks=False,
         labelPadding=6,

@@ -8,14 +8,23 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from analysis.report import captions, charts, ttft_charts
-from analysis.report.axis import Axis
+from analysis.plan.scalability import scalability
+from analysis.report import captions, charts
+from analysis.report.axis import Axis, Place
+from analysis.report.distribution_charts import distribution_curves
 from analysis.report.drawing import Drawn
+from analysis.report.parts_chart import ttft_parts
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
+from analysis.verdict.distributions import CURVE, DRAWN
+from analysis.verdict.knee import mean_parts
+from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
+from analysis.verdict.turns import TurnSummary
+from records.metrics import BY_NAME
 
-SPREAD = "Bands and bars are 95 % intervals; a hollow mark has too few samples for one."
+SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
+FAR = 3.0  # times the most requests in flight: a peak beyond that was not seen coming
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
 FAILED = "A cross at the top is a percentile that falls among failed requests."
 
@@ -41,21 +50,58 @@ class Figure:
     legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
 
 
+def _memory(stage: StageSummary) -> Estimate:
+    level = stage.telemetry.get("engine_memory_bytes")
+    return Estimate(None if level is None else level.mean / 1e9, why="a mean over the window")
+
+
+MEMORY = Column("memory", _memory, duration=False)
+
+
 def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
     """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
     p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
+    e2e = percentile_column(ttft.replace("ttft", "e2e"), "p95")
     output = Column("throughput", lambda stage: stage.throughput, duration=False)
     drawn = [
         _by_stage(
             "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
         ),
-        _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
+        _by_stage(
+            "throughput", engines, axis, captions.throughput(engines, axis), output, _throughput_note(engines, axis)
+        ),
+        _by_stage(
+            "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
+        ),
         _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
+        _by_stage(
+            "memory", engines, axis, captions.memory(engines, axis, _memory), MEMORY, "Mean memory of the engine, in GB"
+        ),
+        _turns(engines, axis),
         _parts(engines, axis),
-        _curves(engines, axis),
+        *(_curves(engines, axis, metric) for metric in DRAWN),
         *(_flow(one, index) for index, one in enumerate(engines)),
     ]
     return [figure for figure in drawn if figure is not None]
+
+
+def _throughput_note(engines: Sequence[Drawn], axis: Axis) -> str:
+    """What is drawn, and the parameters of the Universal Scalability Law that fits each engine's first run."""
+    said = ["Output tokens per second"]
+    for one in engines if axis.of_loads else ():
+        stages = one.contender.runs[0].stages
+        law = scalability(stages)
+        if law is None or law.rate.value is None or law.peak.value is None:
+            continue
+        most = max(stage.concurrency.average for stage in stages)
+        far = law.peak.value > FAR * most
+        peak = "no peak near these loads" if far else f"a peak at {significant(law.peak.value)} in flight"
+        sigma, kappa = (significant(share.value or 0.0, 2) for share in (law.contention, law.coherency))
+        said.append(
+            f"Universal Scalability Law of {one.name}: λ = {significant(law.rate.value)} tokens/s for one request, "
+            f"σ = {sigma}, κ = {kappa}, {peak}"
+        )
+    return ". ".join(said)
 
 
 def reading_of(engines: Sequence[Drawn]) -> str:
@@ -99,39 +145,68 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
     return Figure(key, title, " ".join(said), Markup(drawing.svg), headers, tuple(rows))
 
 
-def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
-    svg = ttft_charts.ttft_parts(engines, axis)
-    if svg is None:
+def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    """TTFT by turn at the last stage that has conversations."""
+
+    def known(stage: StageSummary) -> dict[int, TurnSummary]:
+        return {one.turn: one for one in stage.turns}
+
+    told = [label for label in axis.labels if any(stage.turns for one in engines for stage in one.contender.at(label))]
+    if not told:
         return None
-    rows = tuple(
-        (one.name, label, duration(part.queue), duration(part.prefill), duration(part.delivery))
-        for one in engines
-        for label in axis.labels
-        if (part := ttft_charts.parts_at(one, label)) is not None
-    )
-    note = (
-        "Mean TTFT of the answered requests, from light to full colour: waiting for admission (queue), until the first "
-        "token was produced (prefill), and from the server to the client (delivery). Beside each bar its total."
-    )
-    headers = ("engine", "stage", "queue", "prefill", "delivery")
-    return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)
+    points, rows = [], []
+    for one in engines:
+        stages = [known(stage) for stage in one.contender.at(told[-1])]
+        for turn in sorted(set.intersection(*(set(stage) for stage in stages))) if stages else []:
+            ttft = one.contender.estimate(lambda stage, turn=turn: known(stage)[turn].ttft, told[-1])  # type: ignore[misc]
+            tokens = one.contender.mean(lambda stage, turn=turn: known(stage)[turn].prompt_tokens, told[-1])  # type: ignore[misc]
+            points.append((one, float(turn), ttft))
+            requests = sum(stage[turn].requests for stage in stages)
+            rows.append((one.name, Number(turn, str(turn)), rate(requests), rate(tokens), duration(ttft.value)))
+    places = tuple(Place(str(turn), turn, str(turn)) for turn in sorted({int(turn) for _, turn, _ in points}))
+    drawing = charts.lines(engines, Axis("turn", True, False, places), points, True) if places else None
+    if drawing is None:
+        return None
+    note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
+    headers = ("engine", "turn", "requests", "prompt tokens", "TTFT p50")
+    return Figure("turns", captions.turns(points), note, Markup(drawing.svg), headers, tuple(rows))
 
 
-def _curves(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
-    svg = ttft_charts.ttft_curves(engines, axis)
+def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    svg = ttft_parts(engines, axis)
     if svg is None:
         return None
     rows: tuple[tuple[str | Number, ...], ...] = tuple(
-        (one.name, label, *(duration(stage.ttft_curve[k]) for k in (49, 89, 94, 98, -1)))
+        (one.name, label, *(duration(length) for length in parts.lengths.values()))
+        for one in engines
+        for label in axis.labels
+        if (parts := mean_parts(one.contender, label)) is not None
+    )
+    note = (
+        "Mean TTFT of the answered requests, from light to full colour: until the request was sent (client), waiting "
+        "for admission (queue), until the first token was produced (prefill), and from the server to the client "
+        "(delivery). Beside each bar its total."
+    )
+    headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
+    return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)
+
+
+def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
+    svg = distribution_curves(engines, axis, metric)
+    if svg is None:
+        return None
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
+        (one.name, label, *(duration(stage.curves[metric][CURVE.index(q)]) for q in (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)))
         for one in engines
         for label in axis.labels
         for stage in one.contender.at(label)
-        if stage.ttft_curve
+        if metric in stage.curves
     )
     lines = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
-    note = f"Share of requests whose first token had come by then, {lines}. A steep line: all wait about equally."
-    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "largest")
-    return Figure("curves", captions.curves(engines, axis), note, Markup(svg), headers, rows, tuple(engines))
+    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {lines}; logarithmic scale."
+    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
+    legend = tuple(engines)
+    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, Markup(svg), headers, rows, legend)
 
 
 def _flow(one: Drawn, index: int) -> Figure:

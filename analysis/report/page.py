@@ -6,30 +6,28 @@ enginebench report runs/<id> runs/<id>
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
-
+from analysis.report.classes import classes_of_runs
+from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, duration, figures_of, rate, reading_of
 from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import searches_of
+from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import contenders_of, headline_ttft, stages_of
+from analysis.verdict.knee import growth_sentences
 from analysis.verdict.statistics import needed
 from analysis.verdict.summary import RunSummary
-from records.files import write_atomically
 from records.metrics import BY_NAME, QUANTITIES
 
 CARDS = 4  # engines that get a card; the table has all
@@ -50,54 +48,42 @@ class Card:
     failures: str
 
 
-def write_report(summaries: Sequence[RunSummary], comparison: Comparison, path: Path) -> None:
-    """Raises `OSError` where `path` cannot be written."""
-    write_atomically(path, render(summaries, comparison))
-
-
 def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
     styles = styles_of(summary.label for summary in summaries)
     engines = [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
     findings = remarks([*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     results, ttft = results_of(summaries), headline_ttft(summaries)
-    environment = Environment(
-        loader=PackageLoader("analysis.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            title=" · ".join(styles),
+            comparison=comparison,
+            growth=growth_sentences(summaries),
+            facts=_facts(summaries),
+            grave=[remark for remark in findings if remark.severity != "note"],
+            notes=[remark for remark in findings if remark.severity == "note"],
+            cards=_cards(engines, comparison, ttft),
+            ttft_title=BY_NAME[ttft].title,
+            results=results,
+            slots={label: style.slot for label, style in styles.items()},
+            against=section_of(summaries, comparison.margin),
+            objectives=objective_lines(summaries),
+            classes=classes_of_runs(summaries),
+            searches=searches_of(summaries),
+            figures=figures_of(engines, results.axis, ttft),
+            needed=needed(0.99),
+            reading=reading_of(engines),
+            details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],
+            setup=setup_of(summaries),
+            metrics=[BY_NAME[name] for name in EXPLAINED],
+            quantities=QUANTITIES,
+            commands=list(dict.fromkeys(shlex.join(summary.command) for summary in summaries)),
+            folders=[str(summary.folder) for summary in summaries],
+            light=variables("light"),
+            dark=variables("dark"),
+        )
     )
-    environment.filters["unbroken"] = _unbroken
-    return environment.get_template("report.html.j2").render(
-        title=" · ".join(styles),
-        comparison=comparison,
-        facts=_facts(summaries),
-        grave=[remark for remark in findings if remark.severity != "note"],
-        notes=[remark for remark in findings if remark.severity == "note"],
-        cards=_cards(engines, comparison, ttft),
-        ttft_title=BY_NAME[ttft].title,
-        results=results,
-        slots={label: style.slot for label, style in styles.items()},
-        objectives=objective_lines(summaries),
-        search=search_lines(summaries),
-        search_sentences=search_sentences(summaries),
-        figures=figures_of(engines, results.axis, ttft),
-        needed=needed(0.99),
-        reading=reading_of(engines),
-        details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],
-        setup=setup_of(summaries),
-        metrics=[BY_NAME[name] for name in EXPLAINED],
-        quantities=QUANTITIES,
-        commands=list(dict.fromkeys(shlex.join(summary.command) for summary in summaries)),
-        folders=[str(summary.folder) for summary in summaries],
-        light=variables("light"),
-        dark=variables("dark"),
-    )
-
-
-def _unbroken(text: str) -> Markup:
-    """A ratio and its interval stay on one line: 3.1× [2.9, 3.3]."""
-    return Markup(re.sub(r"\S+ \[[^\]]*\]", r'<span class="unbroken">\g<0></span>', str(escape(text))))
 
 
 def _facts(summaries: Sequence[RunSummary]) -> list[str]:

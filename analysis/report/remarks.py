@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from analysis.units import join_labels
 from analysis.verdict.finding import Finding, Kind, Severity, in_order
 
+LONGEST = 60  # characters of a list of stages
+
 
 @dataclass(frozen=True, slots=True)
 class Remark:
@@ -26,6 +28,8 @@ class Remark:
     def where(self) -> str:
         """`transformers, 10 and 20 users (4 runs)`; empty for what concerns all engines."""
         stages = join_labels(self.stages) if self.stages else None
+        if stages is not None and len(stages) > LONGEST and len(self.stages) > 2:
+            stages = f"{len(self.stages)} stages from {self.stages[0]} to {self.stages[-1]}"
         where = ", ".join(part for part in (self.label, stages) if part)
         return f"{where} ({self.runs} runs)" if self.runs > 1 and where else where
 

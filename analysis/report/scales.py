@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
+SHORT = 10  # times its lower end: a logarithmic axis that has few powers of ten
 WIDTH, HEIGHT = 400, 230  # pixels of a chart's plane
 
 
@@ -34,8 +35,8 @@ class Scale:
         return alt.Scale(domain=[self.low, self.high], type="log" if self.logarithmic else "linear", nice=False)
 
     def ticks(self, most: int = 7) -> list[float]:
-        """1, 2 and 5 times powers of ten, thinned until they have room; even steps on a linear axis."""
-        if not self.logarithmic:
+        """1, 2 and 5 times powers of ten, thinned until they have room; even steps on a linear or a short axis."""
+        if not self.logarithmic or self.high < SHORT * self.low:
             rough = (self.high - self.low) / (most - 1)
             power = 10.0 ** math.floor(math.log10(rough))
             step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
@@ -50,10 +51,15 @@ class Scale:
 
 def scale_of(values: Sequence[float]) -> Scale:
     largest, positive = max(values, default=1.0) or 1.0, [value for value in values if value > 0]
-    smallest = min(positive, default=largest)
-    if largest / smallest > 20:
-        return Scale(smallest / 1.25, largest * 1.25, True)
+    if largest / min(positive, default=largest) > 20:
+        return logarithmic(values)
     return Scale(0.0, largest * 1.08, False)
+
+
+def logarithmic(values: Sequence[float]) -> Scale:
+    """What is not above zero lies at the axis' end."""
+    positive = [value for value in values if value > 0] or [1.0]
+    return Scale(min(positive) / 1.25, max(positive) * 1.25, True)
 
 
 def spread_apart(pixels: Sequence[float], gap: float, room: float) -> list[float]:

@@ -1,43 +1,66 @@
-"""A search for capacity in words: each probe with what it showed, and the answer."""
+"""A search for capacity as a table: each probe with what it showed. The answer is the report's own sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from analysis.units import format_count, format_share
 from analysis.verdict.statistics import Answer
 from analysis.verdict.summary import RunSummary
-from records.search import ProbeRecord, SearchRecord
+from records.search import ProbeRecord
 
 ROLES = {
-    "locate": "locating",
-    "refine": "refining the estimate",
-    "below": "certifying below it",
-    "above": "certifying above it",
+    "locate": "locate",
+    "refine": "refine the estimate",
+    "below": "certify below it",
+    "above": "certify above it",
 }
 ANSWERS: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
-def search_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
-    """A verdict and a line for each probe; then the answer of each search."""
-    lines = []
-    for summary in summaries:
-        search = summary.search
-        if search is not None:
-            lines += [(ANSWERS[probe.verdict], _probe(search, probe)) for probe in search.probes]
-    return lines
+@dataclass(frozen=True, slots=True)
+class ProbeRow:
+    """`shares` are those of the requests that met each objective, and of how many effective ones."""
+
+    engine: str
+    number: int
+    load: str
+    purpose: str
+    requests: int
+    shares: tuple[tuple[str, str], ...]
+    answer: Answer
+    reason: str
 
 
-def search_sentences(summaries: Sequence[RunSummary]) -> list[str]:
-    """What each search found, and how far its error rate is known."""
-    searches = [(summary.label, summary.search) for summary in summaries if summary.search is not None]
-    return [f"{label}: {search.sentence} {search.error_rate}" for label, search in searches]
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """Of all runs; they have the same objectives, or each row's are in the order of its own run."""
+
+    unit: str
+    objectives: tuple[str, ...]
+    rows: tuple[ProbeRow, ...]
+    error_rate: str
 
 
-def _probe(search: SearchRecord, probe: ProbeRecord) -> str:
-    shares = ", ".join(
-        f"{share.objective} {format_share(share.good)} (≈{format_count(round(share.effective))} effective)"
-        for share in probe.shares
+def searches_of(summaries: Sequence[RunSummary]) -> Searches | None:
+    """`None` where nothing was searched for."""
+    found = [(summary.label, summary.search) for summary in summaries if summary.search is not None]
+    if not found:
+        return None
+    rows = [_row(label, probe) for label, search in found for probe in search.probes]
+    first = found[0][1]
+    return Searches(first.unit, first.objectives, tuple(rows), first.error_rate)
+
+
+def _row(label: str, probe: ProbeRecord) -> ProbeRow:
+    return ProbeRow(
+        engine=label,
+        number=probe.stage + 1,
+        load=f"{probe.load:.4g}",
+        purpose=ROLES[probe.role],
+        requests=probe.requests,
+        shares=tuple((format_share(one.good), f"≈{format_count(round(one.effective))}") for one in probe.shares),
+        answer=ANSWERS[probe.verdict],
+        reason=probe.reason,
     )
-    told = f"probe {probe.stage + 1}, {probe.load:.4g} {search.unit}, {ROLES[probe.role]}"
-    return f"{told}: {shares or 'no evidence'} of {format_count(probe.requests)} requests; {probe.reason}"

@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.axis import axis_of
+from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
-from analysis.report.search import search_lines, search_sentences
+from analysis.report.search import Searches, searches_of
 from analysis.units import format_count, format_seconds, format_share, join_labels
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
+from analysis.verdict.knee import growth_sentences
 from analysis.verdict.slo import agreed, overall
 from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
@@ -61,10 +63,12 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     if results.accuracy:
         console.print(Text(results.accuracy, style="dim"))
     console.print()
-    _print_classes(console, summaries)
-    _print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
+    _print_classes(console, classes_of_runs(summaries))
+    print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     _print_objectives(console, summaries)
-    _print_search(console, summaries)
+    _print_search(console, searches_of(summaries))
+    for sentence in growth_sentences(summaries):
+        console.print(Text(sentence))
     console.print(Text(comparison.sentence, style="bold"))
 
 
@@ -149,28 +153,28 @@ def _column(table: Table, title: str, unit: str, lines: list[Lines], side: Side)
     ]
 
 
-def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
-    """Where requests have classes: one line for each of them, stage by stage."""
-    rows = [(summary, stage, one) for summary in summaries for stage in summary.stages for one in stage.classes]
-    if not rows:
+def _print_classes(console: Console, classes: Classes | None) -> None:
+    """Where requests have classes: a line for each at every stage, and what each loses beside the others."""
+    if classes is None:
         return
     table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    for title in ("stage", "engine", "class"):
+    for title in ("class", "stage", "engine"):
         table.add_column(title)
-    for title in ("requests", "failed", "TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"):
+    for title in ("requests", "failed", *(f"{name}\n{under}" for name, under in classes.headers)):
         table.add_column(title, justify="right")
     table.add_column("objectives")
-    for summary, stage, one in rows:
-        shown = [getattr(one.latencies[name], p) for name in ("ttft", "tpot") for p in ("p50", "p95")]
-        times = [format_seconds(each.value) if each.value is not None else each.why or "" for each in shown]
-        answer = "" if one.attainment is None else one.attainment.answer
-        counts = (format_count(one.requests), format_count(one.failed))
-        table.add_row(stage.label, summary.label, one.name, *counts, *times, Text(answer))
+    for row in classes.rows:
+        counts = (format_count(row.requests), format_count(row.failed))
+        numbers = [number.text for number, _ in row.cells]
+        answer = Text(row.answer or "", style=ANSWERS[row.answer] if row.answer else "")
+        table.add_row(row.name, row.stage, row.engine, *counts, *numbers, answer)
     console.print(table)
+    for sentence in classes.sentences:
+        console.print(Text(sentence))
     console.print()
 
 
-def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -191,13 +195,27 @@ def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None
         console.print()
 
 
-def _print_search(console: Console, summaries: Sequence[RunSummary]) -> None:
-    for answer, text in search_lines(summaries):
-        console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
-    for sentence in search_sentences(summaries):
-        console.print()
-        console.print(Text(sentence, style="bold"))
-        console.print()
+def _print_search(console: Console, searches: Searches | None) -> None:
+    """The probes of a search for capacity, and what it found."""
+    if searches is None:
+        return
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    several = len({row.engine for row in searches.rows}) > 1
+    if several:
+        table.add_column("engine")
+    for title, side in (("probe", "right"), (searches.unit, "right"), ("to", "left"), ("requests", "right")):
+        table.add_column(title, justify=side)  # type: ignore[arg-type]
+    for objective in searches.objectives:
+        table.add_column(f"{objective}\neffective", justify="right")
+    table.add_column("found")
+    for row in searches.rows:
+        shares = [f"{share} {effective}" for share, effective in row.shares] or ["" for _ in searches.objectives]
+        found = Text.assemble((row.answer, ANSWERS[row.answer]), f", {row.reason}")
+        engine = [row.engine] if several else []
+        table.add_row(*engine, f"{row.number}", row.load, row.purpose, format_count(row.requests), *shares, found)
+    console.print(table)
+    console.print(Text(searches.error_rate, style="dim"))
+    console.print()
 
 
 def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
@@ -206,6 +224,7 @@ def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]
     return [
         _objective(contender, axis.labels, index, objective)
         for contender in contenders_of(summaries)
+        if contender.runs[0].search is None  # a search has a table of its own
         for index, objective in enumerate(contender.runs[0].objectives)
     ]
 

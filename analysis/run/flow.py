@@ -1,108 +1,73 @@
 """What flowed when: tokens that had arrived by an instant, and requests in flight, exact at every nanosecond.
 
 Both are kept as cumulative functions, so that any window, batch or second of the run is a difference of two of their
-values and nothing is counted twice or lost at an edge. The chunk stamps are long (a million requests have sixty
-million), so they are laid out a slice of requests at a time and never all together.
+values and nothing is counted twice or lost at an edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from analysis.run.formulas import expression
-from records.metrics import FIRST_TOKENS, SEEN_TOKENS
+from analysis.run.chunks import Chunks, Floats, Ints, Mask
 
-SLICE = 50_000  # requests whose chunk stamps are in memory together
-Instants = npt.NDArray[np.int64]  # nanoseconds since the run's start
-Floats = npt.NDArray[np.float64]
+Instants = Ints
 
 
-@dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown."""
-
-    tokens: Floats
-    chunks: Floats
-    uncounted: Floats
-
-
-def arrivals_by(table: Path, instants: Instants) -> Arrivals:
-    """Output tokens, and the chunks they came in, that had arrived before each of the ascending `instants`.
+    """Arrived before each of some ascending instants: tokens, chunks, and chunks whose tokens are unknown.
 
     A stream's first chunk brings its own tokens and the later ones share the rest evenly; an answer that was not
     streamed brings all of them at its end. Tokens that no chunk showed (hidden reasoning) have no instant. Failed and
     cut-off requests count: what they brought had been delivered.
     """
-    tokens, counted, uncounted = (np.zeros(len(instants) + 1) for _ in range(3))
-    for part in _slices(pl.scan_parquet(table).filter(pl.col("t_last").is_not_null())):
-        known = part.filter(pl.col("seen_tokens").is_not_null())
-        stamps, weights = _streamed(known)
-        bins = _bins(instants, stamps)
-        tokens += _sums(instants, bins, weights)
-        counted += _sums(instants, bins)
-        stamps, weights = _whole(known)
-        tokens += _sums(instants, _bins(instants, stamps), weights)
-        unknown = part.filter(pl.col("seen_tokens").is_null())
-        stamps, _ = _streamed(unknown.with_columns(seen_tokens=0, first_tokens=0.0))
-        uncounted += _sums(instants, _bins(instants, stamps))
-    return Arrivals(*(np.cumsum(each)[:-1] for each in (tokens, counted + uncounted, uncounted)))
 
+    def __init__(self, instants: Instants) -> None:
+        self.instants = instants
+        self.tokens, self.chunks, self.uncounted = (np.zeros(len(instants)) for _ in range(3))
 
-def _slices(requests: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    tokens = {"seen_tokens": expression(SEEN_TOKENS), "first_tokens": expression(FIRST_TOKENS).fill_null(0)}
-    yield from requests.select("t_first", "t_last", "icl", **tokens).collect_batches(chunk_size=SLICE)
+    def add(self, part: Chunks) -> None:
+        elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(part.gaps, dtype=np.int64)))
+        streamed = part.streamed & part.answered
+        tokens, chunks = self._streams(part, elapsed, streamed & part.counted)
+        self.tokens += tokens
+        self.chunks += chunks
+        _, chunks = self._streams(part, elapsed, streamed & ~part.counted)
+        self.chunks += chunks
+        self.uncounted += chunks
+        whole = part.answered & part.counted & ~part.streamed
+        self.tokens += self._by(part.last[whole], part.tokens[whole])
 
+    def _by(self, stamps: Instants, weights: npt.NDArray[np.number]) -> Floats:
+        """The weights of the stamps before each instant."""
+        after = np.searchsorted(self.instants, stamps, side="right")
+        sums = np.bincount(after, weights, minlength=len(self.instants) + 1)[:-1]
+        return np.asarray(np.cumsum(sums), dtype=np.float64)
 
-def _bins(instants: Instants, stamps: Instants) -> Instants:
-    """0 before the first instant, then 1 for each one passed."""
-    return np.searchsorted(instants, stamps, side="right")
+    def _streams(self, part: Chunks, elapsed: Ints, rows: Mask) -> tuple[Floats, Floats]:
+        """Tokens and chunks that the streamed answers in `rows` had brought before each instant.
 
+        `elapsed` is the sum of all gaps before each one, over all answers end to end.
+        """
+        start, later, offset = (each[rows] for each in (part.start, part.later, part.offset))
+        total = part.tokens[rows]
+        first = np.where(later == 0, total, np.minimum(part.first_tokens[rows], total))
+        share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
+        end = start + elapsed[offset + later] - elapsed[offset]
+        request, instant = self._under_way(start, end)
+        before = np.searchsorted(elapsed, self.instants[instant] - start[request] + elapsed[offset[request]])
+        came = before - offset[request]  # with the first chunk, which stands at elapsed[offset]
+        n = len(self.instants)
+        tokens = self._by(end, total) + np.bincount(instant, first[request] + share[request] * (came - 1), n)
+        return tokens, self._by(end, 1.0 + later) + np.bincount(instant, came, n)
 
-def _sums(instants: Instants, bins: Instants, weights: Floats | None = None) -> Floats:
-    """Weight, or without weights how many, before the first instant, between each two, and from the last one on."""
-    return np.bincount(bins, weights=weights, minlength=len(instants) + 1).astype(np.float64)
-
-
-def _streamed(part: pl.DataFrame) -> tuple[Instants, Floats]:
-    """The stamp and the tokens of every chunk of the streamed answers."""
-    part = part.filter(pl.col("t_first").is_not_null())
-    start, total = part["t_first"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
-    gaps, later = _flattened(part["icl"])
-    first = np.where(later == 0, total, np.minimum(part["first_tokens"].to_numpy(), total))
-    offsets = np.cumsum(later) - later
-    elapsed = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps)))
-    begins = np.repeat(start - elapsed[offsets], later)
-    share = np.divide(total - first, later, out=np.zeros(len(total)), where=later > 0)
-    return np.concatenate((start, begins + elapsed[1:])), np.concatenate((first, np.repeat(share, later)))
-
-
-def _whole(part: pl.DataFrame) -> tuple[Instants, Floats]:
-    part = part.filter(pl.col("t_first").is_null())
-    return part["t_last"].to_numpy(), part["seen_tokens"].to_numpy().astype(np.float64)
-
-
-def _flattened(lists: pl.Series) -> tuple[Instants, Instants]:
-    """All gaps end to end, and how many belong to each request."""
-    return lists.explode(empty_as_null=False).to_numpy(), lists.list.len().cast(pl.Int64).to_numpy()
-
-
-def chunk_gaps(table: Path, start: int, end: int) -> npt.NDArray[np.uint32] | Instants:
-    """Nanoseconds between successive chunks, pooled over the answers scheduled in [start, end), in no order.
-
-    Four bytes a gap, unless one is longer than four seconds.
-    """
-    inside = (pl.col("outcome") == "ok") & pl.col("t_sched").is_between(start, end, closed="left")
-    parts = []
-    for part in _slices(pl.scan_parquet(table).filter(inside)):
-        gaps = part["icl"].explode(empty_as_null=False).to_numpy()
-        parts.append(gaps.astype(np.uint32) if not len(gaps) or 0 <= gaps.min() <= gaps.max() < 2**32 else gaps)
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    def _under_way(self, start: Instants, end: Instants) -> tuple[Ints, Ints]:
+        """All pairs of an answer and an instant after its first chunk and not after its last one."""
+        begun, done = (np.searchsorted(self.instants, stamps, side="right") for stamps in (start, end))
+        pairs = np.maximum(done - begun, 0)
+        request = np.repeat(np.arange(len(start)), pairs)
+        within = np.arange(len(request)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+        return request, begun[request] + within
 
 
 class InFlight:

@@ -11,20 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.run.table import write_table
+from analysis.run.table import TABLE, write_table
 from analysis.run.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.run.tokens import TokenCounter
 from records.files import read_meta
-from records.metrics import REQUEST_METRICS
+from records.metrics import BY_NAME
 from records.run import RunMeta
 
-# What is held in memory, a quarter of a kilobyte a request; the rest stays on disk.
+# What is held in memory, a fifth of a kilobyte a request; the rest stays on disk. Texts that repeat are numbered.
+TEXTS = ("worker", "outcome", "detail", "token_source", "request_class")
+SMALL = ("user", "attempt", "turn")  # token counts are not: their sums would not fit into 32 bits
+AS_THEY_ARE = (
+    *("t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
+    *("planned_prompt_tokens", "planned_output_tokens", "server_queue", "server_prefill"),
+)
 COLUMNS = (
-    *("worker", "user", "attempt", "outcome", "detail", "finish_reason", "t_sched", "t_connect", "t_send", "t_first"),
-    *("t_first_out", "t_end", "chunks", "merged_first", "streamed", "prompt_tokens", "cached_tokens", "output_tokens"),
-    *("unseen_tokens", "reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens", "token_source"),
-    *("request_class", "server_queue", "server_prefill"),
-    *(metric.name for metric in REQUEST_METRICS),
+    *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
+    *(pl.col(name).cast(pl.Int32) for name in SMALL),
+    *(pl.col(name) for name in (*AS_THEY_ARE, *BY_NAME)),
 )
 
 
@@ -58,7 +63,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     """
     try:
         meta = read_meta(folder)
-        malformed = write_table(folder, TokenCounter(meta, tokenizer))
+        malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
     except FileNotFoundError as error:
         raise NotARun(f"{folder} is no run: it has no {Path(error.filename or 'meta.json').name}.") from None
     except json.JSONDecodeError as error:
@@ -67,8 +72,8 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         raise NotARun(str(error)) from None
     except OSError as error:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
-    table = folder / "requests.parquet"
-    requests = pl.scan_parquet(table).select(COLUMNS).sort("t_sched").collect()
+    table = folder / TABLE
+    requests = _in_order(table)
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
@@ -80,6 +85,26 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     return RunData(folder, meta, table, requests, telemetry, last, _killed(requests, telemetry, last), malformed)
 
 
+def _in_order(table: Path) -> pl.DataFrame:
+    """Sorted by `t_sched`, one column after the other: no more than one of them is in memory twice.
+
+    A column in which nothing was observed takes no room.
+    """
+    requests = pl.scan_parquet(table)
+    scheduled = requests.select("t_sched").collect().to_series()
+    order = None if scheduled.is_sorted() else scheduled.arg_sort()
+    found = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
+        pl.col("t_sched").set_sorted()
+    )
+    for column in COLUMNS:
+        values = requests.select(column).collect(engine="streaming").to_series()
+        if values.null_count() == len(values):
+            found = found.with_columns(pl.lit(None, values.dtype).alias(values.name))
+        else:
+            found = found.with_columns(values if order is None else values.gather(order))
+    return found
+
+
 def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> dict[str, int]:
     """The planning process takes its workers with it, so the run's last instant is its own."""
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
@@ -88,6 +113,12 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
         name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
         for name, sample in telemetry.killed.items()
     }
+
+
+def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
+    """The rows that meet a condition; nothing is copied where all of them do."""
+    met = requests.select(condition).to_series()
+    return requests if met.all(ignore_nulls=False) else requests.filter(met)
 
 
 def users_of(requests: pl.DataFrame) -> npt.NDArray[np.int64] | None:

@@ -5,16 +5,20 @@ warm-up | steady window | hold, until the window's requests are answered
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from analysis.run.flow import Floats, InFlight, Instants, arrivals_by
+from analysis.run.chunks import Floats, chunks_of
+from analysis.run.flow import Arrivals, InFlight, Instants
+from analysis.run.gaps import GapCounter
 from analysis.run.load import RunData
 from analysis.run.telemetry import Increase
 from analysis.verdict.statistics.intervals import BINS
 from records.load import Load
+from records.metrics import PERCENTILES
 from records.stage import SECOND, Stage
 
 PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
@@ -74,8 +78,9 @@ class Window:
         return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
-        """The requests that the window's latencies belong to."""
-        return requests.filter(pl.col("t_sched").is_between(self.start, self.end, closed="left"))
+        """The requests that the window's latencies belong to, of those in the order of `t_sched`. Nothing is copied."""
+        first, last = (requests["t_sched"].search_sorted(instant, side="left") for instant in (self.start, self.end))
+        return requests[first:last]
 
 
 def keys_of(run: RunData) -> dict[int, StageKey]:
@@ -115,12 +120,22 @@ def _reached(run: RunData, stage: Stage, key: StageKey) -> Window | None:
 
 
 class Flows:
-    """Tokens and requests in flight of a whole run, looked up at the instants for which it was made."""
+    """Tokens and requests in flight of a whole run, looked up at the instants for which it was made; and the gaps
+    between the chunks of each window, by its index."""
 
-    def __init__(self, run: RunData, instants: Instants) -> None:
-        self._instants = np.unique(instants)
-        self._arrived = arrivals_by(run.table, self._instants)
-        sent = run.requests.filter(pl.col("t_send").is_not_null())
+    def __init__(self, run: RunData, windows: Sequence[Window], instants: Instants) -> None:
+        self._instants = np.unique(np.concatenate([instants, *(window.instants for window in windows)]))
+        self._arrived = Arrivals(self._instants)
+        longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
+        spans = [(window.start, window.end) for window in windows]
+        gaps = GapCounter(spans, longest, tuple(PERCENTILES.values()))
+        for part in chunks_of(run.table):
+            self._arrived.add(part)
+            gaps.count(part)
+        for part in chunks_of(run.table):
+            gaps.locate(part)
+        self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
+        sent = run.requests.select("t_send", "t_end").drop_nulls()
         self.in_flight = InFlight(sent["t_send"].to_numpy(), sent["t_end"].to_numpy())
 
     def tokens(self, instants: Instants) -> Floats:

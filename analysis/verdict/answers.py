@@ -76,8 +76,8 @@ def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> 
 
 def _received(run: RunData, span: Increase, flows: Flows) -> float:
     """Tokens that this client received meanwhile; those that no chunk showed count as their request ends."""
-    ended = run.requests.filter(pl.col("t_end").is_between(span.start, span.end, closed="left"))
-    return flows.tokens_of(span) + int(ended["unseen_tokens"].sum())
+    ended_here = pl.col("t_end").is_between(span.start, span.end, closed="left")
+    return flows.tokens_of(span) + int(run.requests.select(pl.col("unseen_tokens").filter(ended_here).sum()).item())
 
 
 def _mean(values: pl.Series) -> float | None:

@@ -18,7 +18,7 @@ from analysis.units import (
     join_labels,
     significant,
 )
-from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, stages_of
+from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.stages import StageSummary
@@ -62,6 +62,10 @@ def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False, margin
     if scenarios is not None:
         sentence = f"Nothing is compared: {scenarios.evidence.partition(', and')[0]}."
         return Comparison(None, (), None, "the scenarios differ", sentence, (scenarios,), margin)
+    searches = [(summary.label, summary.search) for summary in summaries if summary.search is not None]
+    if len(searches) == len(summaries):
+        sentence = " ".join(f"{label}: {search.sentence}" for label, search in searches)
+        return Comparison(None, (), None, None, sentence, in_order(unlike(summaries, None)), margin)
     stage = _heaviest_common(summaries)
     findings = in_order([*unlike(summaries, stage), *_run_to_run(contenders)])
     if stage is None:
@@ -99,11 +103,8 @@ def _throughput(contender: Contender, stage: str) -> Estimate:
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
-    """The i-th runs of all engines are pairs where each repeat asked every engine the same prompts once."""
     samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
-    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in one.runs) for one in contenders}
-    paired = len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
-    return winner(samples, margin, paired)
+    return winner(samples, margin, paired(contenders))
 
 
 def _ratio(ranking: Ranking, label: str) -> Estimate:

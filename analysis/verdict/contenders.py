@@ -51,6 +51,12 @@ def contenders_of(summaries: Sequence[RunSummary]) -> tuple[Contender, ...]:
     return tuple(Contender(label, tuple(runs)) for label, runs in by_repeat.items())
 
 
+def paired(contenders: Sequence[Contender]) -> bool:
+    """Whether the i-th runs of all engines are pairs: each repeat asked every engine the same prompts once."""
+    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in one.runs) for one in contenders}
+    return len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
+
+
 def headline_ttft(summaries: Sequence[RunSummary]) -> str:
     """The metric that headlines call TTFT: the user's in an open loop, and wherever the two differ."""
     if any(stage.is_open for summary in summaries for stage in summary.stages):

@@ -9,20 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from analysis.run.flow import chunk_gaps
 from analysis.run.formulas import lower_bound
+from analysis.run.gaps import PooledGaps
 from analysis.run.load import users_of
-from analysis.verdict.statistics import Estimate, Floats, nearest_rank, percentile, percentile_intervals
-from records.metrics import REQUEST_METRICS, Metric
-from records.stage import SECOND
+from analysis.verdict.statistics import Estimate, Floats, percentile, percentile_intervals
+from records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 1.0)  # where the distribution of TTFT is drawn
+CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn
+DRAWN = ("ttft_user", "tpot", "e2e_user")  # the metrics whose distributions are
 NONE = Estimate(None, why="no samples")
 FAILED = "failed"  # why a percentile has no finite value
 
@@ -53,28 +51,28 @@ EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
 
 def distributions(scheduled: pl.DataFrame) -> dict[str, Distribution]:
     """Every metric of records/metrics.py, by name, over requests in the order of `t_sched`."""
-    ok = scheduled.filter(pl.col("outcome") == "ok")
-    found = {}
-    for metric in REQUEST_METRICS:
-        if metric.population == "attempted":
-            found[metric.name] = _attempted(scheduled, ok, metric)
-        else:
-            rows = ok if metric.population == "answered" else scheduled
-            rows = rows.select("user", value=metric.name).drop_nulls("value")
-            found[metric.name] = _distribution(rows)
-    return found
+    return {metric.name: of_metric(scheduled, metric) for metric in REQUEST_METRICS}
 
 
-def _attempted(scheduled: pl.DataFrame, ok: pl.DataFrame, metric: Metric) -> Distribution:
+def of_metric(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
+    """One metric over requests in the order of `t_sched`."""
+    if metric.population == "attempted":
+        return _attempted(scheduled, metric)
+    rows = scheduled.select("user", "outcome", value=metric.name).drop_nulls("value")
+    return _distribution(rows.filter(outcome="ok") if metric.population == "answered" else rows)
+
+
+def _attempted(scheduled: pl.DataFrame, metric: Metric) -> Distribution:
     """Of the answered requests those that have the metric; a whole answer, for one, has no TTFT."""
-    known = ok[metric.name].drop_nulls().to_numpy()
-    if len(ok) and not len(known):
+    ok = pl.col("outcome") == "ok"
+    answered, known = scheduled.select(ok.sum(), known=pl.col(metric.name).filter(ok).count()).row(0)
+    if answered and not known:
         return EMPTY
     value, censored = lower_bound(metric.formula)
     stopped = pl.col("outcome") == "cut_off"
     rows = scheduled.select(
         "user",
-        value=pl.when(pl.col("outcome") == "ok").then(metric.name).when(stopped).then(value).otherwise(np.inf),
+        value=pl.when(ok).then(metric.name).when(stopped).then(value).otherwise(np.inf),
         censored=stopped & censored,
     )
     return _distribution(rows.drop_nulls("value"))
@@ -108,23 +106,17 @@ def _moments(ordered: Floats) -> tuple[float | None, float | None, float | None,
     return float(ordered.mean()), deviation, float(ordered[0]), float(ordered[-1])
 
 
-def pooled_gaps(table: Path, start: int, end: int) -> Distribution:
-    """Inter-chunk latency, token-weighted: every gap of every answer counts once."""
-    gaps = chunk_gaps(table, start, end)
-    n = len(gaps)
-    if n == 0:
+def chunk_gaps(gaps: PooledGaps | None) -> Distribution:
+    """Inter-chunk latency, token-weighted: every gap of every answer that ended well counts once."""
+    if gaps is None:
         return EMPTY
-    ranks = [nearest_rank(n, q) - 1 for q in PERCENTILES.values()]
-    gaps.partition(ranks)
     # The gaps of one answer are too much alike for an interval that would treat them as independent.
     why = "gaps of one answer are correlated"
-    estimates = [Estimate(float(gaps[rank]) / SECOND, n=n, why=why) for rank in ranks]
-    deviation = float(gaps.std(ddof=1)) / SECOND if n > 1 else None
-    moments = (float(gaps.mean()) / SECOND, deviation, float(gaps.min()) / SECOND, float(gaps.max()) / SECOND)
-    return Distribution(n, 0, *moments, *_four(estimates))
+    estimates = [Estimate(value, n=gaps.n, why=why) for value in gaps.percentiles]
+    return Distribution(gaps.n, 0, gaps.mean, gaps.deviation, gaps.least, gaps.largest, *_four(estimates))
 
 
-def curve(values: pl.Series) -> tuple[float, ...]:
-    """The percentiles at `CURVE`; empty where there are no values."""
-    ordered = np.sort(values.drop_nulls().to_numpy())
-    return tuple(percentile(ordered, q) for q in CURVE) if len(ordered) else ()
+def curves(ok: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    """The percentiles at `CURVE` of each metric in `DRAWN` that the requests have; `ok` are those that ended well."""
+    ordered = {name: np.sort(ok[name].drop_nulls().to_numpy()) for name in DRAWN}
+    return {name: tuple(percentile(one, q) for q in CURVE) for name, one in ordered.items() if len(one)}

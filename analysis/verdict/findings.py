@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from analysis.run.load import RunData
 from analysis.run.windows import keys_of
-from analysis.units import format_count, format_seconds, format_share, join_labels, significant
+from analysis.units import format_count, format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict import load_generator, recovery, steady
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import needed
+from records.run import Imported
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
@@ -38,7 +39,16 @@ def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding
     return in_order([replace(finding, label=run.meta.label) for finding in found])
 
 
+def imported_from(imported: Imported) -> Finding:
+    """What the file of another tool does not have; these numbers are n/a and never guessed."""
+    lacks = f"; it has no {in_words(imported.lacks)}" if imported.lacks else ""
+    evidence = f"the run was made by {imported.tool} and imported from {imported.file}{lacks}"
+    return Finding("imported", "note", evidence, "measure with enginebench for what is missing")
+
+
 def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
+    if run.meta.imported is not None:
+        yield imported_from(run.meta.imported)
     measured = {stage.index for stage in stages}
     unreached = [key.label for key in keys_of(run).values() if key.index not in measured]
     cut = [stage.label for stage in stages if not stage.complete]

@@ -70,6 +70,9 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     if clients:
         evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
         yield Finding("clients_differ", "warn", evidence, "measure both with the same load generator")
+    if first.commit != other.commit:
+        evidence = f"{names} were measured at different commits of this tool: {first.commit} and {other.commit}"
+        yield Finding("commits_differ", "note", evidence, "measure both with the same version")
 
 
 def number_format(run: RunSummary) -> str | None:

@@ -41,7 +41,7 @@ class Recovery:
 
     band: float
     worst: float | None  # of the answered requests scheduled since it began
-    failed: int
+    failed: int  # since it began, also of those that were in flight then
     back: float | None
 
 
@@ -79,19 +79,21 @@ def _bursts(window: Window) -> Iterator[Disturbance]:
 def recover(
     requests: pl.DataFrame, before: Nanoseconds, disturbance: Disturbance, until: Nanoseconds
 ) -> Recovery | None:
-    """`requests` of one window in the order of `t_sched`; the band is that of those due `before`.
+    """`requests` of one window in the order of `t_sched`; the band is that of those that had ended `before`.
 
-    `None` where fewer than 20 tell what the band is.
+    `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
     """
     ok = pl.col("outcome") == "ok"
     rows = requests.filter(pl.col("outcome") != "cut_off").select(
-        "t_sched", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
+        "t_sched", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
     )
     rows = rows.drop_nulls("ttft")
-    usual = np.sort(rows.filter(pl.col("t_sched") < before)["ttft"].to_numpy())
+    usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
     if len(usual) < IN_A_ROW:
         return None
     band = percentile(usual, BAND)
+    if np.isinf(band):
+        return None
     since = rows.filter(pl.col("t_sched").is_between(disturbance.start, until, closed="left"))
     values = since["ttft"].to_numpy()
     answered = values[np.isfinite(values)]
@@ -100,7 +102,7 @@ def recover(
     return Recovery(
         band=band,
         worst=float(answered.max()) if len(answered) else None,
-        failed=len(values) - len(answered),
+        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disturbance.start, until))),
         back=None if first is None else (after["t_sched"].to_list()[first] - disturbance.end) / SECOND,
     )
 

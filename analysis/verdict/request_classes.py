@@ -12,7 +12,7 @@ from analysis.verdict.distributions import Distribution, distributions
 from analysis.verdict.slo import Attainment, judge
 from records.slo import parse_objectives
 
-SHOWN = ("ttft", "tpot", "e2e")
+SHOWN = ("ttft", "ttft_user", "tpot", "e2e")
 
 
 @dataclass(frozen=True, slots=True)

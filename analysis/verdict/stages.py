@@ -13,32 +13,29 @@ import numpy as np
 import polars as pl
 
 from analysis.run.formulas import expression
-from analysis.run.load import RunData, users_of
+from analysis.run.load import RunData, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.answers import AnswerCounts, answers_of
-from analysis.verdict.distributions import Distribution, curve, distributions, pooled_gaps
+from analysis.verdict.distributions import Distribution, chunk_gaps, curves, distributions
 from analysis.verdict.request_classes import ClassSummary, classes_of
 from analysis.verdict.slo import Attainment, judge
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
+from analysis.verdict.ttft_parts import TtftParts, parts_of
+from analysis.verdict.turns import TurnSummary, turns_of
 from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective
 from records.stage import SECOND
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
+ANSWERED = (  # what is asked of the requests that ended well, which are copied where others did not
+    *("t_sched", "ttft", "ttft_user", "tpot", "e2e_user", "server_queue", "server_prefill", "delivery", "merged_first"),
+    *("streamed", "chunks", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
+    *("planned_prompt_tokens", "planned_output_tokens", "token_source"),
+)
 LITTLE_WINDOWS = 5  # Little's law compares only windows that are so many times longer than the mean request
 FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
-
-
-@dataclass(frozen=True, slots=True)
-class TtftParts:
-    """Mean seconds of TTFT: waiting for admission, until the first token was there, and on the way to the client."""
-
-    queue: float
-    prefill: float
-    delivery: float
-    n: int  # requests with these durations
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class StageSummary:
     throughput: Estimate  # output tokens per second
     user_throughput: float | None  # tokens per second that the median user sees
     latencies: Mapping[str, Distribution]
-    ttft_curve: tuple[float, ...]  # percentiles of TTFT at `CURVE`, of the requests that ended well
+    curves: Mapping[str, tuple[float, ...]]  # percentiles at `CURVE`, by metric, of the requests that ended well
     ttft_parts: TtftParts | None
     series: Mapping[str, tuple[float | None, ...]]  # over equal parts of the window: was it steady?
     dispersion: float | None  # index of dispersion of arrivals in a closed loop
@@ -101,6 +98,7 @@ class StageSummary:
     energy_per_token: float | None  # joules
     attainment: Attainment | None
     classes: tuple[ClassSummary, ...]  # where requests have classes
+    turns: tuple[TurnSummary, ...]  # where they belong to conversations
 
     @property
     def key(self) -> StageKey:
@@ -119,13 +117,12 @@ class StageSummary:
 def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tuple[Objective, ...]) -> StageSummary:
     """Raises `ValueError` when an objective cannot be judged by what was measured."""
     scheduled = window.scheduled(run.requests)
-    ok = scheduled.filter(pl.col("outcome") == "ok")
-    attempted = scheduled.filter(pl.col("outcome") != "cut_off")
+    ok = rows_where(scheduled.select("outcome", *ANSWERED), pl.col("outcome") == "ok")
+    attempted = scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
     failed = attempted.filter(pl.col("outcome") != "ok")
-    ended_here = pl.col("t_end").is_between(window.start, window.end, closed="left")
-    completed = run.requests.filter((pl.col("outcome") == "ok") & ended_here)
+    completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
-    latencies = distributions(scheduled) | {"icl": pooled_gaps(run.table, window.start, window.end)}
+    latencies = distributions(scheduled) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
     tpot = latencies["tpot"].p50.value
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None
@@ -156,12 +153,12 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         failure_share=failure_share,
         failure_rate=len(failed) / window.seconds,
         offered_rate=len(scheduled) / window.seconds,
-        achieved_rate=len(completed) / window.seconds,
+        achieved_rate=run.requests.select(completed.sum()).item() / window.seconds,
         throughput=_throughput(run, window, flows),
         user_throughput=1 / tpot if tpot else None,
         latencies=latencies,
-        ttft_curve=curve(ok["ttft_user"]),
-        ttft_parts=_ttft_parts(ok),
+        curves=curves(ok),
+        ttft_parts=parts_of(ok),
         series=_series(window, flows, ok),
         dispersion=None if users is None else _dispersion(window, scheduled, users),
         concurrency=_concurrency(run, window, flows),
@@ -178,12 +175,13 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
         classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
+        turns=turns_of(scheduled),
     )
 
 
 def _throughput(run: RunData, window: Window, flows: Flows) -> Estimate:
     """Tokens by their stamps; the variance between users from whole requests, each at the instant it ended."""
-    ended = run.requests.filter(
+    ended = run.requests.select("t_end", "user", "output_tokens").filter(
         pl.col("t_end").is_between(window.start, window.end, closed="left") & pl.col("output_tokens").is_not_null()
     )
     users, by_user = users_of(ended), None
@@ -212,19 +210,11 @@ def _dispersion(window: Window, scheduled: pl.DataFrame, users: int) -> float | 
     return lock_step(sent, (window.start, window.end), users)
 
 
-def _ttft_parts(ok: pl.DataFrame) -> TtftParts | None:
-    """Means, because only means of parts add up to the mean of the whole."""
-    told = ok.filter(pl.col("delivery").is_not_null())
-    if told.is_empty():
-        return None
-    queue, prefill, delivery = (_mean(told[name]) or 0.0 for name in ("server_queue", "server_prefill", "delivery"))
-    return TtftParts(queue, prefill, delivery, len(told))
-
-
 def _concurrency(run: RunData, window: Window, flows: Flows) -> Concurrency:
     (average,) = flows.in_flight.averages(np.array([window.start, window.end], dtype=np.int64))
-    arrived = run.requests.filter(pl.col("t_send").is_between(window.start, window.end, closed="left"))
-    stay = _mean(arrived.select(expression(STAY).alias("stay"))["stay"])
+    sent_here = pl.col("t_send").is_between(window.start, window.end, closed="left")
+    arrived = run.requests.select("t_send", stay=expression(STAY)).filter(sent_here)
+    stay = _mean(arrived["stay"])
     little = None
     if stay is not None and window.seconds >= LITTLE_WINDOWS * stay:
         little = len(arrived) / window.seconds * stay  # L = λW (Little 1961)

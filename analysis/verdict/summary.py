@@ -5,21 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from analysis.run.load import NotARun, RunData
 from analysis.run.windows import Flows, windows_of
+from analysis.verdict.distributions import FAILED
 from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
 from analysis.verdict.stages import StageSummary, summarise_stage
 from records.files import write_atomically
 from records.search import SearchRecord
-from records.slo import Objective, parse_objectives
+from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 
 SCHEMA_VERSION = 2
@@ -72,18 +76,18 @@ class RunSummary:
 
 
 def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
-    """Of a search, its own objectives are judged where none are given.
+    """The run's own objectives (`--slo`) are judged where none are given.
 
     Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
     """
-    if run.meta.search is not None and not objectives:
-        objectives = parse_objectives(run.meta.search.objectives)
+    objectives = objectives or RunObjectives.of(run.meta.workload).of_all
     windows = windows_of(run)
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    flows = Flows(run, np.concatenate([edges, *(window.instants for window in windows)]))
-    stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
+    flows = Flows(run, windows, edges)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy and Polars do the work, and leave the interpreter free
+        stages = tuple(pool.map(lambda window: summarise_stage(run, window, flows, objectives), windows))
     meta = run.meta
     return RunSummary(
         folder=run.folder,
@@ -145,6 +149,35 @@ def without_infinities(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_infinities(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """The run as its `summary.json` has it, for folders without records: baselines, and aggregates of other tools.
+
+    Raises `NotARun` where there is none, or one of another version.
+    """
+    path = folder / "summary.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA_VERSION:
+            found = document.get("schema")
+            raise NotARun(f"{path} has schema {found}; this version reads {SCHEMA_VERSION}: save it again.")
+        document = _with_infinities(document) | {"folder": str(folder)}
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
+    except OSError as error:
+        raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+
+
+def _with_infinities(value: Any) -> Any:
+    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
+    if isinstance(value, dict):
+        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        if value.get("low") is not None and value.get("high", 0.0) is None:
+            infinite["high"] = math.inf
+        return {key: _with_infinities(one) for key, one in value.items()} | infinite
+    return [_with_infinities(one) for one in value] if isinstance(value, list) else value
 
 
 def write_summary(summary: RunSummary) -> Path:

@@ -40,10 +40,11 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
+    scaling = rotary_scaling(gguf)  # refuses what would be lost, before the seconds that the next imports take
+
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    scaling = rotary_scaling(gguf)
     dtype = torch.float32 if gguf.stat().st_size <= MOST_EXACT_BYTES else torch.bfloat16
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)

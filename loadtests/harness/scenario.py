@@ -86,7 +86,6 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
             seconds=self.stage_seconds,
             requests=self.stage_requests,
             warm_up=self.warm_up,
-            seed=self.seed,
         )
         return with_classes_alone(stages, self.classes) if self.isolate else stages
 

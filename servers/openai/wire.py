@@ -103,7 +103,7 @@ class Wire:
 
     def chunks(self, chunks: Sequence[ReceivedChunk]) -> bytes:
         """One event per chunk that has text; empty where none has."""
-        if self._continuous or any([chunk.logprobs for chunk in chunks]):
+        if self._continuous or any([chunk.logprobs for chunk in chunks]):  # noqa: C419  # nearly always one chunk
             return b"".join(self._elaborate(chunk) for chunk in chunks)
         texts = [quote(chunk.text) for chunk in chunks if chunk.text]
         if not texts:

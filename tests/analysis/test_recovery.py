@@ -89,3 +89,15 @@ def test_without_a_disturbance_nothing_is_told(tmp_path: Path) -> None:
 def test_too_few_requests_before_make_no_band(tmp_path: Path) -> None:
     records = [answered(k, 2.0 * k, usual(k)) for k in range(30)]
     assert told(tmp_path, records, events=(RunEvent(20 * SECOND, "x"),)) == []
+
+
+def test_what_was_in_flight_when_the_engine_died_is_felt_and_not_what_was_usual(tmp_path: Path) -> None:
+    """The answers that were on their way at 20 s are lost: an eighth of all that were due before it."""
+    lost = NOTHING_CAME | {"outcome": "bad_stream", "t_end": 20 * SECOND + MS}
+    records = [
+        record(k, round(k / 10 * SECOND), **lost) if 17.5 <= k / 10 < 20 else answered(k, k / 10, usual(k))
+        for k in range(600)
+    ]
+    (finding,) = told(tmp_path, records, Rate(10.0), events=(RunEvent(20 * SECOND - 1, "kill -9 1"),))
+    assert finding.evidence.startswith("after `kill -9 1`: 25 requests failed, ")
+    assert "TTFT was back within 120 ms" in finding.evidence

@@ -27,7 +27,7 @@ from analysis.report.drawing import Drawn
 from analysis.report.page import render
 from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
 from analysis.report.rows import percentile_column
-from analysis.report.scales import WIDTH, scale_of, spread_apart
+from analysis.report.scales import WIDTH, logarithmic, scale_of, spread_apart
 from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
@@ -166,7 +166,9 @@ def test_the_page_needs_nothing_else(page: str) -> None:
 
 def test_every_chart_has_a_sentence_and_a_table(page: str) -> None:
     figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
-    assert len(figures) == 7  # TTFT, throughput, TPOT, parts, curves, and the flow of each run
+    assert (
+        len(figures) == 11
+    )  # TTFT, throughput, E2E, TPOT, memory, parts, three distributions, and the flow of each run
     for figure in figures:
         title = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)
         assert title is not None
@@ -228,14 +230,14 @@ def test_a_run_without_streams_timing_and_telemetry_has_a_page(tmp_path: Path) -
     comparison = compare([summary])
     assert "half of the answers were complete within 140 ms" in comparison.sentence
     page = render([summary], comparison)
-    assert page.count("<figure") == 2  # throughput and the timeline; there is no first token
+    assert page.count("<figure") == 4  # throughput, E2E, its distribution and the timeline; there is no first token
     assert "n/a" in page
 
 
 def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSummary]) -> None:
     repeats = [dataclasses.replace(summaries[0], repeat=k) for k in range(3)]
     page = render(repeats, compare(repeats))
-    assert page.count("<figure") == 6
+    assert page.count("<figure") == 10
     assert len(re.findall(r'<th scope="row" class="text"><i class="dot"[^>]*></i>transformers</th>', page)) == 3
     assert "<small>3 runs</small>" in page
     assert "transformers #3" in page, "the settings and details of every run"
@@ -365,6 +367,8 @@ def test_scales_and_labels() -> None:
     assert scale_of([1.0, 5.0]).logarithmic is False
     assert scale_of([0.01, 5.0]).logarithmic is True
     assert scale_of([0.01, 5.0]).ticks() == pytest.approx([0.01, 0.03, 0.1, 0.3, 1, 3])
+    assert logarithmic([20.0, 22.0]).ticks(4) == pytest.approx([20, 25])
+    assert logarithmic([0.0, 3.0, 300.0]).ticks() == pytest.approx([5, 10, 20, 50, 100, 200])
     assert scale_of([9.0, 5.0]).ticks(6) == pytest.approx([0, 2, 4, 6, 8])
     scale = scale_of([0.01, 5.0])
     assert scale.value(scale.pixel(0.3)) == pytest.approx(0.3)
@@ -373,7 +377,7 @@ def test_scales_and_labels() -> None:
 
 
 def test_a_margin_can_be_set(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    done = command(*folders, "--html", tmp_path / "page.html", "--margin", "1.2", "--json")
+    done = command(*folders, "--output", tmp_path / "page.html", "--margin", "1.2", "--json")
     assert json.loads(done.stdout)["comparison"]["margin"] == 1.2
 
 
@@ -391,6 +395,8 @@ except SystemExit as ended:
     assert not ended.code, ended
 others = {"gevent", "locust", "loadtests", "engines", "servers", "fastapi", "torch"}
 assert not others & set(sys.modules), "a report needs records and analysis alone"
+slow = {"scipy.stats", "scipy.signal", "scipy.optimize"}
+assert not slow & set(sys.modules), "importing these takes a second"
 """
 
 
@@ -410,7 +416,7 @@ def test_without_arguments_the_newest_run_is_reported(folders: tuple[Path, Path]
 
 def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = command(*folders, "--json", "--html", page)
+    done = command(*folders, "--json", "--output", page)
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert [run["label"] for run in document["runs"]] == ["transformers", "mistralrs"]

@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.signal import lfilter
+import scipy
 
 from analysis.verdict.statistics import (
     DEPENDS_ON_CUT_OFF,
@@ -44,7 +43,7 @@ from analysis.verdict.statistics.steadiness import mser
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:
     """Lognormal, each value correlated with the one before it."""
     shocks = rng.standard_normal(n + 200) * math.sqrt(1 - rho**2)
-    return np.asarray(np.exp(lfilter([1], [1, -rho], shocks)[200:]), dtype=np.float64)
+    return np.asarray(np.exp(scipy.signal.lfilter([1], [1, -rho], shocks)[200:]), dtype=np.float64)
 
 
 def width(estimate: Estimate) -> float:
@@ -191,7 +190,7 @@ def test_skewness_widens_the_side_of_the_longer_tail_only() -> None:
     assert skewed_quantile(2.0, -0.3) == 2.0
     assert skewed_quantile(2.0, 0.2) == pytest.approx(2.396, abs=0.001)
     low, high = MeanError(1.0, 16.0, 0.5).limits()
-    assert -low == pytest.approx(stats.t.ppf(0.975, 16))
+    assert -low == pytest.approx(scipy.stats.t.ppf(0.975, 16))
     assert high > 1.2 * -low
 
 
@@ -224,7 +223,7 @@ def test_share_interval_near_zero() -> None:
 
 def test_share_interval_of_independent_trials_is_near_that_of_the_binomial() -> None:
     rng = np.random.default_rng(7)
-    exact = stats.binomtest(900, 1000).proportion_ci(0.95)
+    exact = scipy.stats.binomtest(900, 1000).proportion_ci(0.95)
     widths = [width(share_interval(rng.permutation(1000) < 900)) for _ in range(100)]
     assert 1.0 < np.mean(widths) / (exact.high - exact.low) < 1.25
 
@@ -300,7 +299,7 @@ def test_the_interval_of_a_cyclic_rate_follows_its_edges_only() -> None:
 def test_ratio_interval_is_welchs_on_logarithms() -> None:
     a, b = [3.0, 3.2, 2.9, 3.1, 3.0], [1.0, 1.1, 0.9, 1.05, 1.0]
     one, other = ratio_interval(a, b), ratio_interval(b, a)
-    expected = stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
+    expected = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
     assert one.low == pytest.approx(math.exp(expected.low))
     assert one.high == pytest.approx(math.exp(expected.high))
     assert one.value is not None
@@ -327,7 +326,7 @@ def test_a_ratio_to_nothing_is_none() -> None:
 
 def test_two_runs_have_no_interval() -> None:
     assert repeats_interval([1.0, 2.0]) == Estimate(1.5, n=2, why="2 < 3 repeats")
-    expected = stats.t.interval(0.95, 2, 2.0, stats.sem([1.0, 2.0, 3.0]))
+    expected = scipy.stats.t.interval(0.95, 2, 2.0, scipy.stats.sem([1.0, 2.0, 3.0]))
     assert repeats_interval([1.0, 2.0, 3.0]).low == pytest.approx(expected[0])
 
 
@@ -379,7 +378,7 @@ def test_holms_correction_over_all_pairs() -> None:
     }
     ranking = winner(runs)
     plain = [
-        float(stats.ttest_ind(np.log(runs[p.better]), np.log(runs[p.worse]), equal_var=False).pvalue)
+        float(scipy.stats.ttest_ind(np.log(runs[p.better]), np.log(runs[p.worse]), equal_var=False).pvalue)
         for p in ranking.pairs
     ]
     expected, largest = {}, 0.0

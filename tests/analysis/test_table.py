@@ -8,10 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from analysis.run import table as reader
+from analysis.run import lines as reader
 from analysis.run.formulas import expression
+from analysis.run.lines import KILLED, SCHEMA
 from analysis.run.load import NotARun, find_run, load_run
-from analysis.run.table import KILLED, SCHEMA, write_table
+from analysis.run.table import write_table
 from records.formula import evaluate
 from records.metrics import REQUEST_METRICS, Metric
 from records.request import RequestRecord
@@ -236,3 +237,58 @@ def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: 
             find_run(name, tmp_path)
     with pytest.raises(NotARun, match="no run in"):
         find_run(None, tmp_path / "empty")
+
+
+def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    path = tmp_path / "requests-0.jsonl"
+    path.write_text(path.read_text() + "{}\n")
+
+    def written() -> bool:
+        (tmp_path / "requests.parquet").touch()
+        before = (tmp_path / "requests.parquet").stat()
+        assert write_table(tmp_path, uncounted) == 1, "the malformed line is told again"
+        return (tmp_path / "requests.parquet").stat().st_ino != before.st_ino
+
+    assert write_table(tmp_path, uncounted) == 1
+    assert not written(), "nothing has changed"
+    path.write_text(path.read_text() + record(1, 1).to_line())
+    assert written(), "a line more"
+    assert len(table(tmp_path)) == 2
+    monkeypatch.setattr("analysis.run.table.LAYOUT", 99)
+    assert written(), "another version's"
+
+
+def test_answers_that_could_not_be_counted_are_tried_again(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0, output_tokens=None, token_source=None, text="one two")])
+    write_table(tmp_path, uncounted)
+    assert table(tmp_path)["output_tokens"].to_list() == [None]
+    write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
+    assert table(tmp_path)["output_tokens"].to_list() == [2]
+
+
+def test_a_run_of_which_only_the_table_is_left_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
+    load_run(tmp_path)
+    (tmp_path / "requests-0.jsonl").unlink()
+    assert load_run(tmp_path).requests["ttft"].to_list() == pytest.approx([0.1] * 3)
+    table(tmp_path).drop("ttft").write_parquet(tmp_path / "requests.parquet")
+    with pytest.raises(NotARun, match="from another version, and the lines it was made from are gone"):
+        load_run(tmp_path)
+
+
+def test_a_list_of_something_else_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [])
+    line = record(0, 0).to_line().replace('"icl":[20000000,20000000]', '"icl":[1.5,"x"]')
+    (tmp_path / "requests-0.jsonl").write_text(line)
+    with pytest.raises(NotARun, match="lists hold something other than whole numbers"):
+        load_run(tmp_path)
+
+
+def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:
+    records = [record(k, t) for k, t in enumerate((5, 3, 9, 1))]
+    requests = load_run(write_run(tmp_path, META, records)).requests
+    assert requests["t_sched"].to_list() == [1, 3, 5, 9]
+    assert requests["t_end"].to_list() == [one.t_end for one in sorted(records, key=lambda one: one.t_sched)]

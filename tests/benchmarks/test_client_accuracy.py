@@ -11,8 +11,6 @@ from benchmarks.client_accuracy import Row, compared, verdicts
 from benchmarks.client_tools import TOOLS, Load, Seen, ToolFailed
 from benchmarks.watched_process import Sample, between
 
-pytestmark = pytest.mark.alone
-
 LOAD = Load(users=2, rate=50.0, tokens=11, seconds=10.0)
 MS = 1_000_000
 

@@ -6,8 +6,6 @@ from benchmarks.engines_side_by_side import Row, Turn, decode_rate, ratios, tabl
 from benchmarks.memory_bandwidth import bytes_per_token
 from engines.models.fetch import fetch_model
 
-pytestmark = pytest.mark.alone
-
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
 NORMS = 61 * 576  # of them, two per layer and one at the end
 

@@ -10,8 +10,6 @@ import pytest
 from benchmarks.soak import Resources, Soak, soak
 from benchmarks.soak_server import CONCURRENCY
 
-pytestmark = pytest.mark.alone
-
 IDLE = Resources(descriptors=17, tasks=4, threads=2, children=1)
 GOOD = Soak(
     seconds=60.0,
@@ -34,6 +32,7 @@ GOOD = Soak(
 )
 
 
+@pytest.mark.alone
 def test_half_a_minute_of_all_kinds_of_clients() -> None:
     seen = soak(seconds=32, rate=20, kill_every=10)
     assert seen.faults() == [], seen

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, load_engine, spec
-from engines.models.fetch import DEFAULT, fetch_model
+from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from engines.rust.programs import PROGRAMS
@@ -20,7 +21,6 @@ from tests.conftest import BackgroundLoop
 from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
 
-QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -54,8 +54,8 @@ def _what_it_needs(name: str, folder: Path) -> tuple[Model | None, dict[str, str
     if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
         os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
         return write_tiny_llama(folder), {"same_tokens": "no"}
-    if spec(name).needs_model:
-        return fetch_model(), {}
+    if spec(name).needs_model:  # what the engines say with a trained model is checked in their own tests
+        return with_weights(fetch_model("random:llama-3.2-tiny")), {}
     return None, {"ttft": "0.01", "tpot": "0.001"}
 
 
@@ -93,12 +93,6 @@ def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded) -> None:
     text, tokens, finish = loaded.ask(max_tokens=12)
     assert (tokens, finish) == (12, "length")
     assert len(text.split()) >= 4
-
-
-def test_its_answers_are_those_of_the_model(loaded: Loaded) -> None:
-    if loaded.info.model != DEFAULT or loaded.name == documented_engine.NAME:
-        pytest.skip(f"{loaded.name} does not run a trained model here")
-    assert "Paris" in loaded.ask(prompt=QUESTION, max_tokens=24)[0]
 
 
 def test_one_token_is_possible(loaded: Loaded) -> None:

@@ -120,3 +120,25 @@ def test_impossible_settings_are_refused(given_text: dict[str, str], sentence: s
 def test_none_is_a_value_where_it_may_be() -> None:
     assert from_text(FakeOptions, {"crash_after": "none"}).crash_after is None
     assert from_text(FakeOptions, {"crash_after": "3"}).crash_after == 3
+
+
+def test_a_common_batch_gives_everyone_a_token_at_the_end_of_each_step() -> None:
+    """Two prompts of 10 tokens join together: 20 + 2 · 2 + 20 · 1 ms, then 24 ms a step, and 22 ms for the last one."""
+    longer = GenerateRequest("p", tuple(range(10)), 5)
+    four, five = stamps(REQUEST, longer, step=0.02, step_per_running=0.002, step_per_prompt_token=0.001)
+    assert [at for at, _ in four] == pytest.approx([0.044, 0.068, 0.092, 0.116])
+    assert [at for at, _ in five] == pytest.approx([0.044, 0.068, 0.092, 0.116, 0.138])
+
+
+def test_a_request_waits_for_a_slot_of_the_batch() -> None:
+    first, second = stamps(REQUEST, REQUEST, step=0.1, concurrency=1)
+    assert [at for at, _ in first] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert [at for at, _ in second] == pytest.approx([0.5, 0.6, 0.7, 0.8])
+
+
+def test_an_answer_that_stops_early_leaves_the_batch() -> None:
+    """The second word stops it; the third step has begun by then, and from the fourth on the other one runs alone."""
+    stopped = GenerateRequest("p", tuple(range(10)), 50, stop=("quick",))
+    one, other = stamps(stopped, REQUEST, step=0.1, step_per_running=0.1)
+    assert len(one) == 2
+    assert [at for at, _ in other] == pytest.approx([0.3, 0.6, 0.9, 1.1])

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest
+from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
 from engines.contract.registry import engine_class, load_engine
 from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from settings_schema import from_text
@@ -25,13 +26,29 @@ from tests.support.tiny_models import write_tiny
 NAMES = ["candle", "burn"]
 
 
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """Llama 3.2 in small, with random weights."""
+    return with_weights(fetch_model("random:llama-3.2-tiny"))
+
+
+@pytest.fixture(scope="session")
+def vocabulary(model: Model) -> Tokenizer:
+    return Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def reference(model: Model) -> Reference:
+    return Reference.of(model.folder)
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def engine(
-    request: pytest.FixtureRequest, rust_program: Callable[[str], Path], background: BackgroundLoop
+    request: pytest.FixtureRequest, model: Model, rust_program: Callable[[str], Path], background: BackgroundLoop
 ) -> Iterator[ChildEngine]:
     rust_program(request.param)
-    options = {"dtype": "float32", "device": "cpu", "concurrency": "16"}
-    engine = load_engine(request.param, fetch_model(), options)
+    options = {"dtype": "float32", "device": "cpu", "concurrency": "16", "context": "8192"}
+    engine = load_engine(request.param, model, options)
     background.run(engine.start())
     yield engine
     background.run(engine.stop())
@@ -42,9 +59,9 @@ def test_greedy_answers_are_those_of_transformers(
     together: bool,
     count: int,
     engine: ChildEngine,
-    transformers: Reference,
+    reference: Reference,
     prompts: list[tuple[int, ...]],
-    tokenizer: Tokenizer,
+    vocabulary: Tokenizer,
     background: BackgroundLoop,
 ) -> None:
     """One token at a time and ten at a time go through other kernels."""
@@ -55,33 +72,33 @@ def test_greedy_answers_are_those_of_transformers(
             return await asyncio.gather(*(answer(engine, prompt, logprobs=0) for prompt in asked))
         return [await answer(engine, prompt, logprobs=0) for prompt in asked]
 
-    ids = {tokenizer.decode([id], False): id for id in range(tokenizer.get_vocab_size())}
+    ids = {vocabulary.decode([id], False): id for id in range(vocabulary.get_vocab_size())}
     for prompt, chunks in zip(asked, background.run(answers()), strict=True):
         guess = [ids[chunk.logprobs[0].token] for chunk in chunks]  # its text alone might be cut into other tokens
-        wanted = transformers.greedy(prompt, TOKENS, guess)
+        wanted = reference.greedy(prompt, TOKENS, guess)
         assert sum(chunk.tokens for chunk in chunks) == TOKENS
-        assert text(chunks) == tokenizer.decode(wanted)
+        assert text(chunks) == vocabulary.decode(wanted)
 
 
 def test_the_five_likeliest_have_the_probabilities_of_transformers(
     engine: ChildEngine,
-    transformers: Reference,
+    reference: Reference,
     prompts: list[tuple[int, ...]],
-    tokenizer: Tokenizer,
+    vocabulary: Tokenizer,
     background: BackgroundLoop,
 ) -> None:
     for prompt in prompts:
         (chunk,) = background.run(answer(engine, prompt, max_tokens=1, logprobs=5))
-        assert_same_likeliest(chunk, transformers.likeliest(prompt, 5), tokenizer)
+        assert_same_likeliest(chunk, reference.likeliest(prompt, 5), vocabulary)
 
 
 def test_a_prompt_longer_than_one_step_is_read_in_pieces(
-    engine: ChildEngine, transformers: Reference, tokenizer: Tokenizer, background: BackgroundLoop
+    engine: ChildEngine, reference: Reference, vocabulary: Tokenizer, background: BackgroundLoop
 ) -> None:
     """The first step of 300 tokens has 64: positions, masks and the growing cache have to fit together."""
     prompt = tuple(100 + (37 * at) % 40_000 for at in range(300))
     (chunk,) = background.run(answer(engine, prompt, max_tokens=1, logprobs=5))
-    assert_same_likeliest(chunk, transformers.likeliest(prompt, 5), tokenizer)
+    assert_same_likeliest(chunk, reference.likeliest(prompt, 5), vocabulary)
 
 
 def test_a_seed_decides_and_the_nucleus_may_be_one_token(
@@ -100,14 +117,14 @@ def test_a_cancelled_answer_ends_within_a_token_and_the_others_go_on(
     engine: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
     async def one_leaves() -> tuple[int, str]:
-        other = asyncio.ensure_future(answer(engine, prompts[1]))
+        others = [asyncio.ensure_future(answer(engine, prompt)) for prompt in prompts[1:9]]  # so that a step takes long
         stream = engine.generate(GenerateRequest("", prompts[0], max_tokens=4000, ignore_eos=True))
         for _ in range(5):
             await anext(stream)
         stream.cancel()
         late = sum([chunk.tokens async for ready in stream for chunk in ready])
         assert stream.finish_reason == "cancelled"
-        return late, text(await other)
+        return late, text((await asyncio.gather(*others))[0])
 
     late, other = background.run(one_leaves())
     assert late <= 3, "one that was under way, and room for a busy machine"
@@ -138,8 +155,8 @@ def test_a_killed_engine_fails_its_requests_clearly_and_comes_back(
 def test_strange_prompts_are_refused_with_a_sentence(engine: ChildEngine, background: BackgroundLoop) -> None:
     with pytest.raises(BadRequest, match="the prompt has 8192 tokens; the context is 8192 tokens"):
         background.run(answer(engine, (100,) * 8192))
-    with pytest.raises(BadRequest, match="token 49152 is not in the model's vocabulary of 49152"):
-        background.run(answer(engine, (49152,)))
+    with pytest.raises(BadRequest, match="token 128256 is not in the model's vocabulary of 128256"):
+        background.run(answer(engine, (128256,)))
 
 
 LLAMA_3 = {

@@ -15,6 +15,12 @@ from tests.support.served import ROOT
 SCHEMA = ROOT / "docs" / "request-record.schema.json"
 
 
+def faults(line: dict[str, object]) -> list[object]:
+    """The fields that the schema refuses."""
+    found = jsonschema.Draft202012Validator(json_schema()).iter_errors(line)
+    return [error.absolute_path[0] if error.absolute_path else error.message for error in found]
+
+
 def test_the_published_schema_is_what_the_command_writes() -> None:
     command = [sys.executable, "-m", "records.schema"]
     written = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -31,11 +37,11 @@ def test_the_published_schema_is_what_the_command_writes() -> None:
     ],
 )
 def test_a_record_obeys_the_schema(one: RequestRecord) -> None:
-    jsonschema.validate(json.loads(one.to_line()), json_schema())
+    assert faults(json.loads(one.to_line())) == []
 
 
 def test_fields_of_later_versions_obey_it_too() -> None:
-    jsonschema.validate(json.loads(RECORD.to_line()) | {"a_later_field": 1}, json_schema())
+    assert faults(json.loads(RECORD.to_line()) | {"a_later_field": 1}) == []
 
 
 @pytest.mark.parametrize(
@@ -51,8 +57,8 @@ def test_fields_of_later_versions_obey_it_too() -> None:
     ],
 )
 def test_the_schema_refuses_what_is_no_record(change: dict[str, object]) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(json.loads(RECORD.to_line()) | change, json_schema())
+    (path,) = faults(json.loads(RECORD.to_line()) | change)
+    assert path == next(iter(change)), "that field, and no other"
 
 
 def test_only_what_every_request_has_is_required() -> None:

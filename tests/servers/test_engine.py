@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from openai.types import Completion
-from openai.types.chat import ChatCompletion
 
 from tests.support.served import CHAT, TEXT, Served, body, running
 from tests.support.working_engine import SECRET_PATH, TOKEN
@@ -63,6 +61,9 @@ def _leave_after_three_tokens(server: Served, made: Path, stream: bool) -> float
 
 
 def test_log_probabilities_where_the_engine_knows_them(server: Served) -> None:
+    from openai.types import Completion
+    from openai.types.chat import ChatCompletion
+
     chat = ChatCompletion.model_validate(server.ask(2, logprobs=True, top_logprobs=2).json())
     assert chat.choices[0].logprobs is not None
     told = chat.choices[0].logprobs.content or []

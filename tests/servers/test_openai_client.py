@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from tests.support.served import Served, served
+
+if TYPE_CHECKING:
+    import openai
 
 QUESTION: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 
@@ -22,6 +24,8 @@ def server() -> Iterator[Served]:
 
 @pytest.fixture
 def client(server: Served) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as opened:
         yield opened
 
@@ -95,6 +99,8 @@ def test_models(client: openai.OpenAI) -> None:
 
 
 def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: Served) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.chat.completions.create(model="fake", messages=QUESTION, temperature=9)
     with pytest.raises(openai.NotFoundError, match="no model `gpt-4`"):
@@ -108,6 +114,8 @@ def test_each_error_is_of_its_own_class(client: openai.OpenAI, server: Served) -
 
 
 async def stream_asynchronously(url: str) -> str:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=5) as client:
         stream = await client.chat.completions.create(model="fake", messages=QUESTION, max_tokens=3, stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])

@@ -1,18 +1,22 @@
 """The model's own tokenizer and chat template, held against transformers', which is what models are trained with."""
 
+from __future__ import annotations
+
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
 
 from engines.contract.base import EngineUnavailable, Model
 from servers.http.errors import ApiError
 from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 TEXT = "The quick brown fox jumps over the lazy dog. Über die Brücke läuft 猫🙂.\n"
 CHATML = """{%- for message in messages -%}
@@ -57,6 +61,8 @@ def folder_with(path: Path, trained: tokenizers.Tokenizer, template: Any, **file
 
 
 def reference(trained: tokenizers.Tokenizer, template: str) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(tokenizer_object=trained, bos_token="<s>", eos_token="</s>", chat_template=template)
 
 
@@ -122,16 +128,16 @@ def test_a_text_that_is_far_too_long_is_refused_before_all_of_it_is_tokenised(
     trained: tokenizers.Tokenizer, tmp_path: Path
 ) -> None:
     tokenizer = ModelTokenizer(folder_with(tmp_path, trained, None))
-    text = TEXT * 20_000
-    began = time.perf_counter()
+    text = TEXT * 4_000
+    began = time.process_time()
     ids = tokenizer.encode(text, special=False, limit=len(text))
-    whole = time.perf_counter() - began
+    whole = time.process_time() - began
     for limit in (len(ids), int(0.95 * len(ids))):  # here the caller decides by the exact number
         assert tokenizer.encode(text, special=False, limit=limit) == ids
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ApiError, match="context length is 1000 tokens"):
         tokenizer.encode(text, special=False, limit=1000)
-    assert time.perf_counter() - began < 0.3 * whole
+    assert time.process_time() - began < 0.3 * whole
 
 
 def test_truncation_that_a_tokenizer_was_saved_with_is_not_applied(

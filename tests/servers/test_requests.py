@@ -100,6 +100,7 @@ def test_an_error_in_a_large_array_has_its_place() -> None:
     assert refused.value.param == "messages.3000.content.0.text"
 
 
+@pytest.mark.alone
 def test_the_worst_bodies_neither_stall_another_stream_nor_fill_the_memory() -> None:
     """A hundredth of the gap, and a fifth of the memory, of a reader that validates every element first.
 

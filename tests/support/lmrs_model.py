@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engines.contract.base import Model
+from engines.lmrs.model_file import tensors
 
 STAND_IN = Path(__file__).with_name("lmrs_stand_in.py")
 VOCABULARY = 128_256  # lm.rs has Llama's special token ids in its code
@@ -58,30 +63,58 @@ MERGES = (
 )
 
 
-def write_tiny_llama(folder: Path) -> Model:
-    """Two layers of random weights, big enough that greedy answers wander. About 33 MB."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": ROPE,
+    "tie_word_embeddings": True,
+    "bos_token_id": 128_000,
+    "eos_token_id": 128_009,
+}
+SPREAD = 0.4  # of the weights: big enough that greedy answers wander
 
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=131_072,
-        rope_parameters=ROPE,
-        tie_word_embeddings=True,
-        bos_token_id=128_000,
-        eos_token_id=128_009,
-        initializer_range=0.4,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+
+def write_tiny_llama(folder: Path) -> Model:
+    """Two layers of random weights, about 33 MB."""
+    import numpy
+    from safetensors.numpy import save_file
+
+    draw = numpy.random.default_rng(0)
+    weights = {
+        name: numpy.ones(columns, numpy.float32)
+        if rows == 1
+        else draw.standard_normal((rows, columns), numpy.float32) * numpy.float32(SPREAD)
+        for name, (rows, columns) in tensors(CONFIG)
+    }
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
     write_tokenizer_json(folder / "tokenizer.json")
     return Model("tiny-llama-3.2", folder)
+
+
+def write_bfloat16(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Each 32-bit weight's upper half as safetensors, and the values that are left."""
+    import numpy
+
+    halves = {name: (values.view(numpy.uint32) >> 16).astype(numpy.uint16) for name, values in weights.items()}
+    described, end = {}, 0
+    for name, half in halves.items():
+        described[name] = {"dtype": "BF16", "shape": half.shape, "data_offsets": [end, end + half.nbytes]}
+        end += half.nbytes
+    header = json.dumps(described).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.writelines(half.tobytes() for half in halves.values())
+    return {name: (half.astype(numpy.uint32) << 16).view(numpy.float32) for name, half in halves.items()}
 
 
 def write_tokenizer_json(path: Path) -> None:

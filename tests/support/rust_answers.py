@@ -14,7 +14,7 @@ from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.tiny_models import VOCABULARY
 
-TOKENS = 64
+TOKENS = 32
 PROMPT = tuple((37 * at) % VOCABULARY for at in range(24))  # for models of random weights
 
 

@@ -100,7 +100,7 @@ def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
                 break
         else:
             raise AssertionError(f"the server ended: {output}")
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=30, verify=False) as client:
             yield Served(url, process, client), output
     finally:
         if process.poll() is None:

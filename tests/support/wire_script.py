@@ -95,7 +95,8 @@ class WireServer:
                 return False
             message += data
         head, _, body = message.partition(b"\r\n\r\n")
-        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        lengths = (line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        length = int(next(lengths, b"0"))
         if b"x-hold-body" in head.lower():  # answer without reading what is still to come
             length = 0
         while len(body) < length:

@@ -5,11 +5,13 @@ dependence.py  the standard error of a mean whose values are correlated in time 
 tails.py       how many independent requests a tail is worth
 intervals.py   percentiles, shares, rates and means of one window
 repeats.py     ratios of engines over repeated runs, and who won
+differences.py tests, effect sizes and spread of two groups of runs
 steadiness.py  initial transient, trend, users in lock step
 
 How often the intervals hold is simulated:  make simulations
 """
 
+from analysis.verdict.statistics.differences import Difference, Spread, compare_runs, spread
 from analysis.verdict.statistics.estimate import (
     CONFIDENCE,
     Estimate,
@@ -32,7 +34,18 @@ from analysis.verdict.statistics.intervals import (
     rate_interval,
     share_interval,
 )
-from analysis.verdict.statistics.repeats import MARGIN, REPEATS, Pair, Ranking, ratio_interval, repeats_interval, winner
+from analysis.verdict.statistics.repeats import (
+    MARGIN,
+    REPEATS,
+    Pair,
+    Ranking,
+    holm,
+    ratio_interval,
+    ratio_test,
+    repeats_interval,
+    t_test,
+    winner,
+)
 from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_step, steadiness, trend
 from analysis.verdict.statistics.tails import needed
 
@@ -44,13 +57,17 @@ __all__ = [
     "MARGIN",
     "REPEATS",
     "Answer",
+    "Difference",
     "Estimate",
     "Floats",
     "Pair",
     "Ranking",
+    "Spread",
     "Steadiness",
     "bin_by_user",
     "bin_events",
+    "compare_runs",
+    "holm",
     "interval_ranks",
     "least_samples",
     "lock_step",
@@ -63,9 +80,12 @@ __all__ = [
     "percentile_intervals",
     "rate_interval",
     "ratio_interval",
+    "ratio_test",
     "repeats_interval",
     "share_interval",
+    "spread",
     "steadiness",
+    "t_test",
     "trend",
     "winner",
 ]

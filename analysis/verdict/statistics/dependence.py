@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, stats
 
 from analysis.verdict.statistics.estimate import Floats, t_quantile
+from analysis.verdict.statistics.series import cosine_transform, ranks_of
 
 Codes = npt.NDArray[np.intp]
 
@@ -68,8 +68,14 @@ def user_codes(users: npt.ArrayLike | None) -> Codes | None:
     """Users numbered from 0; `None` where most requests have a user of their own and so tell nothing of users."""
     if users is None:
         return None
-    names, codes = np.unique(np.asarray(users), return_inverse=True)
-    return codes if 2 <= len(names) <= len(codes) / 2 else None
+    given = np.asarray(users)
+    if given.dtype.kind == "i" and len(given) and 0 <= given.min() <= given.max() < len(given):
+        there = np.bincount(given) > 0  # small numbers need no sorting
+        count, codes = int(there.sum()), (np.cumsum(there) - 1)[given]
+    else:
+        names, codes = np.unique(given, return_inverse=True)
+        count = len(names)
+    return codes if 2 <= count <= len(codes) / 2 else None
 
 
 def mean_error(values: Floats, codes: Codes | None = None, cosines: int = COSINES[-1]) -> MeanError | None:
@@ -88,7 +94,7 @@ def _along_time(residuals: Floats, most: int) -> MeanError:
     group = -(-len(residuals) // MOST_POINTS)
     points = residuals[: len(residuals) // group * group].reshape(-1, group).mean(axis=1)
     most = min(most, len(points) // POINTS_PER_COSINE)
-    powers = fft.dct(points, type=2, norm="ortho")[1 : most + 1] ** 2 / len(points)
+    powers = cosine_transform(points)[1 : most + 1] ** 2 / len(points)
     variance = max(float(powers[:k].mean()) for k in COSINES)
     return MeanError(variance, most, _skewness(points))
 
@@ -132,15 +138,15 @@ def cycle_length(values: Floats) -> int | None:
     and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
     from one run to the next, so no interval can be had from it.
     """
-    ranks = stats.rankdata(values[:CYCLE_POINTS])
+    ranks = ranks_of(values[:CYCLE_POINTS])
     centred = ranks - ranks.mean()
     n, lags = len(centred), len(centred) // 3
     power = float(centred @ centred)
     if lags < 3 or power <= 0:
         return None
-    size = fft.next_fast_len(2 * n, real=True)  # padded, so that the ends do not wrap round
-    spectrum = fft.rfft(centred, size)
-    rho = fft.irfft(spectrum * np.conj(spectrum), size)[:lags] / power * n / (n - np.arange(lags))
+    size = 1 << (2 * n - 1).bit_length()  # padded, so that the ends do not wrap round
+    spectrum = np.fft.rfft(centred, size)
+    rho = np.fft.irfft(spectrum * np.conj(spectrum), size)[:lags] / power * n / (n - np.arange(lags))
     crossings = np.flatnonzero(rho <= 0)
     if not len(crossings):
         return None

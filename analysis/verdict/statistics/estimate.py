@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,10 +54,21 @@ def interval_ranks(n: int, q: float) -> tuple[int, int]:
 
     The rank of the true percentile among n independent values is binomial(n, q) (Hahn & Meeker 1991, section 5.2).
     """
-    distribution: Any = stats.binom(n, q)
-    return int(distribution.ppf(TAIL)), int(distribution.ppf(1 - TAIL)) + 1
+    return _binomial_quantile(TAIL, n, q), _binomial_quantile(1 - TAIL, n, q) + 1
 
 
-def t_quantile(freedom: float) -> float:
+def _binomial_quantile(share: float, n: int, q: float) -> int:
+    """The least k with P(X ≤ k) ≥ share."""
+    above: int = max(math.ceil(special.bdtrik(share, n, q)), 0)
+    return above - 1 if above > 0 and special.bdtr(above - 1, n, q) >= share else above
+
+
+def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors to either side hold 95 %: 2.26 for nine degrees of freedom."""
-    return float(special.ndtri(1 - TAIL) if math.isinf(freedom) else special.stdtrit(freedom, 1 - TAIL))
+    tail = (1 - confidence) / 2
+    return float(special.ndtri(1 - tail) if math.isinf(freedom) else special.stdtrit(freedom, 1 - tail))
+
+
+def t_p_value(t: float, freedom: float) -> float:
+    """Two-sided, of Student's t."""
+    return 2 * float(special.stdtr(freedom, -abs(t)))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
 
-from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, t_quantile
+from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_p_value, t_quantile
 
 REPEATS = 3  # runs of each engine below which no winner is named
+SAME = 1e-12  # share of their size by which equal runs may differ: a test of rounding errors says nothing
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 
 
@@ -58,10 +58,12 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], pai
     `paired`: the i-th values are of the same repeat (runs interleaved), so what a repeat does to both falls out.
     Otherwise Welch's interval. The interval is that of `denominator` over `numerator` turned round.
     """
-    return _ratio(numerator, denominator, paired)[0]
+    return ratio_test(numerator, denominator, paired)[0]
 
 
-def _ratio(numerator: Sequence[float], denominator: Sequence[float], paired: bool) -> tuple[Estimate, float | None]:
+def ratio_test(
+    numerator: Sequence[float], denominator: Sequence[float], paired: bool, confidence: float = CONFIDENCE
+) -> tuple[Estimate, float | None]:
     """The ratio, and the two-sided p value of a ratio of 1."""
     top, bottom = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     n = min(len(top), len(bottom))
@@ -69,22 +71,29 @@ def _ratio(numerator: Sequence[float], denominator: Sequence[float], paired: boo
         raise ValueError("paired samples need as many runs of one engine as of the other")
     if n == 0 or not (np.isfinite(top).all() and np.isfinite(bottom).all()) or min(top.min(), bottom.min()) <= 0:
         return Estimate(None, n=n, why="a run has no value above zero"), None
-    one, other = np.log(top), np.log(bottom)
+    difference, p = t_test(np.log(top), np.log(bottom), paired, confidence)
+    bounds = (difference.value, difference.low, difference.high)
+    value, low, high = (None if bound is None else math.exp(bound) for bound in bounds)
+    return Estimate(value, low, high, n, difference.why), p
+
+
+def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDENCE) -> tuple[Estimate, float | None]:
+    """Difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p value."""
+    n = min(len(one), len(other))
     difference = float(one.mean() - other.mean())
-    ratio = math.exp(difference)
     if n < REPEATS:
-        return Estimate(ratio, n=n, why=f"{n} < {REPEATS} repeats"), None
+        return Estimate(difference, n=n, why=f"{n} < {REPEATS} repeats"), None
     if paired:
         error, freedom = math.sqrt(float((one - other).var(ddof=1)) / n), n - 1.0
     else:
         parts = [float(side.var(ddof=1)) / len(side) for side in (one, other)]
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (one, other), strict=True))
         error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
-    if error == 0:
-        return Estimate(ratio, ratio, ratio, n), float(difference == 0)
-    half = t_quantile(freedom) * error
-    p = 2 * float(stats.t.sf(abs(difference) / error, freedom))
-    return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), n), p
+    if error <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
+        return Estimate(difference, difference, difference, n), float(difference == 0)
+    half = t_quantile(freedom, confidence) * error
+    p = t_p_value(difference / error, freedom)
+    return Estimate(difference, difference - half, difference + half, n), p
 
 
 def winner(
@@ -100,12 +109,10 @@ def winner(
     """
     geometric = {name: _geometric_mean(runs) for name, runs in samples_by_engine.items()}
     order = tuple(sorted(geometric, key=lambda name: geometric[name], reverse=higher_is_better))
-    pairs = _holm(
-        [
-            (better, worse, _of_pair(samples_by_engine, better, worse, paired, higher_is_better))
-            for better, worse in combinations(order, 2)
-        ]
-    )
+    names = list(combinations(order, 2))
+    tests = [_of_pair(samples_by_engine, *each, paired, higher_is_better) for each in names]
+    adjusted = holm([p for _, p in tests])
+    pairs = tuple(Pair(a, b, ratio, p) for (a, b), (ratio, _), p in zip(names, tests, adjusted, strict=True))
     why = _why_no_winner(order, pairs, margin)
     return Ranking(order, None if why else order[0], why, pairs)
 
@@ -119,18 +126,18 @@ def _of_pair(
     samples: Mapping[str, Sequence[float]], better: str, worse: str, paired: bool, higher: bool
 ) -> tuple[Estimate, float | None]:
     top, bottom = (better, worse) if higher else (worse, better)
-    return _ratio(samples[top], samples[bottom], paired)
+    return ratio_test(samples[top], samples[bottom], paired)
 
 
-def _holm(found: list[tuple[str, str, tuple[Estimate, float | None]]]) -> tuple[Pair, ...]:
-    """Holm's step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
-    tested = sorted(p for _, _, (_, p) in found if p is not None)
-    adjusted: dict[float, float] = {}
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's (1979) step-down adjustment: the k-th smallest of m p values times m − k + 1, never decreasing."""
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
-    for k, p in enumerate(tested):
+    for k, (p, index) in enumerate(tested):
         largest = max(largest, min(1.0, p * (len(tested) - k)))
-        adjusted.setdefault(p, largest)
-    return tuple(Pair(a, b, ratio, None if p is None else adjusted[p]) for a, b, (ratio, p) in found)
+        adjusted[index] = largest
+    return adjusted
 
 
 def _why_no_winner(order: tuple[str, ...], pairs: tuple[Pair, ...], margin: float) -> str | None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, stats
-from scipy.signal import detrend
 
-from analysis.verdict.statistics.estimate import Floats
+from analysis.verdict.statistics.estimate import Floats, t_p_value
+from analysis.verdict.statistics.series import cosine_transform, ranks_of
 
 LEAST = 20  # points below which nothing is said
 LEAST_EFFECTIVE = 12  # independent ones below which a series that wanders is not told from a steady one
@@ -52,7 +51,7 @@ def steadiness(series: npt.ArrayLike) -> Steadiness:
     if bool((values == values[0]).all()):
         return Steadiness(True, 0.0)
     rho, p = trend(values)
-    slope = float(stats.linregress(np.arange(len(values)), values).slope)
+    slope, _ = _line(values)
     mean = abs(float(values.mean()))
     change = slope * len(values) / mean if mean > 0 else 0.0
     transient_p, gap = _transient(values)
@@ -66,10 +65,18 @@ def steadiness(series: npt.ArrayLike) -> Steadiness:
 
 def _effective_points(values: Floats) -> float:
     """How many independent points the series is worth about its linear trend, were its correlation that of an AR(1)."""
-    residuals = detrend(values)
+    _, residuals = _line(values)
     power = float(residuals @ residuals)
     rho = float(residuals[1:] @ residuals[:-1]) / power if power > 0 else 0.0
     return len(values) * (1 - rho) / (1 + rho)
+
+
+def _line(values: Floats) -> tuple[float, Floats]:
+    """Slope per point of the least-squares line, and the residuals about it."""
+    time = np.arange(len(values)) - (len(values) - 1) / 2
+    centred = values - values.mean()
+    slope = float(centred @ time) / float(time @ time)
+    return slope, centred - slope * time
 
 
 def mser(values: Floats) -> float:
@@ -97,7 +104,7 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
     n = len(values)
     if n < LEAST or bool((values == values[0]).all()):
         return 0.0, 1.0
-    ranks, time = stats.rankdata(values), np.arange(n) - (n - 1) / 2
+    ranks, time = ranks_of(values), np.arange(n) - (n - 1) / 2
     ranks = ranks - ranks.mean()
     along = float(ranks @ time)
     rho = along / math.sqrt(float(ranks @ ranks) * float(time @ time))
@@ -106,13 +113,13 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
 
 def _noise(centred: Floats) -> float:
     """Long-run variance of a series in which there may be a linear trend."""
-    return float((fft.dct(centred, type=2, norm="ortho")[2 : 2 * COSINES + 1 : 2] ** 2).mean())
+    return float((cosine_transform(centred)[2 : 2 * COSINES + 1 : 2] ** 2).mean())
 
 
 def _p_value(projection: float, variance: float) -> float:
     if variance <= 0:
         return 1.0 if projection == 0 else 0.0
-    return 2 * float(stats.t.sf(abs(projection) / math.sqrt(variance), COSINES))
+    return t_p_value(projection / math.sqrt(variance), COSINES)
 
 
 def _transient(values: Floats) -> tuple[float, float]:

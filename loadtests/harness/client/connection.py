@@ -22,6 +22,7 @@ from gevent import socket as cooperative
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps, timespec
 
 READ_BYTES = 65536
+WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
 
 Read = tuple[int, Timespec, bytes]
 """Monotonic user-space stamp as the read returned, the kernel's stamp, the bytes (none: end of stream)."""
@@ -63,7 +64,8 @@ class Connection:
     def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock
         self._recvmsg = sock.recvmsg
-        self._unsent = b""
+        self._plain = memoryview(b"")  # of the message, what is not wrapped yet
+        self._unsent = memoryview(b"")  # wrapped, and not taken by the kernel yet
         self.fileno = sock.fileno()
 
     def receive(self) -> Read | None:
@@ -74,27 +76,40 @@ class Connection:
             return None
         return monotonic_ns(), timespec(ancillary), data
 
-    def wrap(self, data: bytes) -> bytes:
-        """`data` as it goes over the wire: encrypted under TLS."""
-        return data
+    def prepare(self, message: bytes) -> None:
+        """Take a message to be sent piece by piece, and wrap the first piece. The last message must be out."""
+        self._plain = memoryview(message)
+        self._wrap_next()
 
-    def send(self, wrapped: bytes) -> bool:
-        """Hand bytes from `wrap` to the kernel; whether it took all of them. Raises `OSError`."""
+    def send(self) -> bool:
+        """Hand one piece to the kernel, without blocking; whether the whole message is out. Raises `OSError`.
+
+        A prompt of half a megabyte in one piece would delay other requests that are due meanwhile.
+        """
+        if not self._unsent:
+            self._wrap_next()
+        self._push()
+        return not self._unsent and not self._plain
+
+    def _wrap_next(self) -> None:
+        piece, self._plain = self._plain[:WRITE_BYTES], self._plain[WRITE_BYTES:]
+        self._unsent = memoryview(self._wrapped(piece))
+
+    def _wrapped(self, piece: memoryview) -> bytes | memoryview:
+        """`piece` as it goes over the wire: encrypted under TLS."""
+        return piece
+
+    def _push(self) -> None:
         if self._unsent:
-            wrapped = self._unsent + wrapped
-        try:
-            sent = self._sock.send(wrapped)
-        except BlockingIOError:
-            sent = 0
-        self._unsent = wrapped[sent:]
-        return not self._unsent
+            with contextlib.suppress(BlockingIOError):
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
 
     def is_idle(self) -> bool:
         """Whether the connection is open and quiet, as it must be between two requests."""
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return not self._unsent
+            return not self._unsent and not self._plain
         except OSError:
             return False
         return False  # closed by the server, or unexpected bytes
@@ -147,8 +162,9 @@ class TlsConnection(Connection):
         except OSError:
             return False
 
-    def wrap(self, data: bytes) -> bytes:
-        self._tls.write(data)
+    def _wrapped(self, piece: memoryview) -> bytes:
+        if piece:
+            self._tls.write(piece)
         return self._outgoing.read()
 
     def _decrypt(self) -> tuple[bytes, bool]:
@@ -173,11 +189,13 @@ class TlsConnection(Connection):
             self._incoming.write(read[2])
 
     def _flush(self, wait: bool = False) -> None:
-        if self._outgoing.pending or self._unsent:
-            everything_sent = self.send(self._outgoing.read())
-            while wait and not everything_sent:
-                cooperative.wait_write(self.fileno)
-                everything_sent = self.send(b"")
+        """What TLS itself has to say: it goes out before the rest of a message."""
+        if self._outgoing.pending:
+            self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
+        self._push()
+        while wait and self._unsent:
+            cooperative.wait_write(self.fileno)
+            self._push()
 
 
 def tls_context(insecure: bool) -> ssl.SSLContext:

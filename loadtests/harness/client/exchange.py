@@ -77,13 +77,13 @@ class Exchange:
 
         `leaves_at` is the instant, in monotonic nanoseconds, at which a user who has seen nothing yet leaves.
         """
-        wrapped = self._connection.wrap(message)
+        self._connection.prepare(message)
         self._readable.start(self.on_readable)
         self._leaves_at = leaves_at
         self._arm(min(self._silence_timeout, self._request_timeout, (leaves_at - monotonic_ns()) / 1e9))
         try:
             self._t_send = self._last_read = monotonic_ns()
-            everything_sent = self._connection.send(wrapped)
+            everything_sent = self._connection.send()
         except OSError as error:
             self._lost(error)
             return
@@ -145,7 +145,7 @@ class Exchange:
 
     def on_writable(self) -> None:
         try:
-            if self._connection.send(b""):
+            if self._connection.send():
                 self._writable.close()
                 self._writable = None
         except OSError:  # the server may have refused early and closed: its answer may still be readable

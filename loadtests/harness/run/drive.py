@@ -5,6 +5,7 @@ Locust patches the process that imports it, so it runs in a process of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -28,6 +29,7 @@ from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from records.files import read_meta
 from records.run import RunMeta
+from records.slo import RunObjectives
 from records.stage import SECOND
 from settings_schema import from_environment, settings_of
 
@@ -57,12 +59,17 @@ class Job:
 
     @staticmethod
     def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
-        """Raises `UsageError` for a value that no scenario takes."""
+        """Raises `UsageError` for a value that no scenario takes, or not this one."""
+        asked = known(Scenario, given)
         try:
-            read(Scenario(), from_environment(Scenario) | known(Scenario, given)).plan()
+            read(Scenario(), from_environment(Scenario) | asked)
             settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         except ValueError as error:
             raise UsageError(str(error)) from error
+        checked = [*PYTHON, "-m", "loadtests.harness.run.check", str(scenario), json.dumps(asked)]
+        done = subprocess.run(checked, capture_output=True, text=True)
+        if done.returncode == 2:  # other errors are of the file's own, and Locust will tell them
+            raise UsageError(done.stdout.strip())
         return Job(scenario, given, settings, processes, tuple(locust))
 
     @property
@@ -216,6 +223,7 @@ def _run(
                 if meta is None:
                     show(None, "starting")
                     continue
+                tally.objectives = RunObjectives.of(meta.workload)
                 tally.update()
                 show(*where_it_stands(meta, _age(meta), tally))
         except BaseException:

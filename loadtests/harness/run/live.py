@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from records.metrics import BY_NAME
+from records.slo import RunObjectives
 from records.stage import SECOND, Stage
 
 GROWTH = math.log(1.02)  # of a bucket: its middle is within 1 % of everything in it
@@ -21,7 +22,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99}
 
 
 class Ended(Protocol):
-    """The parts of an observation that are counted; its metrics read the others."""
+    """The parts of a request's record that are counted; its metrics and objectives read others."""
 
     @property
     def outcome(self) -> str: ...
@@ -31,23 +32,26 @@ class Ended(Protocol):
 
 @dataclass(slots=True)
 class LiveStage:
-    """Requests of one stage that have ended. `buckets` counts values of each metric in `SKETCHED` by logarithm."""
+    """Requests of one stage that have ended, `good` ones with every objective met. `buckets` counts values of each
+    metric in `SKETCHED` by logarithm."""
 
     answered: int = 0
     failed: int = 0
+    good: int = 0
     tokens: int = 0
     buckets: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in SKETCHED})
 
-    def add(self, observation: Ended) -> None:
-        self.tokens += observation.output_tokens or 0
-        if observation.outcome == "cut_off":
+    def add(self, request: Ended, good: bool) -> None:
+        self.tokens += request.output_tokens or 0
+        if request.outcome == "cut_off":
             return
-        if observation.outcome != "ok":
+        if request.outcome != "ok":
             self.failed += 1
             return
         self.answered += 1
+        self.good += good
         for name, counts in self.buckets.items():
-            if (value := BY_NAME[name].of(observation)) is not None and value > 0:
+            if (value := BY_NAME[name].of(request)) is not None and value > 0:
                 counts[round(math.log(value) / GROWTH)] += 1
 
     def percentile(self, name: str, q: float) -> float | None:
@@ -67,12 +71,13 @@ class LiveStage:
 class Live:
     """The stages of one process by index, and how many of its requests are in flight."""
 
+    objectives: RunObjectives = field(default_factory=RunObjectives)
     stages: dict[int, LiveStage] = field(default_factory=dict)
     in_flight: int = 0
     _changed: set[int] = field(default_factory=set)
 
-    def add(self, stage: int, observation: Ended) -> None:
-        self.stages.setdefault(stage, LiveStage()).add(observation)
+    def add(self, stage: int, request: Ended) -> None:
+        self.stages.setdefault(stage, LiveStage()).add(request, self.objectives.met_by(request))
         self._changed.add(stage)
 
     def message(self) -> dict[str, Any]:
@@ -82,15 +87,15 @@ class Live:
         for index in changed:
             one = self.stages[index]
             buckets = {name: list(counts.items()) for name, counts in one.buckets.items()}
-            stages.append([index, one.answered, one.failed, one.tokens, buckets])
+            stages.append([index, one.answered, one.failed, one.good, one.tokens, buckets])
         return {"in_flight": self.in_flight, "stages": stages}
 
     def take(self, message: Mapping[str, Any]) -> None:
         """The other side of `message`."""
         self.in_flight = message["in_flight"]
-        for index, answered, failed, tokens, buckets in message["stages"]:
+        for index, answered, failed, good, tokens, buckets in message["stages"]:
             counted = {name: Counter(dict(pairs)) for name, pairs in buckets.items()}
-            self.stages[index] = LiveStage(answered, failed, tokens, counted)
+            self.stages[index] = LiveStage(answered, failed, good, tokens, counted)
 
 
 def together(processes: Iterable[Live]) -> Live:
@@ -102,6 +107,7 @@ def together(processes: Iterable[Live]) -> Live:
             sums = total.stages.setdefault(index, LiveStage())
             sums.answered += one.answered
             sums.failed += one.failed
+            sums.good += one.good
             sums.tokens += one.tokens
             for name, counts in one.buckets.items():
                 sums.buckets[name].update(counts)
@@ -118,7 +124,7 @@ COLUMNS = {
     "tpot_p50": "TPOT p50 (ms)",
     "tpot_p99": "TPOT p99 (ms)",
     "tokens": "Output tokens/s",
-    "goodput": "Good answers/s",
+    "goodput": "Goodput (req/s)",
     "in_flight": "In flight",
 }
 
@@ -133,7 +139,7 @@ def rows(stages: Sequence[Stage], live: Live, now: int) -> list[dict[str, str]]:
         row |= {"answered": f"{one.answered:,}", "failed": f"{one.failed:,}"}
         for short, name in (("ttft", "ttft_user"), ("tpot", "tpot")):
             row |= {f"{short}_{q}": milliseconds(one.percentile(name, share)) for q, share in PERCENTILES.items()}
-        row |= {"tokens": f"{one.tokens / seconds:,.0f}", "goodput": f"{one.answered / seconds:,.1f}"}
+        row |= {"tokens": f"{one.tokens / seconds:,.0f}", "goodput": f"{one.good / seconds:,.1f}"}
         row["in_flight"] = f"{live.in_flight:,}" if stage.end is None else ""
         found.append(row)
     return found

@@ -21,6 +21,7 @@ from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario
+from loadtests.harness.schedule.stages import in_seconds
 from loadtests.harness.settings.run import RunSettings
 from records.files import write_meta
 from records.run import READY, STARTED, RunEvent, RunMeta
@@ -46,7 +47,7 @@ def prepare(
     engine = served.engine
     label = settings.label or (engine or {}).get("name") or urlsplit(url).netloc
     at = datetime.now(UTC)
-    stages = within_context(stages, scenario, served.context)
+    stages = in_seconds(within_context(stages, scenario, served.context), scenario.seed)
     folder = _new_folder(settings, str(label), at)
     prompt_set = "" if scenario.same_prompts else settings.prompt_set or folder.name
     workload = workload_for(scenario, served, prompt_set)

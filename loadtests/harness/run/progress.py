@@ -20,9 +20,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from loadtests.harness.run.live import LiveStage, milliseconds
 from records.request import SENT
 from records.run import RunMeta
+from records.slo import RunObjectives
 from records.stage import SECOND, Stage, stage_at
 
-RECENT = 5 * SECOND  # tokens per second are those of the last five
+RECENT = 5 * SECOND  # tokens and good requests per second are those of the last five
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
 
 
@@ -32,6 +33,8 @@ class Ended(msgspec.Struct):
     stage: int
     outcome: str
     t_sched: int
+    request_class: str | None = None
+    t_send: int | None = None
     t_first: int | None = None
     t_last: int | None = None
     t_end: int = 0
@@ -43,15 +46,16 @@ class Ended(msgspec.Struct):
 
 @dataclass
 class Tally:
-    """Counts the records of one run as they appear."""
+    """Counts the records of one run as they appear. `objectives` make a request a good one."""
 
     folder: Path
+    objectives: RunObjectives = field(default_factory=RunObjectives)
     stage: int = -1
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
     _live: LiveStage = field(default_factory=LiveStage)
-    _recent: deque[Ended] = field(default_factory=deque)
+    _recent: deque[tuple[int, int, bool]] = field(default_factory=deque)  # t_end, tokens, whether it was a good one
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def update(self) -> None:
@@ -76,25 +80,29 @@ class Tally:
             return
         self.requests += 1
         self.failures += ended.outcome != "ok"
+        good = self.objectives.met_by(ended)
         if ended.stage == self.stage:
-            self._live.add(ended)
-        self._recent.append(ended)
+            self._live.add(ended, good)
+        self._recent.append((ended.t_end, ended.output_tokens or 0, good))
 
-    def tokens_per_second(self, now: int) -> float:
-        """Over the last seconds; `now` in nanoseconds since the run's start."""
-        while self._recent and self._recent[0].t_end < now - RECENT:
+    def rates(self, now: int) -> tuple[float, float]:
+        """Tokens and good requests per second, over the last seconds; `now` in nanoseconds since the run's start."""
+        while self._recent and self._recent[0][0] < now - RECENT:
             self._recent.popleft()
         span = min(now, RECENT) / SECOND
         if span <= 1:
-            return 0.0
-        return sum(ended.output_tokens or 0 for ended in self._recent) / span
+            return 0.0, 0.0
+        return sum(tokens for _, tokens, _ in self._recent) / span, sum(good for *_, good in self._recent) / span
 
     def total(self) -> str:
         cut_off = f", {self.cut_off:,} cut off by its end" if self.cut_off else ""
         return f"{self.requests:,} requests, {self.failures:,} failed{cut_off}"
 
     def sentence(self, now: int) -> str:
-        parts = [self.total(), f"{self.tokens_per_second(now):,.0f} tokens/s"]
+        tokens, goodput = self.rates(now)
+        parts = [self.total(), f"{tokens:,.0f} tokens/s"]
+        if self.objectives:
+            parts.append(f"goodput {goodput:.3g} req/s")
         for title, name in (("TTFT", "ttft_user"), ("TPOT", "tpot")):
             if (middle := self._live.percentile(name, 0.5)) is not None:
                 high = self._live.percentile(name, 0.99)

@@ -34,7 +34,7 @@ class Scraper:
         self._url = origin_of(url) + "/metrics"
         self._http: httpx.Client | None = httpx.Client(
             headers={**access.headers, "Accept-Encoding": "identity"},
-            verify=not access.insecure,
+            verify=self._url.startswith("https:") and not access.insecure,
             timeout=SCRAPE_TIMEOUT,
             trust_env=False,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from loadtests.harness.schedule.rates import seconds_of_requests
@@ -65,13 +66,11 @@ def plan_stages(
     seconds: float,
     requests: int | None,
     warm_up: tuple[float, bool],
-    seed: int = 0,
 ) -> tuple[StagePlan, ...]:
     """One stage for each combination, loads varying slowest.
 
-    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up; in an open loop the
-    schedule, drawn from `seed`, tells how long that takes. Raises `ValueError` with a sentence when nothing is left to
-    be measured.
+    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises `ValueError`
+    with a sentence when nothing is left to be measured.
     """
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"a stage lasts longer than 0 seconds, not {seconds:g}.")
@@ -87,6 +86,9 @@ def plan_stages(
                 "longer or the warm-up shorter."
             )
         before, window = Extent(warm), Extent(seconds - warm)
+    for load in loads:
+        if requests is not None and isinstance(load, Rate) and load.varies:
+            raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
     bound = max(seconds, LEAST_BOUND)
     varied = {
         setting: [str(value) for value in values]
@@ -96,20 +98,27 @@ def plan_stages(
         if len(values) > 1
     }  # fmt: skip
     return tuple(
-        StagePlan(load, *_in_seconds(load, before, window, seed, index), bound, _name(load, len(loads) > 1, asks), asks)
-        for index, (load, values) in enumerate(product(loads, product(*varied.values())))
+        StagePlan(load, before, window, bound, _name(load, len(loads) > 1, asks), asks)
+        for load, values in product(loads, product(*varied.values()))
         for asks in (dict(zip(varied, values, strict=True)),)
     )
 
 
-def _in_seconds(load: Load, before: Extent, window: Extent, seed: int, stage: int) -> tuple[Extent, Extent]:
-    """The extents of an open stage, as seconds that hold exactly so many arrivals."""
-    if not isinstance(load, Rate) or window.unit == "seconds":
-        return before, window
-    if load.varies:
-        raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
-    warm, counted = seconds_of_requests(load, int(before.amount), int(window.amount), seed, stage)
-    return Extent(warm), Extent(counted)
+def in_seconds(stages: Sequence[StagePlan], seed: int) -> tuple[StagePlan, ...]:
+    """All stages of a run, of which those of an open loop that are given in requests get the seconds that hold exactly
+    so many arrivals.
+
+    Arrivals are drawn from `seed` and the stage's index, so no stage may be added or left out afterwards.
+    """
+    return tuple(_in_seconds(plan, seed, index) for index, plan in enumerate(stages))
+
+
+def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
+    if not isinstance(plan.load, Rate) or plan.drains or plan.window.unit == "seconds":
+        return plan
+    warm_up, window = int(plan.warm_up.amount), int(plan.window.amount)
+    before, counted = seconds_of_requests(plan.load, warm_up, window, seed, index)
+    return replace(plan, warm_up=Extent(before), window=Extent(counted))
 
 
 def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:

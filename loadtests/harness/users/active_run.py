@@ -34,6 +34,7 @@ from records.load import TRACE, Rate
 from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
 from records.run import RunEvent
+from records.slo import RunObjectives
 from records.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class ActiveRun:
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
-        self.live = Live()
+        self.live = Live(RunObjectives.of(plan.meta.workload))
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -189,7 +190,7 @@ class ActiveRun:
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
-        self.live.add(stage.index, observation)
+        self.live.add(stage.index, record)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)

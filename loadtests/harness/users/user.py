@@ -44,6 +44,7 @@ class ModelUser(User):
 
     abstract = True
     host = "http://127.0.0.1:8000"
+    _leaving = False
 
     def on_start(self) -> None:
         run = events.current_run()
@@ -67,6 +68,12 @@ class ModelUser(User):
             self._client.connect()
         self._prepare()
         self._free_at = monotonic_ns()
+
+    def stop(self, force: bool = False) -> bool:
+        """Locust kills a user between two requests. It may go on before the kill reaches it: the request that it would
+        send then would be cut off."""
+        self._leaving = True
+        return bool(super().stop(force))
 
     def on_stop(self) -> None:
         if hasattr(self, "_client"):
@@ -105,6 +112,8 @@ class ModelUser(User):
 
     @task
     def ask(self) -> None:
+        if self._leaving:
+            raise StopUser
         if self._dispatcher is not None:
             self._dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
             raise StopUser

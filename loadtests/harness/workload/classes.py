@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from records.load import Load, Users
+from records.slo import parse_objectives
 from records.stage import StagePlan
 
 GRAMMAR = "NAME: weight=3 prompt=LENGTH output=LENGTH slo=ttft_p95=0.5,tpot_p95=0.04; NAME: …"
@@ -48,7 +49,8 @@ def parse_classes(text: str) -> tuple[RequestClass, ...]:
             if not (colon and re.fullmatch(r"\w+", name) and known and weight and float(weight[0])):
                 raise ValueError
             prompt, output = (parse_lengths(given[key]) if key in given else None for key in ("prompt", "output"))
-            one = RequestClass(name, float(weight[0]), prompt, output, given.get("slo", ""))
+            parse_objectives([slo := given.get("slo", "")])
+            one = RequestClass(name, float(weight[0]), prompt, output, slo)
         except ValueError as error:
             raise ValueError(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
         classes.append(one)
@@ -82,7 +84,7 @@ def with_classes_alone(stages: Sequence[StagePlan], classes: Sequence[RequestCla
 def _share(load: Load, share: float) -> Load:
     if isinstance(load, Users):
         return Users(max(1, round(load.count * share)))
-    return replace(load, per_second=load.per_second * share)
+    return load.scaled(share)
 
 
 def class_of(number: int, classes: Sequence[RequestClass]) -> RequestClass:

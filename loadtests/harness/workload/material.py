@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from random import Random
 
 from loadtests.harness.workload.words import (
@@ -29,6 +30,9 @@ from loadtests.harness.workload.words import (
 
 MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
 WORDS_BEFORE_CODE = 12
+LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand,
+UNALIKE = 512  # after so many that are its own: a prefix cache knows nothing of what follows them
+RUN, RUNS = 64, 512  # pieces of a run, and how many runs there are
 
 
 class Pieces:
@@ -36,7 +40,6 @@ class Pieces:
 
     def __init__(self, units: tuple[Unit, ...]) -> None:
         self._units = units
-        self._texts = [text for text, _ in units]
         self._by_cost: dict[int, list[str]] = {}
         for text, cost in units:
             self._by_cost.setdefault(cost, []).append(text)
@@ -47,14 +50,24 @@ class Pieces:
 
     def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
         """Random pieces that leave less than two of the dearest to be filled, and how many tokens are left."""
-        if self.dearest == 1:
-            return "".join(rng.choices(self._texts, k=max(0, tokens))), 0
-        pieces: list[str] = []
-        while tokens >= 2 * self.dearest:
-            drawn = rng.choices(self._units, k=tokens // self.dearest - 1)
-            pieces += (text for text, _ in drawn)
-            tokens -= sum(cost for _, cost in drawn)
-        return "".join(pieces), tokens
+        fresh = tokens if tokens < LONG else UNALIKE
+        text, left = _drawn(self._units, self.dearest, fresh, rng)
+        if fresh == tokens:
+            return text, left
+        runs, left = _drawn(*self._runs, left + tokens - fresh, rng)
+        rest, left = _drawn(self._units, self.dearest, left, rng)
+        return text + runs + rest, left
+
+    @cached_property
+    def _runs(self) -> tuple[list[Unit], int]:
+        """Runs of pieces drawn beforehand, and the tokens of the dearest: a long prompt is made of them.
+
+        Drawing 100 000 words one by one would hold up all other requests of the process for 40 ms.
+        """
+        rng = Random("runs")
+        drawn = [rng.choices(self._units, k=RUN) for _ in range(RUNS)]
+        runs = [("".join(text for text, _ in run), sum(cost for _, cost in run)) for run in drawn]
+        return runs, max(cost for _, cost in runs)
 
     def filling(self, tokens: int, rng: Random) -> str:
         """Random pieces of exactly `tokens` tokens where some add up to it, else of as many as do."""
@@ -67,6 +80,16 @@ class Pieces:
             pieces.append(rng.choice(self._by_cost[cost]))
             tokens -= cost
         return "".join(pieces)
+
+
+def _drawn(units: Sequence[Unit], dearest: int, tokens: int, rng: Random) -> tuple[str, int]:
+    """Random ones of `units` that leave less than two of the dearest to be filled, and how many tokens are left."""
+    pieces: list[str] = []
+    while tokens >= 2 * dearest:
+        drawn = rng.choices(units, k=tokens // dearest - 1)
+        pieces += (text for text, _ in drawn)
+        tokens -= sum(cost for _, cost in drawn)
+    return "".join(pieces), tokens
 
 
 @dataclass(frozen=True)
@@ -116,7 +139,11 @@ class Material:
         return self._text(max(least, tokens), rng).lstrip()
 
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
-        return tuple(rng.choices(self.ids, k=tokens))
+        if tokens < LONG:
+            return tuple(rng.choices(self.ids, k=tokens))
+        runs = rng.choices(self._id_runs, k=(tokens - UNALIKE) // RUN)
+        own = rng.choices(self.ids, k=tokens - RUN * len(runs))
+        return tuple(chain(own, *runs))
 
     @property
     def dearest(self) -> int:
@@ -137,6 +164,11 @@ class Material:
         if (tokens, seed) not in self._made:
             self._made[tokens, seed] = self._text(tokens, Random(f"prefix {seed}"))
         return self._made[tokens, seed]
+
+    @cached_property
+    def _id_runs(self) -> list[list[int]]:
+        rng = Random("runs")
+        return [rng.choices(self.ids, k=RUN) for _ in range(RUNS)]
 
     @cached_property
     def _words(self) -> Pieces:

@@ -8,6 +8,7 @@ from a stream of its own, so the same seed asks the same whether one process mak
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -32,8 +33,13 @@ Prompt = str | tuple[Message, ...] | tuple[int, ...]
 
 def prompt_id(prompt: Prompt) -> str:
     """Equal for equal prompts."""
-    text = prompt if isinstance(prompt, str) else "\0".join(getattr(part, "text", str(part)) for part in prompt)
-    return blake2b(text.encode("utf-8", "replace"), digest_size=ID_BYTES).hexdigest()
+    if isinstance(prompt, str):
+        data = prompt.encode("utf-8", "replace")
+    elif prompt and isinstance(prompt[0], int):
+        data = array("q", prompt).tobytes()
+    else:
+        data = "\0".join(part.text for part in prompt if isinstance(part, Message)).encode("utf-8", "replace")
+    return blake2b(data, digest_size=ID_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

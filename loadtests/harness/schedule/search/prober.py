@@ -51,12 +51,13 @@ class SearchPlan:
 
     def stage(self, probe: Probe) -> StagePlan:
         load: Load = Users(round(probe.load)) if self.by != "rate" else Rate(probe.load, self.arrivals)
+        label = load.label.replace("user", "agent") if self.by == "agents" else load.label
         return StagePlan(
             load,
             Extent(probe.warm_up),
             Extent(SPARE * probe.most_requests, "requests"),
             bound=DRAIN,
-            name=f"probe {probe.number + 1}: {load.label}",
+            name=f"probe {probe.number + 1}: {label}",
             drains=True,
         )
 

@@ -255,7 +255,8 @@ class Search:
         low, high = max(lows), min(highs)
         if high <= low * CLOSE or (goal.whole and high - low <= 1):
             return None
-        return self._rounded(math.sqrt(low * high), up=False)
+        middle = self._rounded(math.sqrt(low * high), up=False)
+        return max(middle, low + 1) if goal.whole else middle  # never one that has been tried
 
     def _imprecise(self, where: Location, wanted: float, rounds: int) -> bool:
         """Whether another probe at the estimate is due."""

@@ -1,0 +1,111 @@
+"""`enginebench compare`: is an engine better than the baseline, in what, by how much, and may that be claimed?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.compare.contrasts import Contrasts
+    from analysis.verdict.summary import RunSummary
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Runs, or folders of runs; those with the same label are repeats.")],
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The label to compare with. Default: transformers, else the first.", show_default=False),
+    ] = None,
+    stage: Annotated[
+        str | None,
+        typer.Option(help="The stage to show, such as '8 users'. Default: the heaviest common.", show_default=False),
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Objective in seconds, such as ttft_p99=0.5, to compare goodput.", metavar="METRIC_pN=SECONDS"
+        ),
+    ] = None,
+    runs_folder: Annotated[
+        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
+    ] = Path("runs"),
+    margin: Annotated[
+        float, typer.Option(min=1.0, help="Ratio from which a difference is of practical significance.")
+    ] = 1.05,
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Claim differences even between runs that are unlike.")
+    ] = False,
+    allow_invalid: Annotated[
+        bool, typer.Option("--allow-invalid", help="Claim differences despite invalid findings.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document: every stage and measure.")] = False,
+) -> None:
+    """Compare engines with a baseline: every measure, with tests, effect sizes and success criteria.
+
+    The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
+    `enginebench report` has the same comparison as a section of its page.
+
+    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs are unlike, or invalid).
+
+    Examples:
+
+      enginebench compare runs --baseline transformers
+
+      enginebench compare runs/before runs/after --stage "40 users" --allow-different
+    """
+    from rich.console import Console
+
+    from analysis.compare.contrasts import contrast
+    from analysis.mistakes import exit_with_sentence
+    from analysis.verdict.loading import summaries_of
+    from records.slo import parse_objectives
+
+    log = Console(stderr=True, highlight=False)
+    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        summaries = summaries_of(
+            runs, runs_folder, parse_objectives(slo or ()), reading=lambda name: status.update(f"Reading {name} …")
+        )
+        contrasts = contrast(summaries, baseline, stage, allow_different, allow_invalid, margin)
+    _show(contrasts, summaries, as_json)
+    if contrasts.blocked:
+        raise typer.Exit(2)
+
+
+def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) -> None:
+    from analysis.report.contrasts_terminal import print_contrasts
+    from analysis.report.terminal import stdout
+
+    if as_json:
+        typer.echo(json.dumps(document(contrasts, summaries), allow_nan=False))
+    else:
+        print_contrasts(stdout(), contrasts, summaries)
+
+
+def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str, Any]:
+    """What `--json` prints: all stages, the criteria and expectations at the one that is shown, and what differs."""
+    from dataclasses import asdict
+
+    from analysis.compare.criteria import criteria
+    from analysis.compare.expectations import expectation_of
+    from analysis.verdict.contenders import contenders_of
+    from analysis.verdict.summary import SCHEMA_VERSION, without_infinities
+
+    first = {one.label: one.runs[0] for one in contenders_of(summaries)}
+    base = first[contrasts.baseline]
+    expected = {label: expectation_of(first[label], base, contrasts.stage) for label in contrasts.engines}
+    found: dict[str, Any] = without_infinities(
+        {"schema": SCHEMA_VERSION}
+        | asdict(contrasts)
+        | {
+            "sentence": contrasts.sentence,
+            "criteria": [asdict(one) for one in criteria(contrasts, summaries)],
+            "expectations": {label: asdict(one) for label, one in expected.items() if one is not None},
+            "runs": {label: [str(s.folder) for s in summaries if s.label == label] for label in first},
+        }
+    )
+    return found

@@ -1,0 +1,80 @@
+"""What is compared between engines, and gated between versions: one number of each stage for each measure.
+
+The metrics are those of records/metrics.py. Of a latency its percentiles are compared and not its mean, which leaves
+failed requests out and so favours an engine that refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.verdict.contenders import headline_ttft
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.summary import RunSummary
+from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
+
+Better = Literal["higher", "lower"]
+
+PERCENTILES = {"ttft": ("p50", "p95", "p99"), "tpot": ("p50", "p95"), "e2e": ("p50", "p95", "p99")}
+LATENCY, TTFT, THROUGHPUT = "e2e p50", "ttft p50", "throughput"
+MEMORY = {"engine_memory_bytes": "engine memory", "gpu_memory_bytes": "GPU memory"}
+SHARES = ("attainment", "failure_share")  # may be 0, so their difference is compared and not their ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """`of` gives a stage's value in `unit`: `None` where it was not measured, +∞ for a percentile among failures."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    of: Callable[[StageSummary], float | None]
+    relative: bool = True
+    metric: str | None = None  # the request metric it is a percentile of
+
+
+def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
+    """Latencies on the user's clock where TTFT is shown on it (open loops, late load generators)."""
+    user = headline_ttft(summaries) == "ttft_user"
+    latencies = [
+        _percentile(name, p, BY_NAME[f"{name}_user"] if user and name != "tpot" else BY_NAME[name])
+        for name, percentiles in PERCENTILES.items()
+        for p in percentiles
+    ]
+    quantities = [_quantity(quantity, quantity.better) for quantity in QUANTITIES if quantity.better]
+    memory = [_memory(gauge, title) for gauge, title in MEMORY.items()]
+    return (*latencies, *(one for one in quantities if one.name != "user_throughput"), *memory)
+
+
+def _percentile(name: str, p: str, metric: Metric) -> Measure:
+    def of(stage: StageSummary) -> float | None:
+        value: float | None = getattr(stage.latencies[metric.name], p).value
+        return value
+
+    return Measure(f"{name} {p}", f"{metric.title} {p}", "s", "lower", of, metric=metric.name)
+
+
+def _quantity(quantity: Quantity, better: Better) -> Measure:
+    def of(stage: StageSummary) -> float | None:
+        if quantity.name in {"goodput", "attainment"}:
+            attainment = stage.attainment
+            if attainment is None:
+                return None
+            return attainment.goodput.value if quantity.name == "goodput" else attainment.share.value
+        found = getattr(stage, quantity.name)
+        value: float | None = getattr(found, "value", found)
+        return value
+
+    title = f"{quantity.title} {quantity.unit}" if "/" in quantity.unit else quantity.title
+    return Measure(quantity.name, title, quantity.unit, better, of, relative=quantity.name not in SHARES)
+
+
+def _memory(gauge: str, title: str) -> Measure:
+    def of(stage: StageSummary) -> float | None:
+        level = stage.telemetry.get(gauge)
+        return None if level is None else level.mean
+
+    return Measure(gauge, title, "B", "lower", of)

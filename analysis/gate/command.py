@@ -1,0 +1,73 @@
+"""`enginebench gate`: fail a build when a server has become slower than its baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def gate(
+    runs: Annotated[list[str], typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.")],
+    baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
+    save_baseline: Annotated[
+        bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
+    ] = False,
+    fail_at: Annotated[
+        float, typer.Option(min=0, help="Fail when something is worse by more than this many per cent.")
+    ] = 20,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for the CI server.", metavar="FILE")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a comment for the pull request.", metavar="FILE")] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Objective in seconds, such as ttft_p99=0.5, to judge attainment.", metavar="METRIC_pN=SECONDS"
+        ),
+    ] = None,
+    runs_folder: Annotated[
+        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
+    ] = Path("runs"),
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Judge even where host, model or workload differ.")
+    ] = False,
+    allow_invalid: Annotated[bool, typer.Option("--allow-invalid", help="Judge despite invalid findings.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Compare runs with a baseline, and fail when something has become worse.
+
+    Worse by more than 20 % with an interval that excludes chance is critical and fails; 10 to 20 % is a warning, which
+    --fail-at 10 makes fail too. Between identical versions at most one gate in a hundred fails, whatever is measured.
+
+    Exit code: 0 passed, 1 a regression, 2 a usage error, or runs that cannot be judged by this baseline.
+
+    Examples:
+
+      enginebench gate --baseline baseline --save-baseline runs
+
+      enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
+    """
+    from rich.console import Console
+
+    from analysis.gate import outputs
+    from analysis.gate.baseline import save_baseline as save
+    from analysis.gate.gate import GateRefused, judge
+    from analysis.mistakes import exit_with_sentence
+    from analysis.verdict.loading import summaries_of
+    from records.slo import parse_objectives
+
+    log = Console(stderr=True, highlight=False)
+    with exit_with_sentence(log), log.status("Reading the runs …"):
+        objectives = parse_objectives(slo or ())
+        current = summaries_of(runs, runs_folder, objectives, tell_apart=False)
+        if save_baseline:
+            typer.echo(f"{len(save(baseline, current))} runs saved in {baseline}")
+            return
+        if not baseline.is_dir():
+            raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
+        before = summaries_of([str(baseline)], baseline, objectives)
+        found = judge(before, current, fail_at / 100, allow_different, allow_invalid)
+        outputs.write(found, junit, markdown)
+    outputs.show(found, as_json)
+    if not found.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,121 @@
+"""From runs to a gate: which engines and stages the baseline has, whether the runs are alike, and what became worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from analysis.compare.measures import Measure, measures_of
+from analysis.gate.decide import CRITICAL, WARNING, Check, Sample, decide
+from analysis.units import format_share, in_words
+from analysis.verdict.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.finding import Finding
+from analysis.verdict.likeness import different_scenarios, unlike
+from analysis.verdict.summary import RunSummary
+
+
+class GateRefused(ValueError):
+    """The gate cannot answer. One sentence, with the way out; exit code 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`fail_at` is the share from which a regression fails the gate; `notes` are things to know that do not."""
+
+    checks: tuple[Check, ...]
+    fail_at: float
+    runs: int
+    baseline_runs: int
+    notes: tuple[str, ...]
+
+    @property
+    def failing(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.certain and check.size > self.fail_at)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failing
+
+    @property
+    def sentence(self) -> str:
+        over = f"{len(self.checks)} checks, {self.runs} runs against {self.baseline_runs} of the baseline"
+        if self.passed:
+            warned = sum(check.certain for check in self.checks)
+            also = f", {warned} with a warning" if warned else ""
+            return f"Passed: nothing is worse by more than {format_share(self.fail_at)}{also} ({over})."
+        worst = [f"{check.sample.title} at {check.sample.stage}" for check in self.failing[:3]]
+        more = f" and {len(self.failing) - 3} more" if len(self.failing) > 3 else ""
+        return f"Failed: worse by more than {format_share(self.fail_at)} in {in_words(worst)}{more} ({over})."
+
+
+def judge(
+    baseline: Sequence[RunSummary],
+    current: Sequence[RunSummary],
+    fail_at: float = CRITICAL,
+    allow_different: bool = False,
+    allow_invalid: bool = False,
+) -> Gate:
+    """Raises `GateRefused`."""
+    before = {one.label: one for one in contenders_of(baseline)}
+    now = {one.label: one for one in contenders_of(current)}
+    new = [label for label in now if label not in before]
+    if new:
+        raise GateRefused(f"the baseline has no runs of {in_words(new)}; it has {', '.join(before)}: save a new one.")
+    invalid = dict.fromkeys(run.label for run in (*baseline, *current) if run.invalid)
+    if invalid and not allow_invalid:
+        raise GateRefused(f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid.")
+    if {run.objectives for run in baseline} != {run.objectives for run in current}:
+        raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
+    differ = [finding for label in now for finding in _differ(before[label], now[label])]
+    if differ and not allow_different:
+        raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge all the same with --allow-different.")
+    measures = measures_of([*baseline, *current])
+    samples, notes = [], [f"{label}: not run" for label in before if label not in now]
+    for label, contender in now.items():
+        for found in _samples(before[label], contender, measures):
+            if isinstance(found, Sample):
+                samples.append(found)
+            else:
+                notes.append(found)
+    if not samples:
+        raise GateRefused("the runs and the baseline have no stage in common: save a new baseline.")
+    try:
+        checks = decide(samples, min(WARNING, fail_at))
+    except ValueError as error:
+        raise GateRefused(str(error)) from None
+    return Gate(checks, fail_at, len(current), len(baseline), tuple(notes + [finding.evidence for finding in differ]))
+
+
+def _differ(before: Contender, now: Contender) -> Iterator[Finding]:
+    """What makes them incomparable. The commit, and so the version, is what a gate is about."""
+    runs = [before.runs[0], *now.runs]
+    scenarios = different_scenarios(runs)
+    if scenarios is not None:
+        yield scenarios
+    for stage in stages_of(runs):
+        yield from (one for one in unlike(runs, stage.label) if one.kind != "commits_differ")
+
+
+def _samples(before: Contender, now: Contender, measures: Sequence[Measure]) -> Iterator[Sample | str]:
+    """Samples, and a sentence for each stage or measure that the current runs lack."""
+    for stage in stages_of(before.runs):
+        then, here = before.at(stage.label), now.at(stage.label)
+        if len(here) < len(now.runs) or len(then) < len(before.runs):
+            yield f"{now.label}: not every run has the stage {stage.label}, which is not judged"
+            continue
+        for measure in measures:
+            sides = [[measure.of(each) for each in side] for side in (then, here)]
+            known = [tuple(value for value in side if value is not None) for side in sides]
+            if all(len(values) == len(side) for values, side in zip(known, sides, strict=True)):
+                yield Sample(
+                    now.label,
+                    stage.label,
+                    measure.name,
+                    measure.title,
+                    measure.unit,
+                    measure.better,
+                    measure.relative,
+                    *known,
+                )
+            elif known[0]:
+                yield f"{now.label} at {stage.label}: {measure.title} was not measured in every run"

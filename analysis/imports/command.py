@@ -1,0 +1,73 @@
+"""`enginebench import`: other tools' results as runs, to be reported on, compared and gated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from records.load import Load
+
+
+def import_results(
+    files: Annotated[list[Path], typer.Argument(help="Results of other tools; several of one label are repeats.")],
+    output: Annotated[Path, typer.Option(help="Folder to write the runs into.", metavar="FOLDER")] = Path("runs"),
+    label: Annotated[
+        str | None,
+        typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
+    ] = None,
+    users: Annotated[int | None, typer.Option(min=1, help="Users, where the file does not say.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.0, help="Requests per second, where the file does not say.")
+    ] = None,
+) -> None:
+    """Import results of guidellm, aiperf, vLLM, Locust or k6.
+
+    benchmarks.json (guidellm), profile_export.jsonl or profile_export_aiperf.json (aiperf), the JSON of
+    `vllm bench serve --save-result --save-detailed`, PREFIX_stats.csv (Locust), --out json= or --summary-export (k6).
+
+    Numbers that a file does not have stay n/a; a finding of the run names them. Files without single requests can be
+    compared and gated, not reported on.
+
+    Exit code: 0 good, 2 a file that cannot be imported.
+
+    Examples:
+
+      enginebench import benchmarks.json --label vllm
+
+      enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
+    """
+    from analysis.imports.formats import read
+    from analysis.imports.source import NotImportable
+    from analysis.imports.write import write_run
+
+    repeats: dict[str, int] = {}
+    try:
+        load = _load(users, rate)
+        for file in files:
+            results = read(file)
+            name = label or (results.source.model or file.stem).rpartition("/")[2]
+            repeat = repeats.get(name, 0)
+            repeats[name] = repeat + 1
+            folder = write_run(results, file, output, name, load, repeat)
+            what = (
+                f"{sum(len(stage.requests) for stage in results.stages)} requests" if results.stages else "aggregates"
+            )
+            typer.echo(f"{folder}: {what} of {results.source.tool}")
+            typer.echo(f"not to be had from this file: {'; '.join(results.source.lacks)}", err=True)
+    except NotImportable as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        typer.secho(f"{error.filename}: {error.strerror}.", fg="red", err=True)
+        raise typer.Exit(2) from None
+
+
+def _load(users: int | None, rate: float | None) -> Load | None:
+    from analysis.imports.source import NotImportable, load_of
+
+    if users is not None and rate is not None:
+        raise NotImportable("a load is either --users or --rate, not both.")
+    return load_of(users, rate)

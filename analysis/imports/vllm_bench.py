@@ -1,0 +1,133 @@
+"""The JSON of `vllm bench serve --save-result`: with `--save-detailed` its requests, else aggregates.
+
+Fields as of vllm/benchmarks/serve.py: seconds in the lists `ttfts`, `itls`, `latencies` and `start_times`, all in the
+order of the requests; milliseconds in the aggregates. A request that failed has an `errors` entry that is not empty.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from analysis.imports.source import (
+    COMMON,
+    Aggregates,
+    ImportedStage,
+    NotImportable,
+    Percentiles,
+    Results,
+    Source,
+    load_of,
+    nanoseconds,
+    read_json,
+)
+from records.request import RequestRecord
+from records.stage import SECOND
+
+LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}
+DETAILED = "run `vllm bench serve` with --save-detailed"
+
+
+def is_vllm(document: dict[str, Any]) -> bool:
+    return {"request_throughput", "total_input_tokens", "completed"} <= document.keys()
+
+
+def read(path: Path) -> Results:
+    """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
+    document = read_json(path)
+    detailed = bool(document.get("ttfts")) and "itls" in document
+    if detailed and not document.get("start_times"):
+        raise NotImportable(
+            f"{path} has requests without start_times: it is from an old vLLM; {DETAILED} of a new one."
+        )
+    lacks = ["HTTP status codes", "when a request was due", *COMMON]
+    if not detailed:
+        lacks = [f"single requests ({DETAILED})", "intervals within the run", *lacks]
+    source = Source(
+        tool="vllm bench serve",
+        version=None,
+        model=document.get("model_id"),
+        url=None,
+        started_at=_date(document.get("date")),
+        lacks=tuple(lacks),
+        settings={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
+    )
+    if detailed:
+        return Results(source, stages=(_stage(document),))
+    return Results(source, aggregates=(_aggregates(document),))
+
+
+def _date(text: object) -> str | None:
+    try:
+        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        return None
+
+
+def _stage(document: dict[str, Any]) -> ImportedStage:
+    zero = min(document["start_times"])
+    requests = tuple(_record(document, index, zero) for index in range(len(document["start_times"])))
+    load = load_of(document.get("max_concurrency") or len(requests), document.get("request_rate"))
+    return ImportedStage(load, 0, max(one.t_end for one in requests) + 1, requests)
+
+
+def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
+    error = (document.get("errors") or [""] * (index + 1))[index]
+    sent = nanoseconds(document["start_times"][index], zero) or 0
+    gaps = tuple(round(gap * SECOND) for gap in document["itls"][index])
+    ttft = document["ttfts"][index]
+    first = sent + round(ttft * SECOND) if ttft > 0 else None
+    last = None if first is None else first + sum(gaps)
+    ok = not error and last is not None
+    latency = (document.get("latencies") or [None] * (index + 1))[index]
+    ended = sent + round(latency * SECOND) if latency else None
+    return RequestRecord(
+        request_id=str(index),
+        worker="0",
+        scenario="vllm bench serve",
+        stage=0,
+        outcome="ok" if ok else "http_error",
+        detail=str(error)[:200] if error else None,
+        t_sched=sent,
+        t_send=sent,
+        t_first=first,
+        t_first_out=first,
+        t_last=last if ok else None,
+        t_end=max(ended or 0, last or sent),
+        icl=gaps,
+        chunks=len(gaps) + 1 if first is not None else 0,
+        prompt_tokens=document["input_lens"][index],
+        output_tokens=document["output_lens"][index] if ok else None,
+        token_source="tokenizer" if ok else None,
+    )
+
+
+def _aggregates(document: dict[str, Any]) -> Aggregates:
+    completed = int(document["completed"])
+    return Aggregates(
+        load=load_of(document.get("max_concurrency"), document.get("request_rate")),
+        seconds=document["duration"],
+        ok=completed,
+        failed=int(document.get("failed") or max(int(document.get("num_prompts") or completed) - completed, 0)),
+        throughput=document.get("output_throughput"),
+        latencies={ours: _percentiles(document, theirs) for theirs, ours in LATENCIES.items()},
+        prompt_tokens=document["total_input_tokens"] / completed if completed else None,
+        output_tokens=document["total_output_tokens"] / completed if completed else None,
+    )
+
+
+def _percentiles(document: dict[str, Any], metric: str) -> Percentiles:
+    def seconds(kind: str) -> float | None:
+        value = document.get(f"{kind}_{metric}_ms")
+        return None if value is None else value / 1e3
+
+    median = seconds("median")
+    return Percentiles(
+        mean=seconds("mean"),
+        deviation=seconds("std"),
+        p50=seconds("p50") if median is None else median,
+        p90=seconds("p90"),
+        p95=seconds("p95"),
+        p99=seconds("p99"),
+    )

@@ -1,0 +1,119 @@
+"""Two groups of runs, one value a run: how far apart they are, by how much for certain, and how large that is.
+
+The ratio and its p value decide (repeats.py); the rest describes: Welch's and Mann–Whitney's tests, Cohen's d,
+Cliff's δ, and the spread of each group with its outliers, which are flagged and stay in every number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy  # its statistics take a second to import: only where two groups of runs are compared
+
+from analysis.verdict.statistics.estimate import Estimate, Floats
+from analysis.verdict.statistics.repeats import REPEATS, ratio_test, t_test
+
+OUTLIER = 3.5  # modified z score above which a run is flagged: Iglewicz & Hoaglin (1993)
+NORMAL = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
+NORMAL_MEAN = 1.2533  # and in one mean absolute deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One group of runs. `deviation` is the standard deviation, `mad` the median absolute deviation, both of runs.
+
+    `outliers` are values further than 3.5 · 1.4826 · MAD from the median; where the MAD is 0, 3.5 · 1.2533 times the
+    mean absolute deviation. They are part of all the other numbers.
+    """
+
+    n: int
+    mean: float
+    median: float
+    deviation: float | None
+    mad: float | None
+    least: float
+    largest: float
+    outliers: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One group of runs against another. `difference` is that of the means; `ratio` that of the geometric means, `None`
+    where a value is not above zero. `p` is two-sided: of the t test on logarithms, or on the values where they may be
+    zero; paired where the groups are."""
+
+    difference: Estimate
+    ratio: Estimate
+    paired: bool
+    p: float | None
+    welch: float | None
+    mann_whitney: float | None
+    cohen_d: float | None
+    cliff_delta: float | None
+
+
+def spread(runs: Sequence[float]) -> Spread:
+    """Raises `ValueError` without runs."""
+    values = np.asarray(runs, dtype=np.float64)
+    if not len(values):
+        raise ValueError("a spread needs at least one run")
+    median, n = float(np.median(values)), len(values)
+    if not np.isfinite(values).all():  # a percentile that falls among failed requests
+        return Spread(n, math.inf, median, None, None, float(values.min()), math.inf, ())
+    apart = np.abs(values - median)
+    mad = float(np.median(apart))
+    far = apart > OUTLIER * (NORMAL * mad if mad > 0 else NORMAL_MEAN * float(apart.mean()))
+    return Spread(
+        n=n,
+        mean=float(values.mean()),
+        median=median,
+        deviation=float(values.std(ddof=1)) if n > 1 else None,
+        mad=mad,
+        least=float(values.min()),
+        largest=float(values.max()),
+        outliers=tuple(values[far].tolist()) if n >= REPEATS else (),
+    )
+
+
+def compare_runs(ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool) -> Difference:
+    """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
+    zero and their ratio is what counts; else (shares, say) their difference is.
+
+    With fewer than three runs in a group there are no intervals and no p values, only numbers.
+    """
+    one, other = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    enough = min(len(one), len(other)) >= REPEATS and bool(np.isfinite(one).all() and np.isfinite(other).all())
+    ratio, p_ratio = ratio_test(ours, theirs, paired)
+    difference, p_difference = _difference(one, other, paired)
+    return Difference(
+        difference=difference,
+        ratio=ratio,
+        paired=paired,
+        p=p_ratio if relative else p_difference,
+        welch=_difference(one, other, False)[1],
+        mann_whitney=float(scipy.stats.mannwhitneyu(one, other).pvalue) if enough else None,
+        cohen_d=_cohen_d(one, other) if enough else None,
+        cliff_delta=_cliff_delta(one, other) if len(one) and len(other) else None,
+    )
+
+
+def _difference(one: Floats, other: Floats, paired: bool) -> tuple[Estimate, float | None]:
+    n = min(len(one), len(other))
+    if n == 0 or not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return Estimate(None, n=n, why="no runs" if n == 0 else "a run has no finite value"), None
+    return t_test(one, other, paired)
+
+
+def _cohen_d(one: Floats, other: Floats) -> float | None:
+    """Difference of the means over the pooled standard deviation (Cohen 1988)."""
+    freedom = len(one) + len(other) - 2
+    pooled = math.sqrt(((len(one) - 1) * one.var(ddof=1) + (len(other) - 1) * other.var(ddof=1)) / freedom)
+    return float((one.mean() - other.mean()) / pooled) if pooled > 0 else None
+
+
+def _cliff_delta(one: Floats, other: Floats) -> float:
+    """P(one > other) − P(one < other), from −1 to 1 (Cliff 1993)."""
+    return float(np.sign(one[:, None] - other[None, :]).mean())

@@ -1,0 +1,268 @@
+"""The pictures of docs/scenarios.md and of the README, from real runs of an engine that is on this machine.
+
+    make pictures                                       # everything: about half an hour
+    python docs/pictures.py --runs /tmp/pictures spike  # one scenario; runs that are in the folder are drawn, not made
+
+Each picture is a part of a run's own report, set on a page by itself and taken by a headless Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from urllib.request import urlopen
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtests.harness.run.host import free_port
+from loadtests.harness.run.server_process import PYTHON, ServerProcess
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs/images"
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
+Bytes = npt.NDArray[np.uint8]
+LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
+REPORT = (1200, 1500)  # pixels of the README's picture
+PAGE = (1200, 460)  # of Locust's page
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A scenario as it is run for its picture, and the part of the report that is shown, by the key of a figure or of a
+    heading. `width` in pixels.
+    """
+
+    options: str
+    part: str
+    width: int = 620
+
+
+# Delays like those of a small model on a GPU: prefill by prompt length, slower with each request that runs.
+DELAYS = [
+    *("ttft=0.04", "ttft_per_prompt_token=0.0004", "tpot=0.008", "tpot_per_running=0.0008"),
+    *("concurrency=16", "jitter=0.2"),
+]
+FAKE = " ".join(["--engine fake", *(f"-o {delay}" for delay in DELAYS)])
+REAL = "--engine transformers --engine mistralrs --model random:llama-3.2-tiny"
+SHORT = "--prompt-tokens uniform:16-48 --output-tokens uniform:8-24"  # what two cores can bear
+PICTURES = {
+    "concurrent": Picture(f"{REAL} --stages 1,2,4,8 --stage-seconds 12 {SHORT}", "throughput"),
+    "single": Picture(f"{FAKE} --stage-requests 30", "ttft"),
+    "sustained": Picture(f"{FAKE} --stages 16 --stage-seconds 60", "flow-0"),
+    "rate": Picture(f"{FAKE} --rate 4-20:4 --stage-seconds 15", "ttft"),
+    "capacity": Picture(
+        f"{FAKE} --slo tpot_p95=0.015 --by users --output-tokens uniform:8-24 --search-range 2-64 --search-seconds 240",
+        "capacity",
+        760,
+    ),
+    "spike": Picture(f"{FAKE} --rate 5x20+40x5+5x35 --stage-seconds 60", "flow-0"),
+    "soak": Picture(f"{FAKE} --stages 12 --stage-seconds 120 --warm-up 15", "flow-0"),
+    "failover": Picture(f"{FAKE} -o load_time=6 --rate 5 --stage-seconds 60 --at 25", "flow-0"),
+    "replay": Picture(f"{FAKE} --trace {{trace}}", "flow-0"),
+    "memory": Picture(f"{REAL} --stages 1,2 --prompt-tokens 64,512 --output-tokens 8 --stage-seconds 8", "memory"),
+    "long_context": Picture(f"{FAKE} --prompt-tokens 1000,4000,8000,16000 --stage-requests 8", "ttft"),
+    "conversation": Picture(f"{FAKE} --stages 8 --turns 8 --stage-seconds 45 --think-time 0.5", "turns"),
+    "shared_prefix": Picture(f"{FAKE} --stages 8 --stage-seconds 25", "curves"),
+    "agents": Picture(f"{FAKE} --for-context 1000000 --stages 1,2,4,8 --stage-seconds 30 --think-time 0.5", "tpot"),
+    "mixed": Picture(f"{FAKE} --stages 12 --stage-seconds 60", "classes", 1060),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"default: {', '.join([*PICTURES, 'locust', 'report'])}")
+    parser.add_argument("--runs", type=Path, help="where the runs are kept; default: a temporary folder")
+    arguments = parser.parse_args()
+    if not CHROMIUM:
+        sys.exit("there is no Chromium here: `make system` installs it, where that is allowed.")
+    runs = (arguments.runs or Path(tempfile.mkdtemp())).absolute()
+    for name in arguments.names or [*PICTURES, "locust", "report"]:
+        if name == "locust":
+            locust_page(IMAGES / "locust.png")
+        elif name == "report":
+            take(demo(runs / "report"), IMAGES / "report.png", *REPORT)
+        else:
+            path = IMAGES / f"scenarios/{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            part_of(report_of(name, runs / name), PICTURES[name], path)
+            size = path.stat().st_size
+            print(f"{path.relative_to(ROOT)}: {size:,} bytes" + (", TOO LARGE" if size > LARGEST else ""))
+
+
+def report_of(name: str, folder: Path) -> Path:
+    """Run the scenario, unless it is in the folder already; the report's page."""
+    if not folder.exists():
+        options = shlex.split(PICTURES[name].options.format(trace=recorded(folder.parent)))
+        run([*PYTHON, "-m", "enginebench", "run", name, *options, "--runs", str(folder)])
+    return drawn(folder)
+
+
+def recorded(folder: Path) -> Path:
+    """A trace of a minute in Mooncake's format, in bursts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, rng, at = folder / "trace.jsonl", Random(1), 0.0
+    with trace.open("w") as file:
+        while at < 60_000:
+            lengths = {"input_length": rng.randint(40, 600), "output_length": rng.randint(8, 80)}
+            file.write(
+                json.dumps({"timestamp": round(at), **lengths, "hash_ids": [rng.getrandbits(31), rng.getrandbits(31)]})
+                + "\n"
+            )
+            at += rng.gammavariate(0.25, 4) * 150
+    return trace
+
+
+def drawn(folder: Path) -> Path:
+    """The page of all runs in `folder`, drawn again."""
+    page = folder / "page.html"
+    found = sorted(str(path.parent) for path in folder.glob("*/meta.json"))
+    run([*PYTHON, "-m", "enginebench", "report", *found, "--output", str(page), "--allow-invalid"])
+    return page
+
+
+def demo(folder: Path) -> Path:
+    if not folder.exists():
+        engines = ["--engine", "transformers", "--engine", "mistralrs"]
+        load = ["--stages", "4,8,16", "--stage-seconds", "20", "--output-tokens", "uniform:8-24"]
+        run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
+    return drawn(folder)
+
+
+def run(command: list[str]) -> None:
+    """Exit code 1 is an objective that was missed, 2 a finding as well: a picture may show both."""
+    subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+
+
+def part_of(page: Path, picture: Picture, path: Path) -> None:
+    """One figure, or the section of one heading, on a page of its own."""
+    html = page.read_text()
+    style = re.search(r"<style>.*?</style>", html, re.S)
+    figure = re.search(rf'<figure id="{picture.part}">.*?</figure>', html, re.S)
+    section = re.search(rf'<section>\s*<h2 id="{picture.part}">.*?</section>', html, re.S)
+    found = figure or section
+    if style is None or found is None:
+        sys.exit(f"{page} has no part called {picture.part}.")
+    part = re.sub(r"<details>.*?</details>", "", found[0], flags=re.S)
+    own = "<style>body { padding: 20px 24px; } section { margin: 0; } :root { color-scheme: light; }</style>"
+    alone = page.with_name(f"{picture.part}.html")
+    alone.write_text(
+        f"<!doctype html><html><head><meta charset='utf-8'>{style[0]}{own}</head><body>{part}</body></html>"
+    )
+    take(alone, path, picture.width, height_of(alone, picture.width))
+
+
+def height_of(page: Path, width: int) -> int:
+    """Pixels that the page takes at this width."""
+    measured = page.with_name("measured.html")
+    script = "<script>onload = () => document.title = document.body.scrollHeight</script>"
+    measured.write_text(page.read_text().replace("</head>", f"{script}</head>"))
+    command = [CHROMIUM, *FLAGS, f"--window-size={width},200", "--dump-dom", measured.as_uri()]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    title = re.search(r"<title>(\d+)</title>", said)
+    assert title is not None, said[:500]
+    return int(title[1])
+
+
+def take(page: Path | str, path: Path, width: int, height: int, wait: float = 0.0) -> None:
+    """A PNG of the page, `wait` seconds of its own time after it was opened."""
+    address = page if isinstance(page, str) else page.as_uri()
+    command = [CHROMIUM, *FLAGS, f"--window-size={width},{height}", f"--screenshot={path}"]
+    command += [f"--virtual-time-budget={wait * 1000:.0f}"] if wait else []
+    subprocess.run([*command, address], capture_output=True, check=True, timeout=120)
+    path.write_bytes(with_palette(path.read_bytes()))
+
+
+def with_palette(png: bytes) -> bytes:
+    """The same picture in at most 256 colours, which takes a third of the bytes (PNG specification, third edition)."""
+    width, height, _, kind = struct.unpack(">IIBB", png[16:26])
+    channels = {2: 3, 6: 4}[kind]
+    packed, at = b"", 8
+    while at < len(png):
+        (length,), name = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        packed += png[at + 8 : at + 8 + length] if name == b"IDAT" else b""
+        at += 12 + length
+    rows = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(height, -1)
+    pixels = unfiltered(rows, channels).reshape(height, width, channels)[:, :, :3].astype(np.uint32)
+    for bits in range(8):
+        kept = pixels >> bits << bits
+        colours, index = np.unique(kept[..., 0] << 16 | kept[..., 1] << 8 | kept[..., 2], return_inverse=True)
+        if len(colours) <= 256:
+            break
+    index = index.reshape(-1)
+    counts = np.bincount(index)
+    means = [np.bincount(index, pixels[..., channel].reshape(-1)) / counts for channel in range(3)]
+    palette = np.rint(np.stack(means, axis=1)).astype(np.uint8).tobytes()
+    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each begins with its filter: none
+    lines[:, 1:] = index.reshape(height, width)
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    body = {b"IHDR": header, b"PLTE": palette, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
+    chunks = [struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in body.items()]
+    return png[:8] + b"".join(chunks)
+
+
+def unfiltered(rows: Bytes, channels: int) -> Bytes:
+    """Rows without the filters of PNG: each byte was written as its difference from its neighbours."""
+    before, found = np.zeros(rows.shape[1] - 1, dtype=np.uint8), []
+    for row in rows:
+        kind, line = int(row[0]), row[1:].copy()
+        if kind == 2:
+            line += before
+        elif kind == 1:
+            line = np.cumsum(line.reshape(-1, channels), axis=0, dtype=np.uint8).reshape(-1)
+        elif kind:
+            whole, above = line.tolist(), before.tolist()
+            for k in range(len(whole)):
+                left, corner = (whole[k - channels], above[k - channels]) if k >= channels else (0, 0)
+                guess = (left + above[k]) // 2
+                if kind == 4:  # Paeth: the neighbour closest to left + above - corner
+                    guess = min((left, above[k], corner), key=lambda one: abs(left + above[k] - corner - one))
+                whole[k] = (whole[k] + guess) & 255
+            line = np.array(whole, dtype=np.uint8)
+        found.append(line)
+        before = line
+    return np.array(found)
+
+
+def locust_page(path: Path) -> None:
+    """Locust's page with its tab, while three stages are under way."""
+    with tempfile.TemporaryDirectory() as name, ServerProcess("fake", DELAYS, None, Path(name) / "log") as server:
+        server.wait_until_ready(lambda _: None)
+        port = free_port()
+        command = [*PYTHON, "-m", "locust", "-f", "loadtests/concurrent.py", "--host", server.url, "--runs", name]
+        command += [
+            "--web-host",
+            "127.0.0.1",
+            "--web-port",
+            str(port),
+            "--autostart",
+            "--slo",
+            "ttft_p95=0.3,tpot_p95=0.02",
+        ]
+        command += ["--stages", "4,8,16", "--stage-seconds", "15"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as locust:
+            try:
+                time.sleep(50)
+                urlopen(f"http://127.0.0.1:{port}/", timeout=10).close()
+                take(f"http://127.0.0.1:{port}/?tab=tokens", path, *PAGE, wait=8.0)
+            finally:
+                locust.terminate()
+
+
+if __name__ == "__main__":
+    main()

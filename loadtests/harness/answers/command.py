@@ -1,0 +1,182 @@
+"""`enginebench answers`: are the answers under load those of the unloaded engine, and those of another one?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadtests.harness.answers.questions import MOST
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from loadtests.harness.answers.agreement import Answer
+    from loadtests.harness.answers.check import Checked, Plan
+
+WIDTH = 140  # of the table where the output is no terminal
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def about() -> None:
+    """Answers."""
+
+
+@app.command()
+def answers(
+    engine: Annotated[
+        list[str] | None, typer.Option(help="Serve this engine; may be repeated. The first is the reference.")
+    ] = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(help="An OpenAI-compatible server that is there; may be repeated. The first is the reference."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="A setting of the engines, or of one."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="What the engines load, or what to ask a --url for.")] = None,
+    prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Different prompts.")] = 16,
+    output_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 48,
+    users: Annotated[int, typer.Option(min=1, help="Requests at once under load.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each prompt is asked under load.")] = 2,
+    at_least: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with 1 if a smaller share is identical, under load or to the reference."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Check greedy answers under load against unloaded ones, and engines against a reference.
+
+    Every prompt is asked alone, and then again among many others; equal answers are expected of a deterministic
+    engine. Where servers send log-probabilities, they are compared over the tokens that agree. Perplexity is that of
+    a text that comes with this program.
+
+    Exit code: 0 done, 1 fewer identical answers than --at-least, 2 a usage error or a server that failed.
+
+    Examples:
+
+      enginebench answers --engine transformers --engine candle --engine burn -o dtype=float32
+
+      enginebench answers --url http://127.0.0.1:8000 --users 64 --at-least 1
+    """
+    from rich.console import Console
+
+    from loadtests.harness.answers.check import Plan
+    from loadtests.harness.answers.questions import questions
+    from loadtests.harness.answers.table import sentences, table
+    from loadtests.harness.run.drive import UsageError, sigterm_is_ctrl_c
+
+    log = Console(stderr=True)
+    plan = Plan(questions(prompts), output_tokens, users, rounds)
+    try:
+        with sigterm_is_ctrl_c():
+            servers = _servers(engine or [], url or [], option or [], model, log)
+            results = _check_all(servers, model, plan, log)
+    except (UsageError, CheckFailed) as failure:
+        log.print(str(failure), style="red", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        log.print("stopped", highlight=False)
+        raise typer.Exit(2) from None
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(result) for result in results]) + "\n")
+    else:
+        out = Console(width=None if sys.stdout.isatty() else WIDTH)
+        out.print(table(results))
+        for sentence in sentences(results):
+            out.print(sentence, highlight=False, soft_wrap=True)
+    shares = [one.share for result in results for one in (result.under_load, result.with_reference) if one is not None]
+    if at_least is not None and min(shares) < at_least:
+        raise typer.Exit(1)
+
+
+class CheckFailed(Exception):
+    """A server did not start or did not answer. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An engine to be served, or the address of a server that is there."""
+
+    label: str
+    engine: str = ""
+    options: tuple[str, ...] = ()
+    url: str = ""
+
+
+def _servers(engines: list[str], urls: list[str], options: list[str], model: str | None, log: Console) -> list[Server]:
+    """Raises `UsageError`."""
+    from loadtests.harness.run.drive import UsageError, engine_options
+    from loadtests.harness.run.formats import same_format
+
+    if not engines and not urls:
+        raise UsageError("say what to ask: --engine NAME to serve one here, or --url of a server that is there.")
+    if len({*engines, *urls}) < len(engines) + len(urls):
+        raise UsageError("name each --engine and each --url once.")
+    if len(engines) > 1 and (model or "").startswith("random:"):
+        raise UsageError(f"{model} has other weights in each engine: name a model with trained weights.")
+    given, said = same_format(engine_options(options, engines))
+    if said is not None:
+        log.print(said, highlight=False, soft_wrap=True)
+    served = [Server(engine, engine, tuple(given[engine])) for engine in engines]
+    return served + [Server(url.partition("://")[2].rstrip("/"), url=url) for url in urls]
+
+
+def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Console) -> list[Checked]:
+    """One after the other; the first is the reference. Raises `CheckFailed`."""
+    from loadtests.harness.answers.asking import NoAnswer
+    from loadtests.harness.answers.check import check
+    from loadtests.harness.client.access import access_to
+    from loadtests.harness.run.server_process import ServerFailed
+    from loadtests.harness.run.target import UnreachableServer
+
+    results: list[Checked] = []
+    reference: dict[str, Answer] | None = None
+    for server in servers:
+
+        def say(what: str, label: str = server.label) -> None:
+            log.print(f"{label}: {what}", highlight=False)
+
+        try:
+            with _served(server, model, say) as url:
+                access = access_to(url, "chat", (), False)
+                wanted = None if server.engine else model  # our server has one, under a name of its own
+                found, alone = asyncio.run(check(url, access, server.label, wanted, plan, reference, say))
+        except* (ServerFailed, UnreachableServer, NoAnswer) as failures:
+            raise CheckFailed(f"{server.label}: {_first(failures)}") from None
+        results.append(found)
+        reference = reference or alone
+    return results
+
+
+@contextmanager
+def _served(server: Server, model: str | None, say: Callable[[str], None]) -> Iterator[str]:
+    """The URL to ask. An engine is served for as long as the block lasts. Raises `ServerFailed`."""
+    from loadtests.harness.run.server_process import ServerProcess
+
+    if server.url:
+        yield server.url
+        return
+    log = Path(tempfile.mkdtemp(prefix="enginebench-")) / "server.log"
+    with ServerProcess(server.engine, server.options, model, log) as process:
+        say("loading")
+        process.wait_until_ready(lambda _: None)
+        yield process.url
+    shutil.rmtree(log.parent)  # not where the server failed: the message names the file
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = failures.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

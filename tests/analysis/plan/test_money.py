@@ -1,0 +1,74 @@
+"""What a fleet costs, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.plan.engine_model import EngineModel
+from analysis.plan.money import bill, prefill_share, read_prices
+from analysis.plan.outcome import Band
+from analysis.plan.replicas import Attainment
+from analysis.plan.simulate import Lengths
+from analysis.plan.step_cost import StepCost
+
+MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
+LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))
+ALL = Band(1.0, 1.0, 1.0)
+
+
+def busy(replicas: int) -> Attainment:
+    """20 requests a second of 100 prompt and 50 output tokens, 10 in flight on each replica."""
+    return Attainment(replicas, ALL, (ALL,), (), 10.0 * replicas, 1000.0, 2000.0, 20.0)
+
+
+def test_prompts_and_answers_share_the_engine_by_the_time_they_take() -> None:
+    """100 prompt tokens take 50 ms; 50 steps of 30 ms are shared by ten requests: 150 ms."""
+    assert prefill_share(MODEL, LENGTHS, 10.0) == pytest.approx(50 / (50 + 150))
+
+
+def test_the_bill_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(
+        "[gpus.X]\nper_hour = 3.0\n[apis.hosted]\nper_million_prompt_tokens = 1.0\nper_million_output_tokens = 2.0\n"
+    )
+    prices = read_prices(tmp_path / "prices.toml")
+    found = bill(4, 2, prices.gpu("x"), busy(4), MODEL, LENGTHS, prices)
+    assert found.per_hour == 24
+    assert found.per_month == 24 * 730
+    assert found.per_thousand_requests == pytest.approx(24 / 72)  # 72 000 requests an hour
+    assert found.requests_per_gpu_hour == 9000
+    assert found.per_million_prompt_tokens == pytest.approx(24 * 0.25 / 7.2)  # 7.2 million prompt tokens an hour
+    assert found.per_million_output_tokens == pytest.approx(24 * 0.75 / 3.6)
+    (hosted,) = found.hosted
+    assert hosted.per_thousand_requests == pytest.approx(0.2)  # 100 tokens at $1 and 50 at $2 a million
+    assert hosted.break_even == pytest.approx(24 * 730 / 0.0002)
+    assert not hosted.cheaper
+
+
+def test_the_shipped_list_names_where_each_price_is_from() -> None:
+    prices = read_prices(None)
+    assert prices.gpu("h100") == prices.gpus["H100"] > prices.gpus["L4"] > 0
+    assert all("202" in source for source in prices.gpu_sources.values())
+    assert all(api.as_of is not None and api.source for api in prices.apis.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("[gpus.X]\nhourly = 3", "is no price list", id="a key of another name"),
+        pytest.param("gpus = = 3", "is no price list", id="no TOML"),
+        pytest.param(None, "cannot be read", id="no file"),
+    ],
+)
+def test_what_is_no_price_list_is_refused(tmp_path: Path, text: str | None, sentence: str) -> None:
+    if text is not None:
+        (tmp_path / "prices.toml").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        read_prices(tmp_path / "prices.toml")
+
+
+def test_an_unknown_gpu_is_answered_with_the_choices() -> None:
+    with pytest.raises(ValueError, match="no GPU called `B9000`; it has H100"):
+        read_prices(None).gpu("B9000")

@@ -1,0 +1,108 @@
+"""`enginebench plan`: the page, the document, and every way to be refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from enginebench import app
+from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
+
+SERVER = BatchingServer(jitter=0.02)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("plan") / "closed", SERVER, users(4, 8, 12, 20), Asked(), window=30.0)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("plan") / "open", SERVER, rates(3, 6, 9), Asked(), window=30.0)
+
+
+def plan(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["plan", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def test_the_page_ends_with_the_answer(closed: Path) -> None:
+    """16 slots: with 5 replicas, 80 users have a slot each; with 4, every fifth waits for one."""
+    code, page = plan(closed, "--peak", "80users", "--slo", "ttft_p99=0.4", "--peak-seconds", "60")
+    assert code == 0
+    assert page.splitlines()[-1].startswith(
+        "80 users at TTFT p99 ≤ 400 ms: 5 replicas [5, 5], limited by slots; 4 hold"
+    )
+    assert "20.0 ms + 2.00 ms per running request" in page
+    assert "16, seen at saturation" in page
+
+
+def test_the_document_says_the_same(opened: Path) -> None:
+    code, output = plan(opened, "--peak", "30req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "60", "--json")
+    assert code == 0
+    told = json.loads(output)
+    count = told["replicas"]["count"]
+    assert told["answer"].startswith(f"30 req/s at TTFT p95 ≤ 300 ms: {count} replica")
+    assert told["model"]["cost"]["base"] == pytest.approx(0.02, rel=0.02)
+    assert told["replicas"]["chosen"]["of"][0]["median"] >= 0.95
+    assert told["replicas"]["fewer"] is None or told["replicas"]["fewer"]["of"][0]["median"] < 0.95
+    assert {one["stage"] for one in told["held_out"]} == {"3 req/s", "6 req/s", "9 req/s"}
+
+
+def test_headroom_and_spares_are_added(opened: Path) -> None:
+    plain, more = (
+        json.loads(
+            plan(opened, "--peak", "30req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "60", "--json", *extra)[1]
+        )
+        for extra in ((), ("--headroom", "0.5", "--spares", "1"))
+    )
+    assert more["replicas"]["count"] > plain["replicas"]["count"]
+    assert more["peak"]["per_second"] == 45
+    assert more["spares"] == 1
+    assert "and 1 spare" in more["answer"]
+
+
+def test_a_load_that_one_replica_was_never_measured_at_names_the_next_run(opened: Path) -> None:
+    """Up to 1.5 times the 6.3 answers a second of the highest stage: a replica may bear more, but that is not known."""
+    code, page = plan(opened, "--peak", "20req/s", "--slo", "e2e_p50=30", "--peak-seconds", "30")
+    assert code == 0
+    assert "3 replicas [3, 3]; fewer may do, but no run had more than 6.33 req/s on one replica" in page
+    assert "Next: enginebench run rate --url URL --rate 10" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(("--peak", "40"), "--peak is a rate such as 40req/s", id="a load without its unit"),
+        pytest.param((), "say what must be borne and how well", id="no peak"),
+        pytest.param(("--peak", "9users"), "say what must be borne and how well", id="no objective"),
+        pytest.param(
+            ("--peak", "9users", "--slo", "ttft_p99=0.001"),
+            "no number of replicas meets",
+            id="an objective out of reach",
+        ),
+        pytest.param(
+            ("--peak", "9users", "--slo", "ttft_p99=1", "--output-tokens", "500"),
+            "make a run with --output-tokens uniform:500",
+            id="answers longer than measured",
+        ),
+    ],
+)
+def test_refusals_are_a_sentence_and_exit_with_two(closed: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    code, output = plan(closed, *arguments)
+    assert code == 2
+    assert sentence in " ".join(output.split())
+    assert "Traceback" not in output
+
+
+def test_a_machine_that_drifted_is_refused_unless_told_otherwise(tmp_path: Path) -> None:
+    slow = BatchingServer(slowdown=lambda now: 2.0 if 50 < now < 70 else 1.0)
+    run = write_run(tmp_path / "run", slow, users(4, 8), Asked(), window=30.0)
+    wanted = ("--peak", "8users", "--slo", "ttft_p95=2", "--peak-seconds", "30")
+    code, output = plan(run, *wanted)
+    assert code == 2
+    assert "the machine drifted while it was measured" in output
+    assert plan(run, *wanted, "--allow-drift")[0] == 0

@@ -1,0 +1,134 @@
+"""Recovering an engine's steps, and what they cost, from the records of a server whose law is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.plan.engine_model import FittedModel, fit_model
+from analysis.plan.errors import CannotPlan
+from analysis.plan.hold_out import fit_stages
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.steps import Chunks, find_steps
+from analysis.run.load import load_run
+from records.load import Load
+from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
+from tests.support.synthetic import Engine, simulate
+
+
+def measured(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> list[MeasuredStage]:
+    return measured_stages([load_run(write_run(folder, server, loads, Asked(), **({"window": 20.0} | how)))])  # type: ignore[arg-type]
+
+
+def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> FittedModel:
+    return fit_stages(measured(folder, server, loads, **how))
+
+
+@pytest.mark.parametrize(
+    ("server", "loads"),
+    [
+        pytest.param(BatchingServer(), users(2, 6, 12, 20), id="closed loop, prefill beside decoding"),
+        pytest.param(BatchingServer(pauses=True), users(2, 6, 12, 20), id="closed loop, decoding pauses for prefill"),
+        pytest.param(BatchingServer(), rates(2, 6, 11), id="open loop"),
+        pytest.param(BatchingServer(base=0.003, per_running=0.0002, per_token=2e-5), users(2, 6, 12, 20), id="fast"),
+        pytest.param(BatchingServer(per_token=0.0, per_prompt=0.05), users(2, 6, 12, 20), id="a cost per prompt"),
+    ],
+)
+def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
+    tmp_path: Path, server: BatchingServer, loads: tuple[Load, ...]
+) -> None:
+    found = fitted(tmp_path / "run", server, loads)
+    cost = found.model.cost
+    assert cost.base == pytest.approx(server.base, rel=0.01)
+    assert cost.per_running == pytest.approx(server.per_running, rel=0.01)
+    assert cost.per_token == pytest.approx(server.per_token, rel=0.01, abs=1e-7)
+    assert cost.per_prompt == pytest.approx(server.per_prompt, rel=0.01, abs=1e-7)
+    assert found.model.pauses == server.pauses
+    assert found.model.tokens_per_step == 1
+    assert found.warnings == ()
+
+
+def test_noise_of_ten_per_cent_moves_the_cost_by_less_than_two(tmp_path: Path) -> None:
+    found = fitted(tmp_path / "run", BatchingServer(jitter=0.1), users(2, 6, 12, 20))
+    assert found.model.cost.base == pytest.approx(0.02, rel=0.02)
+    assert found.model.cost.per_running == pytest.approx(0.002, rel=0.02)
+    assert found.model.cost.spread == pytest.approx(0.1, rel=0.1)
+
+
+def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
+    full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12)).model
+    assert (full.slots, full.slots_from, full.most_running) == (8, "saturation", 8)
+    free = fitted(tmp_path / "free", BatchingServer(slots=8), users(2, 4, 6)).model
+    assert (free.slots, free.slots_from, free.most_running) == (None, "not seen", 6)
+
+
+def test_requests_to_an_idle_engine_show_what_lies_outside_its_steps(tmp_path: Path) -> None:
+    found = fitted(tmp_path / "run", BatchingServer(delivery=0.004), rates(1, 4), window=60.0)
+    assert found.model.delivery == pytest.approx(0.004, rel=0.01)
+
+
+def test_an_engine_that_serves_one_request_at_a_time(tmp_path: Path) -> None:
+    found = fitted(tmp_path / "run", BatchingServer(slots=1, per_running=0.0), users(1, 2, 4)).model
+    assert found.slots == 1
+    assert found.cost.seconds(1, 50) == pytest.approx(0.02 + 50 * 0.0005, rel=0.01)
+
+
+def test_requests_with_steps_of_their_own_are_told_from_a_batch(tmp_path: Path) -> None:
+    """Scripted delays: the first token after 50 ms, the others every 10 ms, whatever else is running."""
+    run = load_run(simulate(tmp_path / "run", Engine(slots=8, prefill=0.05, tpot=0.01, noise=0.05), (2, 4, 8)))
+    found = fit_stages(measured_stages([run]), declared_slots=8).model
+    assert not found.synchronised
+    assert found.cost.seconds(4) == pytest.approx(0.01, rel=0.03)
+    assert found.cost.seconds(4, 40, 1) == pytest.approx(0.0503, rel=0.03)
+
+
+def test_a_machine_that_drifts_is_noticed(tmp_path: Path) -> None:
+    slow = BatchingServer(slowdown=lambda now: 2.0 if 60 < now < 75 else 1.0)
+    found = fitted(tmp_path / "run", slow, users(2, 6, 12), window=30.0)
+    assert found.fit.drifted
+    assert found.fit.worst is not None
+    assert found.fit.worst.stage == "6 users"
+    assert any("drifted" in warning for warning in found.warnings)
+    assert not fitted(tmp_path / "steady", BatchingServer(), users(2, 6, 12)).fit.drifted
+
+
+def test_long_steps_now_and_then_pull_the_two_fits_apart(tmp_path: Path) -> None:
+    stalls = BatchingServer(slowdown=lambda now: 5.0 if now % 1 < 0.06 else 1.0)
+    found = fitted(tmp_path / "run", stalls, users(2, 6, 12))
+    assert found.fit.undisturbed.seconds(4) == pytest.approx(0.028, rel=0.02)
+    assert found.fit.cost.seconds(4) > 1.1 * found.fit.undisturbed.seconds(4)
+    assert any("the mean step takes" in warning for warning in found.warnings)
+
+
+def test_records_without_enough_steps_are_refused() -> None:
+    steps = find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5]))
+    assert steps is not None
+    with pytest.raises(CannotPlan, match="too few to fit"):
+        fit_model([("1 user", steps)])
+
+
+def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]) -> Chunks:
+    """(request, instant) of each chunk, in order."""
+    request = np.array([one for one, _ in stamped])
+    stamp = np.array([at for _, at in stamped])
+    of = [stamp[request == k] for k in range(len(due))]
+    first, last = np.array([each[0] for each in of]), np.array([each[-1] for each in of])
+    output = np.array([float(len(each)) for each in of])
+    return Chunks(0.0, 100.0, stamp, request, np.array(due), first, last, np.array(prefilled), output)
+
+
+def test_steps_by_hand() -> None:
+    """Request 0 alone for ten steps of 10 ms; request 1, due at 31 ms, joins the step from 40 to 60 ms."""
+    alone = [(0, 0.01 * k) for k in range(1, 5)]
+    joined = [(k, t) for t in (0.06, 0.072, 0.084) for k in (0, 1)]
+    after = [(0, 0.084 + 0.01 * k) for k in range(1, 16)]
+    steps = find_steps(chunks(*alone, *joined, *after, due=[0.0, 0.031], prefilled=[5, 40]))
+    assert steps is not None
+    assert steps.complete == 1
+    assert steps.seconds[:6] == pytest.approx([0.01, 0.01, 0.01, 0.02, 0.012, 0.012])
+    assert steps.running[:6].tolist() == [1, 1, 1, 2, 2, 2]
+    assert steps.tokens[:6].tolist() == [0, 0, 0, 40, 0, 0]
+    assert steps.missed.tolist() == pytest.approx([0.03 - 0.031])
+    assert steps.caught.tolist() == pytest.approx([0.04 - 0.031])

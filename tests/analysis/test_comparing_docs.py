@@ -1,0 +1,56 @@
+"""docs/comparing.md and the workflow file say what the commands do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from analysis.cli import app
+from analysis.compare.criteria import DEVIATION, GPU_BUSY, MEMORY_GROWTH, SCALING, SPEED_UP
+from analysis.gate.decide import CRITICAL, WARNING
+from analysis.verdict.comparison import RUN_TO_RUN
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, WORKFLOW = (DOCS / "comparing.md").read_text(), (DOCS / "ci" / "performance-gate.yml").read_text()
+
+
+@pytest.mark.parametrize("text", [PAGE, WORKFLOW], ids=["page", "workflow"])
+def test_every_option_that_is_shown_exists(text: str) -> None:
+    commands = getattr(get_command(app), "commands")  # noqa: B009
+    shown = re.findall(r"enginebench (compare|gate|import|report) ([^\n`#|]*)", text)
+    assert shown
+    for name, arguments in shown:
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", arguments)) <= known, f"{name} {arguments}"
+
+
+def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
+    """At most 1 % of gates between identical versions fail, and 95 % of those with a quarter more are found."""
+    results = json.loads((DOCS.parent / "simulations" / "results" / "gate.json").read_text())["gates"]
+    page = (DOCS / "statistics.md").read_text()
+    assert len(results) == 9
+    for cell in results:
+        failed, strict = (f"{100 * cell[name]:.1f}".removesuffix(".0") for name in ("failed", "strict"))
+        assert f"| {cell['scenario']} | {failed} % | {strict} % |" in page
+        if cell["scenario"].startswith("identical"):
+            assert cell["failed"] <= 0.01
+        elif "25 %" in cell["scenario"]:
+            assert cell["failed"] >= 0.95
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert f"worse by more than {CRITICAL:.0%}".replace("%", " %") in PAGE
+    assert f"worse by {100 * WARNING:.0f} to {100 * CRITICAL:.0f} %" in PAGE
+    for text in (
+        f"ratio ≥ {SPEED_UP:g}",
+        f"≤ {MEMORY_GROWTH:g}, the larger",
+        f"> {100 * GPU_BUSY:.0f} %",
+        f"< {100 * RUN_TO_RUN:.0f} % of the mean",
+        f"< {100 * DEVIATION:.0f} % of the mean in each run",
+        f"≥ {SCALING:g}. It needs",
+    ):
+        assert text in PAGE, text

@@ -1,0 +1,78 @@
+"""`enginebench runs`: a table, and a page that sorts itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.cli import app
+from tests.support.synthetic import Engine, simulate
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two with a report, one without, and a folder that is no run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, at in (("old", "2026-11-20T10:00:00+00:00"), ("new", "2026-11-21T10:00:00+00:00")):
+        run = simulate(folder / name, Engine(name), (2, 6), 10.0, run_id=name, started_at=at)
+        done = CliRunner().invoke(app, ["report", str(run)])
+        assert done.exit_code == 0, done.output
+    simulate(folder / "fresh", Engine("<fresh>"), (2,), 10.0, run_id="fresh", started_at="2026-11-22T10:00:00+00:00")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "meta.json").write_text("[]")
+    return folder
+
+
+def listed(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["runs", *map(str, arguments)], env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def test_runs_are_listed_newest_first_with_the_numbers_of_their_heaviest_stage(runs: Path) -> None:
+    done = listed("--runs", runs, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)["runs"]
+    assert [run["run_id"] for run in found] == ["fresh", "new", "old"]
+    summary = json.loads((runs / "new" / "summary.json").read_text())
+    heaviest = summary["stages"][-1]
+    assert found[1]["stage"] == "6 users"
+    assert found[1]["throughput"] == heaviest["throughput"]["value"]
+    assert found[1]["ttft_p95"] == heaviest["latencies"]["ttft_user"]["p95"]["value"]
+    assert found[1]["headline"].startswith("new served ")
+    assert sum(found[1]["findings"].values()) == len(summary["findings"])
+    assert (found[0]["throughput"], found[0]["headline"]) == (None, "no report yet")
+
+
+def test_the_table_names_every_run(runs: Path) -> None:
+    done = listed("--runs", runs)
+    assert [name for name in ("fresh", "new", "old", "no report yet", "6 users") if name not in done.stdout] == []
+    assert f"Index: {runs / 'index.html'}" in done.stdout.replace("\n", "")
+
+
+def test_the_page_needs_nothing_else_and_links_to_the_reports(runs: Path) -> None:
+    listed("--runs", runs)
+    page = (runs / "index.html").read_text()
+    assert not re.search(r"(src|href)=\"?(https?:)?//", page)
+    links = re.findall(r'href="([^"]+)"', page)
+    assert links == ["new/report.html", "old/report.html"]
+    assert all((runs / link).exists() for link in links)
+    assert "&lt;fresh&gt;" in page
+    rows = re.findall(r"<tr>\s*<td", page)
+    assert len(rows) == 3
+
+
+def test_a_summary_of_another_version_leaves_the_run_without_numbers(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "new", tmp_path / "new")
+    (tmp_path / "new" / "summary.json").write_text('{"schema": 99}')
+    (found,) = json.loads(listed("--runs", tmp_path, "--json").stdout)["runs"]
+    assert found["headline"] == "no report yet"
+
+
+def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:
+    done = listed("--runs", tmp_path)
+    assert done.exit_code == 2
+    assert "there is no run in" in done.stderr

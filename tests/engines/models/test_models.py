@@ -1,0 +1,273 @@
+"""Models: of true shape, out of a wheel, a GGUF file or a folder, or drawn at random."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models.cache import cache_folder
+from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
+from engines.models.presets import PRESETS, Preset
+from engines.models.random_model import fit_vocabulary
+from engines.models.rotary import rotary_scaling
+from engines.models.wheel import GGUF_NAME, GGUF_SHA256
+
+# What is written down about known models.
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_a_preset_has_the_published_number_of_parameters(preset: Preset, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    (tmp_path / "config.json").write_text(json.dumps(dict(preset.config)))
+    with torch.device("meta"):
+        net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))
+    assert sum(parameter.numel() for parameter in net.parameters()) == pytest.approx(preset.parameters, rel=0.01)
+    assert type(net).__name__ == preset.architecture
+    assert context_length(tmp_path) == preset.context_length
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "gigabytes"),
+    [
+        pytest.param("llama-3.2-1b", "float16", 2.47 + 0.134, id="2 bytes a weight and 32 kB of cache a token"),
+        pytest.param("mistral-7b", "4-bit", 4.08 + 0.537, id="a cache stays in 16 bits when weights are quantised"),
+        pytest.param("gpt2", "float32", 0.498 + 0.0755, id="a context below 4096 tokens bounds the cache"),
+        pytest.param("mamba-130m", "float16", 0.258 + 0.0015, id="a state-space model keeps a state, not a cache"),
+    ],
+)
+def test_expected_memory(name: str, dtype, gigabytes: float) -> None:  # type: ignore[no-untyped-def]
+    assert PRESETS[name].memory_bytes(dtype) / 1e9 == pytest.approx(gigabytes, rel=0.005)
+
+
+# The embedded model, converted.
+
+
+def test_the_embedded_model_is_whole_and_says_what_every_engine_reads() -> None:
+    model = fetch_model()
+    assert model.gguf is None, "the preset is served as floats; its GGUF file is what they were made of"
+    source = cache_folder() / "gguf" / DEFAULT / GGUF_NAME
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == GGUF_SHA256
+    config = json.loads((model.folder / "config.json").read_text())
+    assert (config["rope_theta"], config["rope_scaling"], config["torch_dtype"]) == (100_000.0, None, "float32")
+    assert config["rms_norm_eps"] == pytest.approx(1e-5)
+    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2)
+    assert (model.folder / "model.safetensors").stat().st_size == pytest.approx(4 * 134_515_008, rel=1e-3)
+    assert "<|im_start|>" in (model.folder / "chat_template.jinja").read_text()
+    assert context_length(model.folder) == 8192
+
+
+def test_its_tokenizer_takes_special_tokens_whole() -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(fetch_model().folder / "tokenizer.json"))
+    assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>").ids == [1, 4093, 198, 26843, 2]
+
+
+# A GGUF file of the user's own: small enough to be written here.
+
+
+def write_tiny_gguf(path: Path, base: float = 12_345.0, factors: Sequence[float] = (), scaling: str = "") -> None:
+    """`factors` divide the rotary frequencies; `scaling` is the name of another scaling, with the factor 3."""
+    import gguf
+    import numpy
+
+    characters = [chr(code) for code in range(33, 127)]
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *characters, "Ġ", "he", "ll"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(128)
+    writer.add_embedding_length(32)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_freq_base(base)
+    if scaling:
+        writer.add_string("llama.rope.scaling.type", scaling)
+        writer.add_float32("llama.rope.scaling.factor", 3.0)
+    if factors:
+        writer.add_tensor("rope_freqs.weight", numpy.array(factors, dtype=numpy.float32))
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["h e", "l l"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    draw = numpy.random.default_rng(0)
+    shapes = {"token_embd": (len(tokens), 32), "output_norm": (32,), "output": (len(tokens), 32)}
+    shapes |= {"blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,), "blk.0.attn_q": (32, 32), "blk.0.attn_k": (16, 32)}
+    shapes |= {"blk.0.attn_v": (16, 32), "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (64, 32)}
+    shapes |= {"blk.0.ffn_up": (64, 32), "blk.0.ffn_down": (32, 64)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.standard_normal(shape, dtype=numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_gguf_file_is_converted_once_and_anew_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gguf
+    from safetensors.numpy import load_file
+
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(path)
+    model = fetch_model(str(path))
+    assert model == Model("tiny", conversion_folder(path), path)
+    assert json.loads((model.folder / "config.json").read_text())["rope_theta"] == 12_345.0
+    assert context_length(model.folder) == 128
+    # The weights are the file's own, bit for bit.
+    written = {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
+    read = load_file(model.folder / "model.safetensors")
+    assert (read["model.layers.0.mlp.up_proj.weight"] == written["blk.0.ffn_up.weight"]).all()
+    inode = model.folder.stat().st_ino
+    assert fetch_model(str(path)).folder.stat().st_ino == inode
+    os.utime(path, ns=(0, 0))
+    assert conversion_folder(path) != model.folder
+
+
+def llama_3_factors(factor: float, base: float, width: int) -> list[float]:
+    """As the published converters write them, by wavelengths."""
+    factors = []
+    for pair in range(width // 2):
+        wavelength = 2 * math.pi * base ** (2 * pair / width)
+        smooth = (8192 / wavelength - 1) / (4 - 1)
+        between = 1 / ((1 - smooth) / factor + smooth)
+        factors.append(1 if wavelength < 8192 / 4 else factor if wavelength > 8192 / 1 else between)
+    return factors
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3s_rotary_factors_are_recognised(factor: float, tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "tiny.gguf", 500_000.0, llama_3_factors(factor, 500_000.0, 8))
+    found = rotary_scaling(tmp_path / "tiny.gguf")
+    assert found is not None
+    assert (found["rope_type"], found["factor"]) == ("llama3", factor)
+
+
+def test_llama_3s_rotary_factors_survive_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    factor = 32.0
+    factors = llama_3_factors(factor, 500_000.0, 8)
+    assert factors[:2] == [1, 1]
+    assert 1 < factors[2] < factors[3] == factor
+    write_tiny_gguf(tmp_path / "tiny.gguf", 500_000.0, factors)
+    folder = fetch_model(str(tmp_path / "tiny.gguf")).folder
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.from_pretrained(folder), "cpu")
+    plain = 500_000.0 ** (-numpy.arange(0, 8, 2) / 8)
+    assert plain / frequencies.numpy() == pytest.approx(factors, rel=1e-5)
+    written = json.loads((folder / "config.json").read_text())  # as older engines read it
+    assert (written["rope_theta"], written["rope_scaling"]["rope_type"]) == (500_000.0, "llama3")
+    assert written["rope_scaling"]["factor"] == factor
+
+
+def test_a_rotary_scaling_by_one_factor_survives_too(tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "tiny.gguf", scaling="linear")
+    assert rotary_scaling(tmp_path / "tiny.gguf") == {"rope_type": "linear", "factor": 3.0}
+    write_tiny_gguf(tmp_path / "plain.gguf")
+    assert rotary_scaling(tmp_path / "plain.gguf") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        pytest.param({"factors": [1.0, 2.0, 3.0, 4.0]}, "its rotary factors are not those of Llama 3", id="others"),
+        pytest.param({"scaling": "yarn"}, "its rotary scaling is yarn, which is not converted", id="YaRN"),
+    ],
+)
+def test_a_rotary_scaling_that_would_be_lost_is_refused(
+    given: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    write_tiny_gguf(tmp_path / "tiny.gguf", **given)
+    with pytest.raises(EngineUnavailable, match=f"tiny.gguf could not be converted: {sentence}; name the model's orig"):
+        fetch_model(str(tmp_path / "tiny.gguf"))
+
+
+def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "no.gguf").write_bytes(b"not a model at all")
+    with pytest.raises(ValueError, match=r"no\.gguf is not a GGUF file\."):
+        fetch_model(str(tmp_path / "no.gguf"))
+
+
+# Shapes without weights.
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_random_model_has_a_tokenizer_that_fits_it(name: str, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    model = fetch_model(f"random:{name}")
+    config = json.loads((model.folder / "config.json").read_text())
+    tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+    assert model.random_weights
+    assert tokenizer.get_vocab_size() == config["vocab_size"] == PRESETS[name].config["vocab_size"]
+    text = "<|im_start|>The quick brown fox — 日本語 🚀 — jumped over 1234 lazy dogs.\n"
+    ids = tokenizer.encode(text).ids
+    assert max(ids) < config["vocab_size"]
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    assert len(ids) < len(text) / 1.5, "text is cut into words, not letters"
+    assert tokenizer.decode([config["vocab_size"] - 1]) != "", "every id the model may produce is text"
+    assert not list(model.folder.glob("*.safetensors"))
+
+
+def test_a_vocabulary_is_cut_and_filled_to_size() -> None:
+    tokenizer = {"model": {"vocab": {"a": 0, "b": 1, "ab": 2, "abb": 3}, "merges": [["a", "b"], ["ab", "b"]]}}
+    assert fit_vocabulary(tokenizer, 3)["model"] == {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    assert list(fit_vocabulary(tokenizer, 6)["model"]["vocab"].values()) == list(range(6))
+
+
+# Names and folders that mean nothing.
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        pytest.param("wibble", r"no model called `wibble`; choose from smollm2-135m, llama", id="no such name"),
+        pytest.param("llama-3.2-tiny", r"has no trained weights; name random:llama-3\.2-tiny\.", id="only a shape"),
+        pytest.param("random:wibble", r"no preset called `wibble` for random weights; choose", id="no such preset"),
+        pytest.param("./missing", r"there is no model at \./missing; a model is a folder", id="no such folder"),
+        pytest.param("missing.gguf", r"there is no model at missing\.gguf; a model is", id="no such file"),
+    ],
+)
+def test_a_name_that_means_nothing_gets_a_sentence(spec: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        fetch_model(spec)
+
+
+@pytest.mark.parametrize(
+    ("files", "lacks"),
+    [
+        pytest.param([], "config.json", id="an empty folder"),
+        pytest.param(["config.json"], "tokenizer.json", id="no tokenizer"),
+        pytest.param(["config.json", "tokenizer.json"], r"\*\.safetensors", id="no weights"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_refused(files: list[str], lacks: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(EngineUnavailable, match=rf"has no {lacks}; "):
+        fetch_model(str(tmp_path))
+
+
+def test_a_folder_of_ones_own_is_taken_as_it_is() -> None:
+    folder = fetch_model().folder
+    model = fetch_model(str(folder))
+    assert (model.folder, model.name, model.gguf, model.trust_remote_code) == (folder, "smollm2-135m", None, False)

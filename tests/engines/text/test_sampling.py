@@ -1,0 +1,83 @@
+"""The choice of tokens: the distribution is the model's own, bent only by what the request asks for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from engines.contract.base import GenerateRequest
+from engines.text.sampling import Sampler, logprob_of
+
+if TYPE_CHECKING:
+    import torch
+
+DRAWS = 4000
+
+
+@pytest.fixture(scope="module")
+def logits() -> torch.Tensor:
+    """Of four tokens with the probabilities 0.5, 0.25, 0.15 and 0.1."""
+    import torch
+
+    return torch.tensor([0.5, 0.25, 0.15, 0.1]).log()
+
+
+def request(**settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+    return GenerateRequest("", (1,), max_tokens=1, **settings)
+
+
+def shares(logits: torch.Tensor, **settings) -> list[float]:  # type: ignore[no-untyped-def]
+    """How often each of four tokens is drawn."""
+    sampler = Sampler(request(seed=1, **settings), (), logits.device)
+    counts = Counter(sampler.pick(logits) for _ in range(DRAWS))
+    return [counts[id] / DRAWS for id in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({"temperature": 0.0}, [1, 0, 0, 0], id="greedy takes the likeliest"),
+        pytest.param({"temperature": 1.0}, [0.5, 0.25, 0.15, 0.1], id="temperature 1 is the model's own distribution"),
+        pytest.param(
+            {"temperature": 0.5}, [0.25 / 0.345, 0.0625 / 0.345, 0.0225 / 0.345, 0.01 / 0.345], id="0.5 squares it"
+        ),
+        pytest.param(
+            {"temperature": 1.0, "top_p": 0.7}, [2 / 3, 1 / 3, 0, 0], id="top_p keeps the fewest that reach it"
+        ),
+        pytest.param({"temperature": 1.0, "top_p": 0.01}, [1, 0, 0, 0], id="top_p always keeps one"),
+    ],
+)
+def test_tokens_are_drawn_as_often_as_asked(
+    settings: dict[str, float], expected: list[float], logits: torch.Tensor
+) -> None:
+    # Four standard deviations of a share at 4000 draws are at most 0.032.
+    assert shares(logits, **settings) == pytest.approx(expected, abs=0.032)
+
+
+def test_a_seed_repeats_and_another_one_does_not(logits: torch.Tensor) -> None:
+    def draw(seed: int) -> list[int]:
+        sampler = Sampler(request(seed=seed, temperature=1.0), (), logits.device)
+        return [sampler.pick(logits) for _ in range(64)]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_no_end_before_min_tokens(logits: torch.Tensor) -> None:
+    sampler = Sampler(request(min_tokens=2), (0, 1), logits.device)
+    before = logits.clone()
+    assert [sampler.pick(logits) for _ in range(3)] == [2, 2, 0]
+    assert logits.equal(before), "the logits are the caller's"
+
+
+def test_logprobs_are_the_models_own(logits: torch.Tensor) -> None:
+    letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2, "d": 3}, []))
+    one = logprob_of(logits + 3, 2, 2, letters)
+    assert one.token == "c"
+    assert one.logprob == pytest.approx(math.log(0.15), abs=1e-5)
+    assert [token for token, _, _ in one.top] == ["a", "b"]
+    assert [value for _, value, _ in one.top] == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-5)

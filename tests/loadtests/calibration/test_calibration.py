@@ -1,0 +1,109 @@
+"""Calibration: a small real one, and what is made of its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loadtests.harness.calibration.calibrate import TTFT, measure, pace, parse_grid, percentile
+from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
+from loadtests.harness.calibration.table import sentence
+
+
+@pytest.fixture(scope="module")
+def cell() -> Cell:
+    return measure(users=10, rate=50, seconds=2.0, processes=2)
+
+
+@pytest.mark.alone
+def test_a_small_calibration_finds_the_client_true(cell: Cell) -> None:
+    assert cell.failures == 0
+    assert cell.requests >= 15  # ten users, an answer every 1.2 s, for more than two seconds
+    assert 250 < cell.tokens_per_second < 550
+    # Loose enough for a crowded machine, tight enough to catch a wrong clock, stamp or subtraction.
+    assert abs(cell.ttft.p50) < 0.002
+    assert abs(cell.e2e.p50) < 0.002
+    assert abs(cell.tpot.p50) < 0.002
+    assert 0 < cell.cpu_per_token < 0.002
+    assert 0 <= cell.truth_p99 < 0.05
+
+
+def of(*loads: tuple[float, float]) -> Calibration:
+    """A calibration with these tokens per second and TTFT p99 errors."""
+    none = Error(0.0, 0.0, 0.0)
+    cells = tuple(
+        Cell(1, 1.0, 1, "quiet", rate, 100, 0, Error(0.0, 0.0, p99), none, none, none, 0.0, 2e-5, None, 0.0, "kernel")
+        for rate, p99 in loads
+    )
+    return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
+
+
+@pytest.mark.alone
+def test_a_calibration_comes_back_from_its_file(tmp_path: Path, cell: Cell) -> None:
+    made = replace(of(), cells=(cell,), host={"cores": 2})
+    save(made, tmp_path / "new" / "here-1.json")
+    assert load(tmp_path / "new" / "here-1.json") == made
+    assert load(tmp_path / "missing.json") is None
+    (tmp_path / "broken.json").write_text("{")
+    assert load(tmp_path / "broken.json") is None
+
+
+@pytest.mark.parametrize(
+    ("loads", "highest", "says"),
+    [
+        pytest.param([(1, 0.0001), (2, 0.0009)], 2, "within 1 ms at every load tried, up to 2", id="never exceeded"),
+        pytest.param([(1, 0.0001), (9, 0.007), (5, 0.0002)], 5, "1 ms up to 5", id="in order of load"),
+        pytest.param([(1, 0.0001), (2, 0.5), (3, 0.0001)], 1, "1 ms up to 1 ", id="a lucky load after a bad one"),
+        pytest.param([(1, 0.5)], None, "above 1 ms already at the lightest load tried", id="never kept"),
+    ],
+)
+def test_the_highest_load_is_where_the_error_first_exceeds_the_limit(
+    loads: list[tuple[float, float]], highest: float | None, says: str
+) -> None:
+    made = of(*loads)
+    assert made.highest_load(0.001) == highest
+    assert says in sentence(made)
+
+
+def test_what_was_measured_beside_a_busy_load_is_told_apart() -> None:
+    (quiet,) = of((5, 0.0001)).cells
+    both = replace(of(), cells=(quiet, replace(quiet, condition="busy", ttft=Error(0.0, 0.0, 0.012))))
+    assert both.highest_load(0.001) == 5
+    assert sentence(both).endswith("Beside a load that keeps all cores busy it is up to 12 ms.")
+
+
+@pytest.mark.parametrize("rate", [2.5, 10, 50, 400])
+def test_a_user_gets_the_rate_that_the_load_names(rate: float) -> None:
+    tokens, tpot = pace(rate)
+    assert tokens / (TTFT + (tokens - 1) * tpot) == pytest.approx(rate)
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([float(n) for n in range(1, 101)], 0.99) == 99.0
+    assert percentile([7.0], 0.99) == 7.0
+
+
+def test_loads_are_users_times_rate() -> None:
+    assert parse_grid("100x50,10x2.5") == [(100, 50.0), (10, 2.5)]
+    for wrong in ("100", "x50", "0x50", "5x-1", "axb"):
+        with pytest.raises(ValueError, match="is no load"):
+            parse_grid(wrong)
+
+
+@pytest.mark.alone
+def test_the_command_keeps_and_prints_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loadtests import cli
+
+    monkeypatch.setattr("loadtests.harness.calibration.result.platformdirs.user_data_path", lambda _: tmp_path)
+    done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "5x40", "--seconds", "1"])
+    assert done.exit_code == 0, done.output
+    assert "5 × 40" in done.stdout
+    assert "On this host the TTFT p99 error is" in done.stdout
+    assert len(list((tmp_path / "calibration").glob("*-1.json"))) == 1
+    refused = CliRunner().invoke(cli.app, ["calibrate", "--loads", "many"])
+    assert refused.exit_code == 2
+    assert "write users x tokens per second" in refused.output

@@ -1,0 +1,212 @@
+"""Connections, limits and ends of requests."""
+
+from __future__ import annotations
+
+import gc
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import gevent
+import pytest
+
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
+from loadtests.harness.client.exchange import Exchange
+from records.request import Observation
+from tests.support.asking import CHAT, GOOD_END, ask, ask_scripted
+from tests.support.served import ROOT
+from tests.support.wire_script import (
+    DONE,
+    END,
+    HEAD,
+    HEAD_UNTIL_CLOSE,
+    Step,
+    WireServer,
+    delta,
+    finish,
+    frame,
+    json_answer,
+    token,
+    usage,
+)
+
+pytestmark = pytest.mark.alone
+
+
+def tokens_every(seconds: float) -> list[Step]:
+    return [step for _ in range(100) for step in (frame(token()), seconds)]
+
+
+def test_one_connection_serves_many_requests() -> None:
+    with WireServer([HEAD, frame(token()), GOOD_END]) as server:
+        client = Client(server.url, headers={"authorization": "Bearer secret"})
+        client.connect()
+        assert [client.request(CHAT, 0, lambda _: None).outcome for _ in range(5)] == ["ok"] * 5
+        client.close()
+    assert server.connections == 1
+    head = server.requests[0].lower()
+    assert head.startswith(b"post /v1/chat/completions http/1.1\r\n")
+    assert b"authorization: bearer secret\r\n" in head
+    assert b"accept-encoding: identity\r\n" in head
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param([HEAD, frame(token()), GOOD_END, "close"], id="closed while idle"),
+        pytest.param([HEAD, frame(token()), GOOD_END, "reset"], id="reset while idle"),
+        pytest.param([HEAD_UNTIL_CLOSE, token(), DONE, "close"], id="the server said it would close"),
+        pytest.param(
+            [HEAD, frame(token()), GOOD_END, b"HTTP/1.1 408 Timeout\r\n\r\n"], id="bytes that nobody asked for"
+        ),
+    ],
+)
+def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: list[Step]) -> None:
+    with WireServer(first, [HEAD, frame(token()), GOOD_END]) as server:
+        client = Client(server.url)
+        client.connect()
+        before = client.request(CHAT, 0, lambda _: None)
+        gevent.sleep(0.1)
+        after = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert (before.outcome, before.t_connect) == ("ok", None)
+    assert after.outcome == "ok"
+    assert after.t_connect is not None
+    assert after.t_send is not None
+    assert after.t_connect < after.t_send, "opening a connection lies before the timed region"
+    assert server.connections == 2
+
+
+def test_reasoning_that_is_shown_counts() -> None:
+    thought = usage(4) | {"completion_tokens_details": {"reasoning_tokens": 2}}
+    parts = [frame(delta(reasoning_content="hm")), frame(delta(reasoning_content="so")), frame(token()), frame(token())]
+    with WireServer([HEAD, *parts, frame(finish(usage=thought)) + frame(DONE) + END]) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert (seen.chunks, seen.reasoning_tokens, seen.unseen_tokens, seen.finish_reason) == (4, 2, 0, "stop")
+
+
+def test_a_request_that_got_no_answer_is_never_sent_twice() -> None:
+    with WireServer(["close"]) as server:
+        assert ask(server).outcome == "disconnected"
+        time.sleep(0.1)
+    assert len(server.requests) == 1
+
+
+def test_silence_and_slowness_have_their_limits() -> None:
+    silent = ask_scripted(HEAD, frame(token()), 1.0, silence_timeout=0.2)
+    assert (silent.outcome, silent.chunks) == ("timeout", 1)
+    assert 0.2e9 <= silent.t_end - (silent.t_first or 0) < 0.9e9
+    slow = ask_scripted(HEAD, *tokens_every(0.1), request_timeout=0.35, silence_timeout=0.2)
+    assert slow.outcome == "timeout"
+    assert 2 <= slow.chunks <= 4
+    assert "0.35 s" in (slow.detail or "")
+
+
+def test_a_killed_request_is_cut_off_and_keeps_what_it_has_seen() -> None:
+    with WireServer([HEAD, *tokens_every(0.05)]) as server:
+        client = Client(server.url)
+        heard: list[Observation] = []
+        user = gevent.spawn(client.request, CHAT, 0, heard.append)
+        gevent.sleep(0.3)
+        user.kill()
+        assert isinstance(user.value, gevent.GreenletExit)
+        client.close()
+    (seen,) = heard
+    assert seen.outcome == "cut_off"
+    assert 2 <= seen.chunks <= 7
+    assert seen.output_tokens is None
+    assert (seen.text or "").split() == ["word"] * seen.chunks
+
+
+def test_a_server_that_is_not_there_is_an_outcome_not_an_exception() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}")
+    heard: list[Observation] = []
+    seen = client.request(CHAT, 5, heard.append)
+    assert heard == [seen]
+    assert (seen.outcome, seen.t_sched, seen.t_send, seen.status) == ("disconnected", 5, None, None)
+    assert f"no connection to 127.0.0.1:{port}" in (seen.detail or "")
+    with pytest.raises(OSError, match="no connection to"):
+        client.connect()
+
+
+def test_a_long_prompt_is_written_while_the_answer_may_already_come() -> None:
+    body = json.dumps({"prompt": "x" * 8_000_000}).encode()
+    call = Call("/v1/chat/completions", body, True)
+    with WireServer([HEAD, frame(token()), GOOD_END]) as server:
+        assert ask(server, call).outcome == "ok"
+    assert server.requests[0].endswith(body)
+    refusal = json_answer("413 Payload Too Large", {"error": {"message": "at most 1 MB"}})
+    with WireServer([refusal, 0.3, "close"]) as server:
+        seen = ask(server, call, headers={"X-Hold-Body": "1"}, silence_timeout=5)
+    assert (seen.outcome, seen.status, seen.detail) == ("http_error", 413, "at most 1 MB")
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "message"),
+    [
+        pytest.param("127.0.0.1:8000", {}, "give one like http://", id="no scheme"),
+        pytest.param("ftp://x", {}, "is no server's address", id="another protocol"),
+        pytest.param("http://x:99999", {}, "no number from 0 to 65535", id="a port too high"),
+        pytest.param("http://x", {"X": "a\r\nY: b"}, "a value one line", id="a header with a line break"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(url: str, headers: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Client(url, headers=headers)
+
+
+@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/proxy/v1"])
+def test_a_base_url_may_end_where_openai_clients_want_it_to_end(base: str) -> None:
+    with WireServer([HEAD, frame(token()), GOOD_END]) as server:
+        client = Client(server.url + base)
+        assert client.request(CHAT, 0, lambda _: None).outcome == "ok"
+        client.close()
+    prefix = "/proxy" if "proxy" in base else ""
+    assert server.requests[0].startswith(f"POST {prefix}/v1/chat/completions HTTP/1.1\r\n".encode())
+
+
+def exchanges() -> int:
+    return sum(type(thing) is Exchange for thing in gc.get_objects())
+
+
+def test_nothing_of_a_request_is_kept() -> None:
+    with WireServer([HEAD, *[frame(token())] * 200, GOOD_END]) as server:
+        client = Client(server.url)
+        gc.collect()
+        gc.disable()
+        before = exchanges()
+        try:
+            for _ in range(20):
+                client.request(CHAT, 0, lambda _: None)
+            kept = exchanges() - before
+        finally:
+            gc.enable()
+        client.close()
+    assert kept <= 1
+
+
+def test_it_works_the_same_under_locusts_patches() -> None:
+    """Locust patches the process; the client must neither need that nor mind it."""
+    program = """
+import sys, time
+import locust
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
+client = Client(sys.argv[1])
+client.connect()
+seen = client.request(Call("/v1/chat/completions", b"{}", True), time.monotonic_ns(), lambda _: None)
+print(seen.outcome, seen.chunks, seen.stamps)
+"""
+    with WireServer([HEAD, 0.02, frame(token()), 0.02, frame(token()), GOOD_END]) as server:
+        command = [sys.executable, "-c", program, server.url]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split()[:2] == ["ok", "2"]
+    if sys.platform == "linux":
+        assert done.stdout.split()[2] == "kernel"

@@ -1,0 +1,114 @@
+"""However a server's bytes are cut into reads, a request ends where it should and says the same."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadtests.harness.client.connection import Connection, Read
+from loadtests.harness.client.dialects.openai import CompletionAnswer
+from loadtests.harness.client.exchange import READS_PER_LOOK, Exchange
+from tests.support.wire_script import DONE, END, HEAD, HEAD_UNTIL_CLOSE, delta, event, finish, frame, token, usage
+
+
+class Reads(Connection):
+    """A connection that hands out prepared reads."""
+
+    def __init__(self, fileno: int, pieces: list[bytes]) -> None:
+        self.fileno = fileno
+        self.left = pieces
+
+    def receive(self) -> Read | None:
+        return (time.monotonic_ns(), b"", self.left.pop(0)) if self.left else None
+
+    def prepare(self, message: bytes) -> None: ...
+
+    def send(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def fileno() -> Iterator[int]:
+    reader, writer = os.pipe()
+    yield reader
+    os.close(reader)
+    os.close(writer)
+
+
+def exchange_of(fileno: int, pieces: list[bytes]) -> Exchange:
+    """Every piece read, one after another."""
+    connection = Reads(fileno, list(pieces))
+    exchange = Exchange(connection, CompletionAnswer(), True, 60.0, 600.0)
+    exchange.start(b"")
+    while connection.left:
+        exchange.on_readable()
+    return exchange
+
+
+ANSWER = b"".join(
+    [
+        HEAD + frame(delta(role="assistant", content="")),
+        frame(delta(reasoning_content="hm 🦜")),
+        *(frame(token(f" {n} ☃\n\r\n")) for n in range(10)),
+        frame(b": ping\r\n\r\n" + token(" error ").replace(b"\n", b"\r\n")),
+        frame(token(" [DONE]\n\n")) + frame(token("0\r\n\r\n")),
+        frame(event({"choices": [], "usage": usage(14), "timing": {"queue": 1.0}})) + frame(finish()),
+        frame(DONE) + END,
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(cuts=st.lists(st.integers(1, len(ANSWER) - 1), max_size=60))
+def test_for_any_split_into_reads_the_observation_is_the_same(fileno: int, cuts: list[int]) -> None:
+    at = sorted({0, *cuts, len(ANSWER)})
+    exchange = exchange_of(fileno, [ANSWER[start:end] for start, end in pairwise(at)])
+    assert exchange.reusable, "the last read ended the message, and nothing was waited for"
+    seen = exchange.observation(0, False)
+    assert (seen.outcome, seen.chunks, seen.output_tokens, seen.prompt_tokens) == ("ok", 14, 14, 7)
+    assert (seen.server_queue, seen.first_chunk_tokens, len(seen.icl)) == (1.0, 1, 13)
+    assert seen.t_first is not None
+    assert seen.t_first_out is not None
+
+
+def test_one_byte_at_a_time_is_no_different(fileno: int) -> None:
+    exchange = exchange_of(fileno, [ANSWER[n : n + 1] for n in range(len(ANSWER))])
+    assert exchange.observation(0, False).chunks == 14
+
+
+def test_a_long_answer_does_not_pile_up(fileno: int) -> None:
+    connection = Reads(fileno, [HEAD, *[frame(token())] * 1000])
+    exchange = Exchange(connection, CompletionAnswer(), True, 60.0, 600.0)
+    exchange.start(b"")
+    most = 0
+    while connection.left:
+        exchange.on_readable()
+        most = max(most, len(exchange._pending))
+    assert 1 < most < READS_PER_LOOK
+
+
+def test_a_mistake_of_our_own_ends_the_request(fileno: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("an unforeseen mistake")
+
+    monkeypatch.setattr("loadtests.harness.client.answer.Answer.feed", fail)
+    exchange = Exchange(Reads(fileno, [ANSWER]), CompletionAnswer(), True, 60.0, 600.0)
+    exchange.start(b"")
+    with pytest.raises(ZeroDivisionError):
+        exchange.on_readable()
+    seen = exchange.observation(time.monotonic_ns(), None)
+    assert (seen.outcome, "an unforeseen mistake" in (seen.detail or "")) == ("bad_stream", True)
+
+
+def test_a_stream_of_carriage_returns_that_stays_open_is_done_at_done(fileno: int) -> None:
+    events = [token(f" {n}").replace(b"\n", b"\r") for n in range(20)]
+    exchange = exchange_of(fileno, [HEAD_UNTIL_CLOSE, *events, DONE.replace(b"\n", b"\r")])
+    assert exchange._answer.done is not None
+    exchange.on_timer()  # nothing more has come for as long as a server may linger
+    assert exchange.observation(time.monotonic_ns(), None).outcome == "ok"

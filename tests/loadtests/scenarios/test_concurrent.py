@@ -1,0 +1,313 @@
+"""The scenario as people run it: real Locust processes, a real server, and what lies on disk afterwards."""
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from loadtests.harness.run.host import free_port
+from loadtests.harness.scenario import Scenario
+from loadtests.harness.workload.lengths import Lengths
+from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.words import WORDS
+from loadtests.harness.workload.workload import Workload
+from records.files import read_meta, read_requests
+from records.load import Users
+from records.metrics import BY_NAME
+from settings_schema import settings_of
+from tests.support.locust_process import MS, Locust, start
+from tests.support.scripted import Script, ScriptedServer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("finished")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def finished(server: ScriptedServer, folder: Path) -> Locust:
+    """A whole run of two stages of two seconds, 2 and then 5 users."""
+    locust = start(
+        server, folder, "--stages", "2,5", "--stage-seconds", "2", "--prompt-tokens", "40", "--seed", "7",
+        "--header", "X-Tenant: a-secret", "--json-file", str(folder / "stats"),
+        environment={"OPENAI_API_KEY": "a-secret-key"},
+    )  # fmt: skip
+    output = locust.wait()
+    assert locust.process.returncode == 0, output
+    return locust
+
+
+def stats(folder: Path) -> dict[str, dict[str, Any]]:
+    """Locust's own table, by request type."""
+    (path,) = folder.glob("stats*")
+    return {row["method"]: row for row in json.loads(path.read_text())}
+
+
+def test_every_request_is_recorded_once(finished: Locust, server: ScriptedServer) -> None:
+    assert len(finished.records) == len(server.bodies) > 50
+    assert {record.outcome for record in finished.records} == {"ok"}
+    assert len({record.request_id for record in finished.records}) == len(finished.records)
+
+
+def test_locusts_own_table_counts_requests_once_and_shows_ttft_and_tpot_beside_them(
+    finished: Locust, folder: Path
+) -> None:
+    rows = stats(folder)
+    count = len(finished.records)
+    assert {method: row["num_requests"] for method, row in rows.items()} == {
+        "POST": count,
+        "TTFT": count,
+        "TPOT": count,
+    }
+    seen = [(r.t_send, r.t_first, r.t_last) for r in finished.records if r.t_send and r.t_first and r.t_last]
+    expected = {
+        "TTFT": [(first - send) / MS for send, first, _ in seen],
+        "TPOT": [(last - first) / 3 / MS for _, first, last in seen],  # four tokens, one of them in the first chunk
+        "POST": [(last - send) / MS for send, _, last in seen],
+    }
+    for row, times in expected.items():
+        assert rows[row]["min_response_time"] == pytest.approx(min(times)), "in milliseconds, not rounded"
+        assert rows[row]["total_response_time"] == pytest.approx(sum(times))
+
+
+def test_stages_follow_one_another_and_hold_their_load_until_the_window_is_answered(finished: Locust) -> None:
+    first, second = finished.meta.stages
+    assert [(stage.load, stage.label) for stage in (first, second)] == [(Users(2), "2 users"), (Users(5), "5 users")]
+    assert (first.start, second.start) == (0, first.end)
+    for stage in (first, second):
+        assert stage.steady_start is not None
+        assert stage.steady_end is not None
+        assert stage.end is not None
+        assert stage.steady_start - stage.start >= 400 * MS, "a fifth of two seconds, or until all were served"
+        assert stage.steady_end - stage.steady_start == 1600 * MS
+        assert (stage.unserved_users, stage.unanswered) == (0, 0)
+        mine = [record for record in finished.records if record.stage == stage.index]
+        window = [record for record in mine if stage.steady_start <= record.t_sched < stage.steady_end]
+        assert max(record.t_end for record in window) <= stage.end, "each of them has its answer before the load ends"
+        assert max(record.t_end for record in window) > stage.steady_end
+        served = {record.user for record in mine if record.t_end < stage.steady_start}
+        assert served == set(range(int(stage.load.value))), "everybody had an answer before the window began"
+
+
+def test_requests_belong_to_the_stage_in_which_they_were_due(finished: Locust) -> None:
+    first, _ = finished.meta.stages
+    assert first.end is not None
+    for record in finished.records:
+        assert record.user in range(2 if record.stage == 0 else 5)
+        if abs(record.t_sched - first.end) > 20 * MS:  # users hear of a boundary a moment after it
+            assert record.stage == (record.t_sched > first.end)
+    assert {record.stage for record in finished.records} == {0, 1}
+
+
+def test_users_do_not_send_their_first_request_in_one_instant(finished: Locust, server: ScriptedServer) -> None:
+    first = [record.t_send for record in finished.records if record.t_send is not None][:2]
+    assert len({record.t_send for record in finished.records}) == len(finished.records)
+    assert abs(first[1] - first[0]) > MS
+    assert all(record.t_connect is None for record in finished.records), "connections were open before"
+
+
+@pytest.mark.alone
+def test_fifty_users_that_start_together_spread_over_a_second(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=1.5, tokens=2)) as server:
+        locust = start(server, tmp_path, "--stages", "50", "--stage-seconds", "2")
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    due = sorted(record.t_sched for record in locust.records)[:50]
+    assert due[-1] - due[0] > 700 * MS
+    crowded = max(sum(1 for other in due if one <= other < one + 50 * MS) for one in due)
+    assert crowded <= 15, "2.5 of 50 are due in 50 ms on average"
+    lags = sorted(one.t_send - one.t_sched for one in locust.records if one.t_send is not None)
+    assert 0 <= lags[0] <= lags[len(lags) // 2] < 20 * MS, "and how late each went out is on record"
+
+
+def test_a_user_asks_again_as_soon_as_it_has_its_answer(finished: Locust) -> None:
+    alone = [record for record in finished.records if record.stage == 0 and record.t_sched > 1000 * MS]
+    lags = sorted(record.t_send - record.t_sched for record in alone if record.t_send is not None)
+    assert lags[0] >= 0
+    assert lags[len(lags) // 2] < 50 * MS
+    for user in (0, 1):
+        mine = sorted((record for record in alone if record.user == user), key=lambda record: record.t_sched)
+        pauses = sorted(after.t_sched - before.t_end for before, after in pairwise(mine))
+        assert pauses[0] >= 0, "due when the answer before was over and its connection free"
+        assert pauses[len(pauses) // 2] < 20 * MS
+
+
+def test_meta_tells_how_to_repeat_the_run_and_no_secrets(finished: Locust, server: ScriptedServer) -> None:
+    meta = finished.meta
+    assert (meta.scenario, meta.url, meta.model, meta.label) == ("concurrent", server.url, "scripted-model", "scripted")
+    assert meta.engine == {"name": "scripted", "features": ["ignore_eos"]}
+    assert meta.workload["ignore_eos"] is True, "the server says that it can"
+    assert {one.name for one in settings_of(Scenario)} <= meta.workload.keys(), "every setting that was in force"
+    told = ("prompt_tokens", "output_tokens", "seed", "load", "stage_seconds", "warm_up", "endpoint")
+    assert [meta.workload[name] for name in told] == ["40", "uniform:32-96", 7, "2,5", 2.0, "20%", "chat"]
+    assert meta.workload["prompt_set"] == meta.run_id, "its prompts are its own"
+    assert meta.host["cores"] == os.cpu_count()
+    assert meta.run_id == finished.run.name
+    assert "***" in meta.command
+    assert all(b"a-secret" not in path.read_bytes() for path in finished.run.iterdir())
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
+    assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
+
+
+def test_telemetry_is_sampled_every_second(finished: Locust) -> None:
+    *samples, last = [json.loads(line) for line in (finished.run / "telemetry.jsonl").read_text().splitlines()]
+    assert (last["last"], last["users"], last["lost"]) == (True, 0, 0), "it ended in order"
+    server_side = [sample for sample in samples if sample["server"]]
+    client_side = [sample for sample in samples if not sample["server"]]
+    assert {sample["users"] for sample in client_side} >= {2, 5}
+    assert all(sample["server"] == {"enginebench_requests_running": 3.0} for sample in server_side)
+    assert all(0 < sample["client_cpu"] < 4 for sample in client_side)
+    assert all(0 <= sample["loop_lag"] < 1 for sample in client_side)
+    assert all(0 <= sample["run_delay"] < 4 for sample in client_side)
+    for side in (server_side, client_side):
+        assert len(side) >= 3
+        assert all(0.5 < (b["t"] - a["t"]) / 1e9 < 1.5 for a, b in pairwise(side))
+
+
+def asked_by_users(users: int, prompt_tokens: int, seed: int, prompt_set: str) -> list[set[str]]:
+    """The prompts that each user of a run against the scripted server may send, in the order of users."""
+    workload = Workload(
+        model="scripted-model", endpoint="chat", streamed=True, prompt_tokens=Lengths("fixed", prompt_tokens),
+        output_tokens=Lengths("uniform", 32, 96), seed=seed, prompt_set=prompt_set,
+        material=Material("words", 8, 8, tuple((word, 1) for word in WORDS)),
+    )  # fmt: skip
+    found = []
+    for user in range(users):
+        asks = workload.asks_of(user)
+        found.append({json.loads(asks.next({}).call.body)["messages"][0]["content"] for _ in range(500)})
+    return found
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, processes: int) -> None:
+    with ScriptedServer() as server:
+        locust = start(
+            server, tmp_path, "--stages", "4,8", "--stage-seconds", "1.5", "--prompt-tokens", "40", "--seed", "7",
+            "--json-file", str(tmp_path / "stats"), processes=processes,
+        )  # fmt: skip
+        output = locust.wait()
+        assert locust.process.returncode == 0, output
+        sent = [body["messages"][0]["content"] for body in server.bodies]
+    records = locust.records
+    assert len(records) == len(sent)
+    assert {record.outcome for record in records} == {"ok"}
+    names = {path.name for path in locust.run.iterdir()}
+    assert names == {"meta.json", "telemetry.jsonl"} | {
+        f"{kind}-{worker}.jsonl" for kind in ("requests", "telemetry") for worker in range(processes)
+    }
+    assert len({record.request_id for record in records}) == len(records)
+    # The same users ask the same as they would in one process.
+    by_user = asked_by_users(8, 40, 7, locust.run.name)
+    assert set(sent) <= set().union(*by_user)
+    assert all(any(prompt in sent for prompt in prompts) for prompts in by_user)
+    # All workers stand on one time line.
+    stages = locust.meta.stages
+    assert [stage.label for stage in stages] == ["4 users", "8 users"]
+    for stage in stages:
+        assert stage.steady_start is not None
+        assert stage.steady_end is not None
+        assert (stage.steady_end - stage.steady_start, stage.unanswered) == (1200 * MS, 0)
+        for worker in map(str, range(processes)):
+            mine = [record for record in records if (record.worker, record.stage) == (worker, stage.index)]
+            window = [record for record in mine if stage.steady_start <= record.t_sched < stage.steady_end]
+            assert len(window) >= 10
+            assert max(record.t_end for record in window) <= (stage.end or 0), "held until every worker was answered"
+            lone = {record.user for record in mine if record.t_end < stage.steady_start}
+            assert lone == {user for user in range(int(stage.load.value)) if user % processes == int(worker)}
+    # And Locust's master shows the rows of all; an answer whose tokens were all read at once has no TPOT.
+    timed = sum(BY_NAME["tpot"].of(record) is not None for record in records)
+    assert {method: row["num_requests"] for method, row in stats(tmp_path).items()} == {
+        "POST": len(records),
+        "TTFT": len(records),
+        "TPOT": timed,
+    }
+
+
+def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_path: Path) -> None:
+    with ScriptedServer(Script(statuses=[503, 429, 500])) as server:
+        locust = start(
+            server, tmp_path, "--stages", "1", "--stage-seconds", "4", "--json-file", str(tmp_path / "stats")
+        )
+        locust.wait()
+    outcomes = [record.outcome for record in locust.records]
+    assert outcomes[:3] == ["rejected", "rejected", "http_error"]
+    assert set(outcomes[3:]) == {"ok"}
+    assert "scripted 503" in (locust.records[0].detail or "")
+    first, second = locust.records[:2]
+    assert 1000 * MS <= second.t_sched - first.t_end < 1500 * MS, "a second, and what a busy machine adds"
+    assert all(record.t_send is not None and record.t_send >= record.t_sched for record in locust.records)
+    row = stats(tmp_path)["POST"]
+    assert (row["num_requests"], row["num_failures"]) == (len(outcomes), 3)
+    assert locust.process.returncode == 1, "Locust's own sign that requests failed"
+
+
+def test_a_server_that_dies_under_load_leaves_failures_on_record(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "3")
+        locust.wait_until(lambda: len(server.bodies) >= 10)
+    locust.wait()
+    outcomes = [record.outcome for record in locust.records]
+    assert outcomes[0] == "ok"
+    assert set(outcomes) <= {"ok", "disconnected"}
+    assert outcomes[-1] == "disconnected"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(["--stages", "many"], "such as 10,20,40", id="stages that are no numbers"),
+        pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
+        pytest.param(["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server there"),
+        pytest.param(["--host", "http://me:word@localhost"], "set ENGINEBENCH_API_KEY", id="a password in the address"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--stage-seconds", "2", *options)
+        output = locust.wait()
+    assert sentence in output
+    assert "Traceback" not in output
+    assert locust.process.returncode == 2
+
+
+def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> None:
+    with ScriptedServer() as server, httpx.Client(base_url=f"http://127.0.0.1:{(port := free_port())}") as page:
+        locust = start(server, tmp_path, "--web-host", "127.0.0.1", "--web-port", str(port), headless=False)
+        try:
+            locust.wait_until(lambda: answers(page))
+            html = page.get("/").text
+            assert "stage_seconds" in html
+            assert "a secret" not in html
+            assert 'name="header"' not in html
+            for users in ("1", "2"):
+                asked = len(server.bodies)
+                form = {"host": server.url, "load": users, "stage_seconds": "30", "no_stream": "false"}
+                assert page.post("/swarm", data=form).json()["success"]
+                locust.wait_until(lambda asked=asked: len(server.bodies) >= asked + 5)  # type: ignore[misc]
+                page.post("/stop")
+            locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in locust.runs.iterdir()))
+        finally:
+            locust.process.terminate()
+            locust.wait()
+    runs = sorted(locust.runs.iterdir(), key=lambda folder: read_meta(folder).started_at)
+    assert [read_meta(run).stages[0].load for run in runs] == [Users(1), Users(2)]
+    assert all((read_meta(run).stages[0].end or 0) < 30_000 * MS for run in runs)
+    assert sum(len(list(read_requests(run))) for run in runs) == len(server.bodies)
+
+
+def answers(page: httpx.Client) -> bool:
+    try:
+        return page.get("/").is_success
+    except httpx.TransportError:
+        return False

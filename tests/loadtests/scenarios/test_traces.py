@@ -1,0 +1,237 @@
+"""Published traces and logs are read as they are, scaled as asked, and played again at their times and lengths."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scaled
+from loadtests.harness.workload.material import assumed
+from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
+from loadtests.harness.workload.trace_files import read_trace
+from records.files import read_meta, read_requests
+from records.stage import SECOND
+from tests.support.locust_process import MS, ROOT, Locust, start
+from tests.support.scripted import Script, ScriptedServer
+
+DATA = ROOT / "tests/data/traces"
+REPLAY = ROOT / "loadtests/replay.py"
+
+
+def rows(name: str, form: str = "auto", columns: str = "") -> list[tuple[Any, ...]]:
+    trace = read_trace(str(DATA / name), form, columns)
+    return [(one.at, one.prompt_tokens, one.output_tokens, one.session) for one in trace.requests]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        pytest.param(
+            "mooncake.jsonl", "",
+            [(0, 1100, 20, None), (0, 1300, 4, None), (0.35, 600, 9, None), (1.2, 300, 5, None), (1.9, 1600, 12, None)],
+            id="Mooncake counts in milliseconds",
+        ),
+        pytest.param(
+            "azure_2023.csv", "", [(0, 374, 44, None), (4.314579, 396, 109, None), (4.541877, 879, 55, None)],
+            id="Azure 2023 has seven digits and no zone",
+        ),
+        pytest.param(
+            "azure_2024.csv", "", [(0, 2162, 5, None), (0.007405, 2399, 6, None), (1.5, 76, 15, None)],
+            id="Azure 2024 has zones",
+        ),
+        pytest.param(
+            "burstgpt.csv", "", [(0, 472, 18, "101"), (40, 1087, 230, "102"), (113, 417, 276, "101")],
+            id="BurstGPT's failures are left out",
+        ),
+        pytest.param(
+            "gateway.csv", "time_ms=when_ms,prompt=tokens_in,output=tokens_out,session=conversation",
+            [(0, 64, 8, "y"), (0.25, 120, 30, "x"), (2.0, 90, 16, "x")],
+            id="an access log is put in order, and requests without an answer are left out",
+        ),
+    ],
+)  # fmt: skip
+def test_formats_as_published(name: str, columns: str, expected: list[tuple[Any, ...]]) -> None:
+    found = rows(name, columns=columns)
+    assert [one[1:] for one in found] == [one[1:] for one in expected]
+    assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], abs=2e-6)
+
+
+def test_sharegpt_has_texts_and_no_times() -> None:
+    trace = read_trace(str(DATA / "sharegpt.json"))
+    assert not trace.is_timed
+    assert [request.session for request in trace.requests] == ["a1", "a1", "b2"]
+    assert trace.requests[0].messages == (("user", "What is a queue?"),)
+    assert [role for role, _ in trace.requests[1].messages] == ["user", "assistant", "user"]
+    assert trace.requests[2].messages == (("assistant", "Hello."), ("user", "Count to three."))
+    assert [request.output_tokens for request in trace.requests] == [15, 6, 4], "characters over four"
+    with pytest.raises(ValueError, match="say with --rate how many"):
+        trace_stage("sharegpt.json", trace, (0.0, False))
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "columns", "sentence"),
+    [
+        pytest.param("none.csv", "auto", "", "cannot read the trace .*none.csv: No such file", id="no file"),
+        pytest.param("gateway.csv", "auto", "", "name its columns with --trace-as time=COLUMN", id="unknown columns"),
+        pytest.param("gateway.csv", "azure", "", "no trace in the format azure .*ContextTokens", id="another format"),
+        pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
+        pytest.param(
+            "gateway.csv", "auto", "time=route,prompt=tokens_in,output=tokens_out", "`/chat` is no time", id="no time"
+        ),
+    ],
+)
+def test_what_cannot_be_read_gets_a_sentence(name: str, form: str, columns: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_trace(str(DATA / name), form, columns)
+
+
+REGULAR = Trace(tuple(TraceRequest(k / 10, 10 + k % 7, 5) for k in range(1000)))
+
+
+def test_a_trace_is_played_faster() -> None:
+    assert scaled(REGULAR, 4.0, 1.0, 0).times == pytest.approx([k / 40 for k in range(1000)])
+
+
+def test_a_span_and_a_limit_cut_it() -> None:
+    assert clipped(REGULAR, (20.0, 30.0), None).times == pytest.approx([k / 10 for k in range(100)])
+    assert {one.prompt_tokens for one in clipped(REGULAR, None, 18).requests} == {10, 11, 12, 13}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 2.0, 2.5])
+def test_a_share_keeps_the_pattern_and_changes_the_rate(share: float) -> None:
+    times = [*(k / 10 for k in range(500)), *(50.0 + k for k in range(50))]
+    burst = Trace(tuple(TraceRequest(at, 10, 5) for at in times))
+    found = scaled(burst, 1.0, share, 3)
+    early = sum(at < 50 for at in found.times)
+    assert len(found.requests) == pytest.approx(550 * share, rel=0.25)
+    assert early / len(found.requests) == pytest.approx(500 / 550, abs=0.06)
+    assert found == scaled(burst, 1.0, share, 3)
+    assert share == 2.0 or found != scaled(burst, 1.0, share, 4)
+    assert found.times == sorted(found.times)
+    assert found.times[0] >= 0
+
+
+def test_how_a_trace_is_played_is_text_and_back() -> None:
+    options = parse_options("speed=2, share=0.1,span=600-1200,longest=4096,time=ts,prompt=in,output=out")
+    assert options == TraceOptions(
+        speed=2.0, share=0.1, span=(600.0, 1200.0), longest=4096, time="ts", prompt="in", output="out"
+    )
+    assert parse_options(write_options(options)) == options
+    assert write_options(TraceOptions()) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("quickly", "given as speed=2"),
+        ("pace=2", "no option called `pace`; choose from"),
+        ("span=9-3", "such as 600-1200"),
+        ("speed=0", "`speed` is 1e-06 or more"),
+        ("format=csv", "one of auto, mooncake, azure"),
+    ],
+)
+def test_wrong_options_get_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        parse_options(text)
+
+
+def test_blocks_that_are_shared_are_the_same_text() -> None:
+    """Of this material a word is a token, and so is the start of a prompt; the chat template has ten more."""
+    material = assumed("words", chat=True)
+
+    def prompt(tokens: int, names: list[int]) -> list[str]:
+        return material.of_blocks(tokens, [(Random(f"block {name}"), 100) for name in names]).split()
+
+    one, other, third = prompt(250, [0, 1, 2]), prompt(230, [0, 1, 3]), prompt(80, [4])
+    shared = 200 - material.template
+    assert one[: shared + 1] == other[: shared + 1]
+    assert one[shared + 1 :] != other[shared + 1 : len(one)]
+    assert [len(each) - 1 + material.template for each in (one, other, third)] == [250, 230, 80]
+
+
+def finished(locust: Locust) -> Locust:
+    output = locust.wait()
+    assert locust.process.returncode == 0, output
+    return locust
+
+
+def play(tmp_path: Path, server: ScriptedServer, *options: str, **changes: Any) -> Locust:
+    return finished(start(server, tmp_path, *options, scenario=REPLAY, **changes))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path, processes: int) -> None:
+    recorded = read_trace(str(DATA / "mooncake.jsonl"))
+    with ScriptedServer(Script(tokens=2)) as server:
+        locust = play(tmp_path, server, "--trace", str(DATA / "mooncake.jsonl"), processes=processes)
+        asked = [(len(body["messages"][0]["content"].split()) + 7, body["max_tokens"]) for body in server.bodies]
+    (stage,) = locust.meta.stages
+    assert (stage.label, stage.load.unit) == ("mooncake.jsonl", "req/s")
+    records = sorted(locust.records, key=lambda one: one.t_sched)
+    assert [one.t_sched - stage.start for one in records] == [round(at * SECOND) for at in recorded.times]
+    assert max((one.t_send or 0) - one.t_sched for one in records) < 50 * MS
+    lengths = Counter((one.prompt_tokens, one.output_tokens) for one in recorded.requests)
+    assert Counter(asked) == lengths
+    assert Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in records) == lengths
+    assert stage.steady_start == stage.start
+    assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
+
+
+@pytest.mark.alone
+def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        rate = ROOT / "loadtests/rate.py"
+        first = finished(start(server, tmp_path / "first", "--rate", "20", "--stage-seconds", "3", scenario=rate))
+        again = play(tmp_path / "again", server, "--trace", str(first.run), "--trace-as", "speed=2")
+    before, after = (sorted(run.records, key=lambda one: one.t_sched) for run in (first, again))
+    assert len(before) == len(after)
+    gaps = [(one.t_sched - before[0].t_sched) / 2 for one in before]
+    assert [one.t_sched - after[0].t_sched for one in after] == pytest.approx(gaps, abs=2)
+    assert [one.planned_prompt_tokens for one in after] == [one.planned_prompt_tokens for one in before]
+    assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in before]
+
+
+@pytest.mark.alone
+def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        play(tmp_path, server, "--trace", str(DATA / "sharegpt.json"), "--rate", "20", "--stage-seconds", "2")
+        asked = {json.dumps(body["messages"]) for body in server.bodies}
+    assert len(server.bodies) > 20
+    assert len(asked) == 3
+    assert any("A line in which the first to come" in one for one in asked)
+
+
+@pytest.mark.alone
+def test_without_a_trace_replay_asks_for_one(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, scenario=REPLAY)
+        output = locust.wait()
+    assert "give the trace to play again with --trace PATH" in output
+    assert "Traceback" not in output
+    assert locust.process.returncode == 2
+
+
+@pytest.mark.alone
+def test_a_real_server_gets_the_recorded_lengths(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "enginebench", "run", "replay", "--engine", "fake", "--runs", str(tmp_path)]
+    command += ["--trace", str(DATA / "mooncake.jsonl"), "--allow-invalid", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    found = list(read_requests(folder))
+    recorded = read_trace(str(DATA / "mooncake.jsonl")).requests
+    assert {one.outcome for one in found} == {"ok"}
+    assert sorted(one.output_tokens or 0 for one in found) == sorted(one.output_tokens for one in recorded)
+    for one in found:
+        assert one.output_tokens == one.planned_output_tokens
+        assert one.prompt_tokens == one.planned_prompt_tokens
+    assert read_meta(folder).workload["trace"].endswith("mooncake.jsonl")

@@ -1,0 +1,104 @@
+"""People's own prompts and lengths, from JSONL and Parquet."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from loadtests.harness.client.dialects.dialect import Message
+from loadtests.harness.scenario import Scenario, read
+from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pairs, dataset, length_pairs
+from loadtests.harness.workload.lengths import parse_lengths
+from tests.loadtests.workload.test_workload import PLAIN, bodies
+
+ROWS: list[dict[str, object]] = [
+    {"prompt": "Who?", "output_tokens": 7},
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
+    {"prompt": "Where?", "other": 1},
+]
+
+
+def jsonl(folder: Path, rows: list[dict[str, object]]) -> str:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
+    return str(path)
+
+
+def test_rows_are_prompts_or_conversations(tmp_path: Path) -> None:
+    assert dataset(jsonl(tmp_path, ROWS)) == (
+        Row((Message("user", "Who?"),), 7),
+        Row((Message("system", "Be brief."), Message("user", "What?"))),
+        Row((Message("user", "Where?"),)),
+    )
+
+
+def test_parquet_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7, None]}).write_parquet(path)
+    assert dataset(str(path)) == (Row((Message("user", "Who?"),), 7), Row((Message("user", "Where?"),)))
+
+
+def test_every_row_is_asked_as_often_as_any_other_and_users_differ(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(100)])
+    workload = dataclasses.replace(PLAIN, dataset=path)
+    one = [body["messages"][0]["content"] for body in bodies(workload, user=0, count=200)]
+    assert set(Counter(one).values()) == {2}
+    firsts = [bodies(workload, user=user, count=1)[0]["messages"][0]["content"] for user in range(100)]
+    assert len(set(firsts)) == 100, "arrivals, each of which asks once, go through the file row by row"
+    other = dataclasses.replace(workload, prompt_set="another")
+    assert bodies(other, user=0, count=5) != bodies(workload, user=0, count=5)
+    assert {body["max_tokens"] for body in bodies(workload)} == {16}
+
+
+def test_a_rows_own_limit_counts_before_the_scenarios(tmp_path: Path) -> None:
+    workload = dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": "Who?", "output_tokens": 7}]))
+    assert {body["max_tokens"] for body in bodies(workload)} == {7}
+
+
+def test_lengths_are_drawn_together(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"prompt_tokens": 100 * n, "output_tokens": n} for n in range(1, 6)]
+    path = jsonl(tmp_path, [*rows, {"prompt_tokens": 9, "output_tokens": None}])
+    assert length_pairs(path) == tuple((100 * n, n) for n in range(1, 6))
+    asks = dataclasses.replace(PLAIN, length_pairs=path).asks_of(0)
+    drawn = [asks.next({}) for _ in range(300)]
+    pairs = Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in drawn)
+    assert set(pairs) == {(100 * n, n) for n in range(1, 6)}
+    assert min(pairs.values()) > 30
+
+
+def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text("10\n10\n30\n")
+    workload = dataclasses.replace(PLAIN, output_tokens=parse_lengths(f"file:{path}"))
+    drawn = Counter(body["max_tokens"] for body in bodies(workload, count=300))
+    assert set(drawn) == {10, 30}
+    assert drawn[10] / 300 == pytest.approx(2 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "sentence"),
+    [
+        pytest.param(checked_dataset, '{"question": 1}\n', "row 1 of .* neither `prompt`", id="no prompt"),
+        pytest.param(checked_dataset, "", "is empty", id="nothing"),
+        pytest.param(checked_dataset, "no json\n", "is not JSONL", id="no JSON"),
+        pytest.param(checked_dataset, "[1]\n", "line 1 is no JSON object", id="no object"),
+        pytest.param(checked_pairs, '{"prompt_tokens": 4}\n', "both prompt_tokens and output_tokens", id="no pair"),
+    ],
+)
+def test_a_file_that_is_none_gets_a_sentence(tmp_path: Path, check: object, text: str, sentence: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    assert callable(check)
+    with pytest.raises(ValueError, match=sentence):
+        check(str(path))
+
+
+@pytest.mark.parametrize("name", ["dataset", "lengths_from"])
+def test_a_file_that_is_not_there_gets_a_sentence(name: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot read .*/nowhere\.jsonl"):
+        read(Scenario(), {name: "/nowhere.jsonl"})

@@ -1,0 +1,126 @@
+"""A prompt of half a megabyte is written in moments, so that it does not delay what else is due."""
+
+from __future__ import annotations
+
+import _socket
+import dataclasses
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import thread_time
+
+import pytest
+
+from loadtests.harness.client.connection import WRITE_BYTES, Connection
+from loadtests.harness.workload.material import LONG, Material
+from loadtests.harness.workload.words import LINES, WORDS
+from loadtests.harness.workload.workload import prompt_id
+from records.stage import SECOND
+from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
+from tests.support.locust_process import ROOT, start
+from tests.support.scripted import ScriptedServer
+
+COSTLY = Material("code", 4, 6, tuple((word, len(word)) for word in WORDS), tuple((line, 9) for line in LINES))
+IDS = Material("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))
+TOKENS = 128_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Connection, socket.socket]]:
+    """A connection with more room in the kernel than a long prompt needs, and its other end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    near = _socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+    near.connect(listener.getsockname())
+    near.setblocking(False)
+    far, _ = listener.accept()
+    yield Connection(near), far
+    for one in (near, far, listener):
+        one.close()
+
+
+def test_a_long_message_goes_out_in_pieces_and_arrives_whole(pair: tuple[Connection, socket.socket]) -> None:
+    connection, far = pair
+    message = Random(1).randbytes(500_000)
+    connection.prepare(message)
+    arrived, writes = b"", 0
+    complete = False
+    while not complete:
+        complete = connection.send()
+        writes += 1
+        while len(arrived) < min(writes * WRITE_BYTES, len(message)):
+            arrived += far.recv(1_000_000)
+        assert len(arrived) <= writes * WRITE_BYTES, "no more than a piece at a time"
+        assert connection.is_idle() == complete
+    assert arrived == message
+    assert writes == -(-500_000 // WRITE_BYTES)
+
+
+def cpu_seconds(material: Material) -> float:
+    """The least of several prompts: other work on the machine must not count."""
+    rng, found = Random(5), []
+    for _ in range(5):
+        began = thread_time()
+        if material.kind == "ids":
+            material.token_ids(TOKENS, rng)
+        else:
+            material.prompt(TOKENS, rng)
+        found.append(thread_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("material", [A_TOKEN_A_WORD, COSTLY, IDS], ids=["words", "code", "ids"])
+def test_a_long_prompt_takes_a_fraction_of_what_drawing_it_word_by_word_takes(material: Material) -> None:
+    began = thread_time()
+    Random(5).choices(WORDS, k=TOKENS)
+    assert cpu_seconds(material) < 0.4 * (thread_time() - began)
+
+
+@pytest.mark.parametrize("tokens", [LONG - 1, LONG, LONG + 1, 5000, TOKENS])
+def test_a_long_prompt_has_exactly_its_tokens(tokens: int) -> None:
+    rng = Random(tokens)
+    words = A_TOKEN_A_WORD.prompt(tokens, rng).split()
+    assert len(words) - 1 - 8 == tokens - 12 - 8, "the instruction has eight words too, the template twelve tokens"
+    assert len(IDS.token_ids(tokens, rng)) == tokens
+    text = COSTLY.prompt(tokens, rng).removeprefix("#").removesuffix("\n\nExplain in detail what this code does.")
+    rest, lines = text, 0
+    for line in LINES:
+        lines += rest.count(line)
+        rest = rest.replace(line, "")
+    assert 4 + 6 + 9 * lines + len(rest) == tokens
+
+
+def test_long_prompts_differ_from_their_beginning_on() -> None:
+    long = dataclasses.replace(PLAIN, prompt_tokens=dataclasses.replace(PLAIN.prompt_tokens, a=6000))
+    asked = [json.loads(one.call.body)["messages"][0]["content"].split() for one in asks(long, count=20)]
+    assert len({tuple(words[:8]) for words in asked}) == 20
+    rng = Random(1)
+    assert len({IDS.token_ids(6000, rng)[:8] for _ in range(20)}) == 20
+
+
+def test_a_prompt_of_token_ids_has_an_id_of_its_own() -> None:
+    assert prompt_id((1, 2, 3)) == prompt_id((1, 2, 3))
+    assert len({prompt_id(ids) for ids in ((1, 2, 3), (1, 2, 4), (12, 3), (1, 23))}) == 4
+
+
+@pytest.mark.alone
+def test_short_requests_keep_their_instants_beside_half_megabytes(tmp_path: Path) -> None:
+    classes = f"short: weight=19 prompt=40; long: weight=1 prompt={TOKENS}"
+    with ScriptedServer() as server:
+        locust = start(
+            server, tmp_path, "--rate", "60", "--stage-seconds", "8", "--warm-up", "2", "--classes", classes,
+            scenario=ROOT / "loadtests/rate.py",
+        )  # fmt: skip
+        output = locust.wait()
+    assert "Traceback" not in output, output
+    assert max(len(json.dumps(body)) for body in server.bodies) > 500_000
+    lags: dict[str, list[float]] = {name: [] for name in ("short", "long")}
+    for one in locust.records:
+        assert one.outcome == "ok"
+        assert one.t_send is not None
+        lags[one.request_class or ""].append((one.t_send - one.t_sched) / SECOND)
+    assert len(lags["long"]) > 10
+    late = sum(lag > 0.02 for lag in lags["short"]) / len(lags["short"])
+    assert late < 0.02, sorted(lags["short"])[-20:]
