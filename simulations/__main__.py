@@ -31,6 +31,7 @@ def main() -> None:
         for of_system in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
             cells += of_system
             print(line(of_system), flush=True)
+    print(coverage.table(cells))
     if settings.only:
         return
     shares = {

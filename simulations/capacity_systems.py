@@ -271,8 +271,8 @@ HELD_OUT = (
     ggc("gamma arrivals, cv 4, M", gamma(4.0), exponential, 8, 2.0),
     ggc("arrivals in two states for 150, M", exponential, exponential, 4, 2.0, changing=switching(0.6, 150)),
     ggc("arrivals whose rate wanders over 600, D", exponential, constant, 6, 2.0, 0.9, wandering(0.25, 600)),
-    batched("32 slots, p99", 0.4, 0.99, slots=32, step=0.01, tokens=60),
-    batched("24 slots, long answers, p90", 2.0, 0.9, slots=24, tokens=150, prefill=0.04),
+    batched("32 slots", 0.4, 0.99, slots=32, step=0.01, tokens=60),
+    batched("24 slots, long answers", 2.0, 0.9, slots=24, tokens=150, prefill=0.04),
 )
 TUNED_ON = (
     ggc("M/lognormal, cv 1.5", exponential, lognormal(1.5), 2, 6.0),
@@ -284,6 +284,6 @@ TUNED_ON = (
     ggc("gamma arrivals, cv 3, M", gamma(3.0), exponential, 3, 3.0),
     ggc("arrivals in two states for 300, D", exponential, constant, 3, 3.0, changing=switching(0.75, 300)),
     ggc("arrivals whose rate wanders over 100, M", exponential, exponential, 8, 2.0, changing=wandering(0.35, 100)),
-    ggc("M/lognormal, cv 1.2, p50", exponential, lognormal(1.2), 6, 2.0, q=0.5),
-    batched("40 slots, p90", 0.8, 0.9, slots=40, tokens=100, prefill=0.015),
+    ggc("M/lognormal, cv 1.2", exponential, lognormal(1.2), 6, 2.0, q=0.5),
+    batched("40 slots", 0.8, 0.9, slots=40, tokens=100, prefill=0.015),
 )

@@ -28,6 +28,7 @@ from simulations.systems import Floats, Generator, Trace, lognormal
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 SHARES = (0.5, 0.9, 0.98)  # of requests within a limit
+LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not told
 NAMES = (*(f"p{100 * q:g}" for q in PERCENTILES), *(f"share {q:g}" for q in SHARES), "mean", "rate")
 
 SYSTEMS: dict[str, System] = {
@@ -149,3 +150,20 @@ def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> flo
     shares: Floats = np.array([float((trace.latency <= limit).mean()) for trace in traces])
     share = float(shares.mean())
     return share * (1 - share) / max(float(shares.var()), 1e-9)
+
+
+def table(cells: list[Cell]) -> str:
+    """Markdown, as docs/statistics.md shows it: coverage in per cent, with the share shown where it is below 90 %."""
+    rows = [f"| system | effective | {' | '.join(NAMES)} |", f"|{'---|' * (len(NAMES) + 2)}"]
+    for at in range(0, len(cells), len(NAMES)):
+        of_system = cells[at : at + len(NAMES)]
+        effective = f"{of_system[0].effective:,}".replace(",", " ")
+        rows.append(f"| {of_system[0].system} | {effective} | {' | '.join(map(_text, of_system))} |")
+    return "\n".join(rows) + "\n"
+
+
+def _text(cell: Cell) -> str:
+    if cell.coverage is None or cell.shown < LEAST_SHOWN:
+        return "n/a"
+    shown = "" if cell.shown >= 0.9 else f" ({100 * cell.shown:.0f} %)"
+    return f"{100 * cell.coverage:.1f}{shown}"

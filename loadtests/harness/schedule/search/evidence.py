@@ -5,8 +5,8 @@ kept by equal slices of time, in the order in which requests were scheduled. Fro
 correlation time τ, the number of requests that are worth one (batch means, Law & Kelton).
 
 Batches that are short against the correlation show too little of it. Their lag-1 autocorrelation φ shows that: the
-long-run variance of an AR(1) series is (1 + φ)/(1 - φ) times that of independent values, which corrects τ (as in Skart:
-Tafazzoli, Wilson, Lada & Steiger 2011).
+long-run variance of an AR(1) series is (1 + φ)/(1 - φ) times that of independent values, which corrects τ (as in
+N-Skart: Tafazzoli, Steiger & Wilson 2011).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ CERTIFYING = ("below", "above")
 MOST: dict[Role, int] = {"locate": 2000, "refine": 5000, "below": 20_000, "above": 20_000}  # requests at q = 0.95
 USUAL = 0.05
 PRECISE, IN_THE_END, REFINEMENTS = 0.05, 0.03, 4  # standard deviation of the estimate, and probes to reach it
+NARROW = 2  # users between the certified ends, which leave nothing to refine
 FIRST_LOOK, LOOKS = 100, 1.1  # requests at the first look, and the ratio of each further look to the one before
 FIRST_CERTIFYING_LOOK = 1000
 MEMORIES = 10.0
@@ -224,8 +225,11 @@ class Search:
             return
         met, missed = self.bracket
         uncertified = all(d.probe.role not in CERTIFYING for d in self.decisions)
+        if met is not None and missed is not None and self.goal.whole and missed - met <= NARROW:
+            return
+        certified = met is not None and missed is not None
         if (uncertified and self._imprecise(where, PRECISE, 1)) or (
-            met is not None and missed is not None and self._imprecise(where, IN_THE_END, 2)
+            certified and self._imprecise(where, IN_THE_END, 2)
         ):
             self._begin(self._rounded(where.load, up=False), "refine")
             return
