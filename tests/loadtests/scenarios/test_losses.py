@@ -155,7 +155,8 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
     summary, found, code = reported(locust)
     assert summary.requests == len(locust.records) + len(left[lost])
     assert found["process_lost"].startswith(f"worker process {lost} with 2 users left its last trace")
-    assert code == 0 or "users_missing" in found, "what was measured before that holds for all four users"
+    # What was measured before that holds for all four users, unless a busy machine is why it does not.
+    assert code == 0 or found.keys() & {"users_missing", "client_late"}
 
 
 def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
