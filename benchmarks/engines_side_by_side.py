@@ -75,7 +75,7 @@ ENTRANTS = {
 class Turn:
     """One engine, so many users, once. Tokens per second; `first_token` in seconds, the median of the users."""
 
-    decode: float
+    decode: float | None  # `None` where the first answer was complete before the last one began
     with_prompts: float
     first_token: float
     cores: float  # that the engine used
@@ -95,11 +95,14 @@ class Row:
     turns: list[Turn] = field(default_factory=list)
 
     def decodes(self) -> list[float]:
-        return [turn.decode for turn in self.turns]
+        """Of every round; none where a round has none."""
+        known = [turn.decode for turn in self.turns if turn.decode is not None]
+        return known if len(known) == len(self.turns) else []
 
     def of_limit(self) -> list[float]:
         """Shares of what the memory allows one user's decode. With more users a weight is read once for all."""
-        return [turn.decode * self.bytes_per_token / turn.bandwidth for turn in self.turns]
+        rounds = zip(self.decodes(), self.turns, strict=False)
+        return [decode * self.bytes_per_token / turn.bandwidth for decode, turn in rounds]
 
 
 class Benchmark:
@@ -133,7 +136,10 @@ class Benchmark:
                     for users, long in turns:
                         turn = await self._turn(name, users, bandwidth, long)
                         self._row(name, users, long).turns.append(turn)
-                        print(f"  {name} {users}{' long' * long}: {turn.decode:.1f} tokens/s", file=sys.stderr)
+                        print(
+                            f"  {name} {users}{' long' * long}: {turn.with_prompts:.1f} tokens/s with prompts",
+                            file=sys.stderr,
+                        )
 
     async def _load(self, name: str, stack: AsyncExitStack) -> None:
         entrant = ENTRANTS[name]
@@ -193,10 +199,15 @@ class Benchmark:
         return arrived, text
 
 
-def decode_rate(arrivals: list[list[tuple[float, int]]]) -> float:
-    """Tokens per second while every user is being answered. `arrivals`: per user, when how many tokens came."""
+def decode_rate(arrivals: list[list[tuple[float, int]]]) -> float | None:
+    """Tokens per second while every user is being answered; `None` where that never was.
+
+    `arrivals`: per user, when how many tokens came.
+    """
     start = max(arrived[0][0] for arrived in arrivals)
     end = min(arrived[-1][0] for arrived in arrivals)
+    if end <= start:
+        return None
     return sum(tokens for arrived in arrivals for at, tokens in arrived if start < at <= end) / (end - start)
 
 
@@ -213,7 +224,7 @@ def table(rows: Mapping[tuple[str, int, bool], Row]) -> Iterator[str]:
         limit = row.of_limit() if row.users == 1 and not row.long else []
         whole, first = median(turn.with_prompts for turn in row.turns), median(turn.first_token for turn in row.turns)
         yield (
-            f"{row.entrant:14}{row.users:6}{' long' * row.long:5}{spread(row.decodes(), 1):>22}{whole:14.1f}"
+            f"{row.entrant:14}{row.users:6}{' long' * row.long:5}{spread(row.decodes(), 1) or 'n/a':>22}{whole:14.1f}"
             f"{1e3 * first:9.0f}{spread(ratios(row, base), 2):>22}{spread(limit, 2):>20}"
             f"{spread(ratios(row, alone), 2):>20}"
         )
@@ -223,7 +234,7 @@ def ratios(row: Row, to: Row | None) -> list[float]:
     """Round by round; nothing to itself."""
     if to is None or to is row:
         return []
-    return [one / other for one, other in zip(row.decodes(), to.decodes(), strict=True)]
+    return [one / other for one, other in zip(row.decodes(), to.decodes(), strict=False)]
 
 
 def spread(values: list[float], digits: int) -> str:

@@ -20,10 +20,13 @@ NORMS = 61 * 576  # of them, two per layer and one at the end
             2.0,
             id="only while all are being answered",
         ),
+        pytest.param([[(1.0, 1), (2.0, 1)], [(3.0, 1), (4.0, 1)]], None, id="never while all are being answered"),
     ],
 )
-def test_decode_counts_what_comes_while_all_are_answered(arrivals: list[list[tuple[float, int]]], rate: float) -> None:
-    assert decode_rate(arrivals) == pytest.approx(rate)
+def test_decode_counts_what_comes_while_all_are_answered(
+    arrivals: list[list[tuple[float, int]]], rate: float | None
+) -> None:
+    assert decode_rate(arrivals) == (None if rate is None else pytest.approx(rate))
 
 
 @pytest.mark.parametrize(
@@ -34,8 +37,8 @@ def test_a_token_reads_every_matrix_once(weights: str, bits: float) -> None:
     assert bytes_per_token(fetch_model().folder, weights) == expected
 
 
-def row(entrant: str, users: int, *decodes: float) -> Row:
-    turns = [Turn(decode, decode / 2, 0.25, 1.5, 0.0, bandwidth=50e9) for decode in decodes]
+def row(entrant: str, users: int, *decodes: float | None) -> Row:
+    turns = [Turn(decode, (decode or 0) / 2, 0.25, 1.5, 0.0, bandwidth=50e9) for decode in decodes]
     return Row(entrant, users, bytes_per_token=0.5e9, turns=turns)
 
 
@@ -44,6 +47,11 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert ratios(fast, slow) == [2.0, 1.5]
     assert ratios(slow, slow) == ratios(slow, None) == []
     assert fast.of_limit() == [0.4, 0.6], "50 GB/s are 100 tokens/s of half a gigabyte each"
+
+
+def test_a_row_without_a_common_decode_has_no_ratio() -> None:
+    alone, many = row("burn", 1, 40.0, 60.0), row("burn", 32, 900.0, None)
+    assert many.decodes() == many.of_limit() == ratios(many, alone) == []
 
 
 def test_the_table_has_units_and_spreads() -> None:
