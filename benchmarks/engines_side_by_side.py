@@ -42,7 +42,7 @@ PROMPT = (
     "people who lived there thought of it.<|im_end|>\n<|im_start|>assistant\n"
 )
 FIRST_YEAR = 1900
-LONG_TOKENS = 1000  # of a long prompt
+LONG_TOKENS = 1000  # of a long prompt, at least
 BASELINE = "transformers"
 
 
@@ -185,9 +185,9 @@ class Benchmark:
     async def _answer(self, engine: ChildEngine, user: int, long: bool) -> tuple[list[tuple[float, int]], str]:
         """When how many tokens arrived, and the text."""
         prompt = PROMPT.format(year=FIRST_YEAR + user)
+        if long:  # whole prompts, because mistral.rs takes no token ids that are not those of a text
+            prompt *= -(-LONG_TOKENS // len(self._tokenizer.encode(prompt).ids))
         ids = tuple(self._tokenizer.encode(prompt).ids)
-        if long:
-            ids = (ids * -(-LONG_TOKENS // len(ids)))[:LONG_TOKENS]
         stream = engine.generate(GenerateRequest(prompt, ids, self._tokens, ignore_eos=True))
         arrived, text = [], ""
         async for ready in stream:
