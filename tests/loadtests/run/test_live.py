@@ -140,6 +140,6 @@ def test_locusts_page_has_the_tab(tmp_path: Path, processes: int) -> None:
         output = locust.wait()
     assert locust.process.returncode == 0, output
     assert found[0]["load"] == "4 users"
-    assert float(found[0]["ttft_p50"]) == pytest.approx(100, abs=20)
+    assert 99 < float(found[0]["ttft_p50"]) < 250, "100 ms, and what a busy machine adds"
     assert len(locust.records) >= int(found[0]["answered"])
     assert found[0]["goodput"] == "0.0", "no first token comes within 20 ms"
