@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +84,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
     flows = Flows(run, windows, edges)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy and Polars do the work, and leave the interpreter free
-        stages = tuple(pool.map(lambda window: summarise_stage(run, window, flows, objectives), windows))
+    stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
     meta = run.meta
     return RunSummary(
         folder=run.folder,

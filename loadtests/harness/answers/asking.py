@@ -16,6 +16,7 @@ from loadtests.harness.client.access import Access
 from loadtests.harness.client.answer import message_of
 
 TIMEOUT = 600.0  # seconds for one answer: a slow engine answers many at once slowly
+CHAT = "/v1/chat/completions"
 ALTERNATIVES = 20  # the most that OpenAI's API gives for a token
 
 
@@ -101,12 +102,10 @@ class Asking:
         body: dict[str, Any] = {"messages": [message], "max_tokens": self._tokens, "temperature": 0}
         if self._with_logprobs:
             try:
-                return _read(await self._post("/v1/chat/completions", {**body, "logprobs": True}))
-            except NoAnswer:  # many servers and engines have none
-                answer = _read(await self._post("/v1/chat/completions", body))
-                self._with_logprobs = False
-                return answer
-        return _read(await self._post("/v1/chat/completions", body))
+                return _read(await self._post(CHAT, {**body, "logprobs": True}))
+            except NoAnswer:
+                self._with_logprobs = False  # many servers and engines have none
+        return _read(await self._post(CHAT, body))
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
