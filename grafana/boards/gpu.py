@@ -183,8 +183,8 @@ def _links() -> list[Panel]:
             "PCIe",
             "Traffic from the GPU and (dashed) to it. Weights, offloaded caches and logits pass here.",
             units.BytesPerSecondSI,
-            [_each("pcie_sent_bytes_per_second", "sent"), _each("pcie_received_bytes_per_second", "received")],
-            dashed=["received"],
+            [_each("pcie_sent_bytes_per_second", "out"), _each("pcie_received_bytes_per_second", "in")],
+            dashed=["in"],
         ),
         _lines(
             "NVLink",
@@ -192,10 +192,10 @@ def _links() -> list[Panel]:
             "layer.",
             units.BytesPerSecondSI,
             [
-                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} sent"),
-                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} received"),
+                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} out"),
+                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} in"),
             ],
-            dashed=["received"],
+            dashed=["in"],
             empty=NO_LINK,
         ),
         _lines(
