@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from analysis.plan.answer import Plan, objective_text
-from analysis.plan.outcome import Band, band, within
-from analysis.plan.replicas import BEYOND, WARM_UP, Fleet, share_of
-from analysis.plan.steps import Floats
+from analysis.plan.engine.steps import Floats
+from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, share_of
+from analysis.plan.simulation.outcome import Band, band, within
 from records.files import write_atomically
 from records.slo import FAILURES, Objective
 

@@ -16,8 +16,8 @@ from itertools import cycle
 
 import numpy as np
 
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.steps import Flags, Floats, Generator, Integers
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.steps import Flags, Floats, Generator, Integers
 
 NOISES = 4096  # drawn ahead
 LEAST_NOISE = 0.2  # of a step's duration

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.replicas import Attainment
-from analysis.plan.simulate import Lengths
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.fleet.replicas import Attainment
+from analysis.plan.simulation.replica import Lengths
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 HOURS_A_MONTH = 730.0

@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
-from analysis.plan.engine_model import EngineModel
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.engine.steps import Flags, Floats, Generator
 from analysis.plan.errors import CannotPlan
-from analysis.plan.fleet import serve_fleet
-from analysis.plan.outcome import Band, Requests, band, good, requests_of, within
+from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
-from analysis.plan.simulate import Lengths, serve_users
-from analysis.plan.step_cost import StepCost
-from analysis.plan.steps import Flags, Floats, Generator
+from analysis.plan.simulation.outcome import Band, Requests, band, good, requests_of, within
+from analysis.plan.simulation.replica import Lengths, serve_users
 from records.load import Load, Rate, Users
 from records.slo import Objective
 

@@ -8,12 +8,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from analysis.plan.arrivals import gamma_arrivals, variation
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.outcome import Requests, requests_of
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.settings import Balancer
-from analysis.plan.simulate import Lengths, replica, serve_arrivals
-from analysis.plan.steps import Floats, Generator
+from analysis.plan.simulation.arrivals import gamma_arrivals, variation
+from analysis.plan.simulation.outcome import Requests, requests_of
+from analysis.plan.simulation.replica import Lengths, replica, serve_arrivals
 from records.load import Rate
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from analysis.plan.steps import Floats, Generator
+from analysis.plan.engine.steps import Floats, Generator
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.plan.outcome import good
-from analysis.plan.replicas import WARM_UP, Fleet, Measured, fewest_count
-from analysis.plan.steps import Floats, Integers
+from analysis.plan.engine.steps import Floats, Integers
+from analysis.plan.fleet.replicas import WARM_UP, Fleet, Measured, fewest_count
+from analysis.plan.simulation.outcome import good
 from records.load import Rate
 
 TIMES = ("seconds", "time", "timestamp")

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.plan.engine_model import EngineModel, FittedModel, fit_model
+from analysis.plan.engine.model import EngineModel, FittedModel, fit_model
 from analysis.plan.errors import CannotPlan
-from analysis.plan.measured import MeasuredStage
-from analysis.plan.outcome import FIGURES, Band
-from analysis.plan.predict import predicted_stage
+from analysis.plan.evidence.measured import MeasuredStage
+from analysis.plan.simulation.outcome import FIGURES, Band
+from analysis.plan.simulation.predict import predicted_stage
 
 SEEDS = 5
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
+from analysis.plan.engine.steps import Flags, Floats, Steps
 from analysis.plan.errors import CannotPlan
-from analysis.plan.steps import Flags, Floats, Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 BETTER = 0.01  # share of the squared error that a coefficient more must save

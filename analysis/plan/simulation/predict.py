@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analysis.plan.arrivals import arrival_times
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.measured import MeasuredStage
-from analysis.plan.outcome import Band, Requests, bands, figures, requests_of
-from analysis.plan.simulate import Lengths, Served, serve_arrivals, serve_users
-from analysis.plan.steps import Floats, Generator
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.steps import Floats, Generator
+from analysis.plan.evidence.measured import MeasuredStage
+from analysis.plan.simulation.arrivals import arrival_times
+from analysis.plan.simulation.outcome import Band, Requests, bands, figures, requests_of
+from analysis.plan.simulation.replica import Lengths, Served, serve_arrivals, serve_users
 from records.load import Load, Rate, Users
 
 SEEDS = 20

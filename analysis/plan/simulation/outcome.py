@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.plan.simulate import Lengths, Served
-from analysis.plan.steps import Flags, Floats
+from analysis.plan.engine.steps import Flags, Floats
+from analysis.plan.simulation.replica import Lengths, Served
 from analysis.verdict.statistics import percentile
 from records.slo import Objective
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.plan.step_cost import Fit, StepCost, fit_cost
-from analysis.plan.steps import Floats, Generator, Steps
+from analysis.plan.engine.step_cost import Fit, StepCost, fit_cost
+from analysis.plan.engine.steps import Floats, Generator, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
 LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from analysis.plan.steps import Floats, Generator
+from analysis.plan.engine.steps import Floats, Generator
 from records.load import Rate
 
 SPARE = 6.0  # standard deviations of the number of arrivals, drawn beyond its mean
