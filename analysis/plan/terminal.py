@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 from rich import box
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.plan.answer import Plan, dollars
+from analysis.plan.evidence.check import Check
 from analysis.plan.evidence.hold_out import HeldOut
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import MILLION, Bill
@@ -51,12 +53,22 @@ def print_plan(console: Console, plan: Plan) -> None:
         each, all_of_it = significant(plan.joules_per_token), significant(plan.kilowatts)
         console.print(f"Energy: {each} J per output token as measured, {all_of_it} kW of the fleet at the peak.")
         console.print()
-    if plan.day is not None:
-        console.print(Text(plan.day.sentence))
+    for sentence in _extras(plan):
+        console.print(Text(sentence))
         console.print()
     if plan.next_run is not None:
         console.print(Text(f"Next: {plan.next_run}", style="dim"), soft_wrap=True)
     console.print(Text(plan.sentence, style="bold"))
+
+
+def _extras(plan: Plan) -> list[str]:
+    """What was asked for beside the number of replicas."""
+    told = [] if plan.day is None else [plan.day.sentence]
+    if plan.pools is not None:
+        told.append(plan.pools.sentence)
+    if plan.agents:
+        told.append("\n".join(["Agents at", *(f"  {tier.sentence}" for tier in plan.agents)]))
+    return told
 
 
 def _facts(plan: Plan) -> list[tuple[str, str]]:
@@ -178,3 +190,44 @@ def _row(plan: Plan, one: Attainment) -> list[str]:
 def _share(band: Band) -> str:
     low, high = (format_share(end).removesuffix(" %") for end in (band.low, band.high))
     return f"{format_share(band.median)} [{low}, {high}]"
+
+
+def print_check(console: Console, found: Check) -> None:
+    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    for title in ("until (UTC)", "load", "figure"):
+        table.add_column(title)
+    for title in ("predicted", "actual"):
+        table.add_column(title, justify="right")
+    table.add_column("")
+    for part in found.parts:
+        until = datetime.fromtimestamp(part.end, UTC).strftime("%m-%d %H:%M:%S")
+        if part.served is None or not part.figures:
+            table.add_row(until, "no requests" if part.served is None else "not compared")
+            continue
+        load = f"{part.served.rate:.3g} req/s, {part.served.replicas} replica{'s' * (part.served.replicas != 1)}"
+        for k, one in enumerate(part.figures):
+            share = not one.higher_is_worse
+            table.add_row(*((until, load) if k == 0 else ("", "")), one.name, _band(one.predicted, share),
+                          _range(one.low, one.high, share), one.verdict)  # fmt: skip
+    console.print(table)
+    console.print(
+        Text(
+            "Brackets hold nine in ten seeds. A percentile is known to the servers' bucket that holds it.", style="dim"
+        )
+    )
+    for reason in dict.fromkeys(part.refused for part in found.parts if part.refused is not None):
+        console.print(Text.assemble(("warn ", "yellow"), reason))
+    console.print(Text(found.sentence, style="bold"))
+
+
+def _band(of: Band, share: bool) -> str:
+    if share:
+        return _share(of)
+    return f"{format_seconds(of.median)} [{format_seconds(of.low)}, {format_seconds(of.high)}]"
+
+
+def _range(low: float, high: float, share: bool) -> str:
+    shown = format_share if share else format_seconds
+    if low == high:
+        return shown(low)
+    return f"above {shown(low)}" if math.isinf(high) else f"{shown(low)} to {shown(high)}"

@@ -10,7 +10,8 @@ import pytest
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.replicas import Attainment
-from analysis.plan.money.bill import bill, prefill_share, read_prices
+from analysis.plan.money.bill import bill, prefill_share
+from analysis.plan.money.prices import read_prices
 from analysis.plan.simulation.outcome import Band
 from analysis.plan.simulation.replica import Lengths
 
