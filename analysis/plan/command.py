@@ -25,7 +25,7 @@ def about() -> None:
 @app.command()
 @with_flags(PlanSettings)
 def plan(
-    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs of one engine.")],
+    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.")],
     runs_folder: Annotated[
         Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
     ] = Path("runs"),
@@ -36,6 +36,9 @@ def plan(
 
     What a step of the engine costs is fitted to the records; a simulation of that engine then predicts loads that were
     not measured, up to 1.5 times the largest measured one. Its error on held-out stages is printed.
+
+    Runs of several engines, or of one with several settings or GPU types, are planned one by one and set side by side:
+    which are dominated, and with prices the cheapest mix.
 
     --check compares predictions with what servers did, in place of a plan.
 
@@ -52,10 +55,12 @@ def plan(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
+    from analysis.plan import alternatives
     from analysis.plan.answer import make_plan
     from analysis.plan.document import as_document
     from analysis.plan.page.build import write_page
-    from analysis.plan.terminal import print_plan
+    from analysis.plan.terminal.alternatives import print_alternatives
+    from analysis.plan.terminal.plan import print_plan
     from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
@@ -70,15 +75,23 @@ def plan(
             raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
             loaded = [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)]
-            summaries = [summarise(one, settings.slo) for one in loaded]
+            summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
+            groups = alternatives.grouped(loaded)
         with log.status("Simulating …"):
-            made = make_plan(loaded[0].meta.label, loaded, summaries, settings)
+            if len(groups) > 1:
+                several = alternatives.make_alternatives(groups, summaries, settings)
+                made = several.cheapest[1]
+            else:
+                several, made = None, make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings)
             if settings.html is not None:
                 write_page(made, settings.html)
     if as_json:
-        typer.echo(json.dumps(as_document(made), allow_nan=False))
-    else:
+        document = as_document(made) if several is None else alternatives.as_document(several)
+        typer.echo(json.dumps(document, allow_nan=False))
+    elif several is None:
         print_plan(stdout(), made)
+    else:
+        print_alternatives(stdout(), several)
 
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:
@@ -86,7 +99,7 @@ def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: 
     from analysis.plan.basis import read_basis
     from analysis.plan.evidence import check
     from analysis.plan.evidence.prometheus import Prometheus
-    from analysis.plan.terminal import print_check
+    from analysis.plan.terminal.check import print_check
     from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
 

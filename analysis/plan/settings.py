@@ -53,9 +53,9 @@ def write_range(tokens: tuple[int, int] | None) -> str:
 
 
 def named(pairs: Named, label: str) -> str | None:
-    """What was given for `label`, else for all; `None` where neither was."""
+    """What was given for `label`, with or without the settings that follow in brackets, else for all engines."""
     found = dict(pairs)
-    return found.get(label, found.get(""))
+    return found.get(label, found.get(label.partition(" (")[0], found.get("")))
 
 
 def parse_named(text: str) -> Named:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
 from rich import box
 from rich.console import Console
@@ -11,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.plan.answer import Plan, dollars
-from analysis.plan.evidence.check import Check
 from analysis.plan.evidence.hold_out import HeldOut
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import MILLION, Bill
@@ -183,51 +181,10 @@ def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
 def _row(plan: Plan, one: Attainment) -> list[str]:
     each = plan.load.value / one.replicas
     load = f"{each:.3g} users" if isinstance(plan.load, Users) else f"{each:.3g} req/s"
-    shares = [_share(one.share), *(_share(each) for each in one.of)]
+    shares = [share_band(one.share), *(share_band(each) for each in one.of)]
     return [f"{one.replicas}", load, *shares, significant(one.in_flight), significant(one.output)]
 
 
-def _share(band: Band) -> str:
+def share_band(band: Band) -> str:
     low, high = (format_share(end).removesuffix(" %") for end in (band.low, band.high))
     return f"{format_share(band.median)} [{low}, {high}]"
-
-
-def print_check(console: Console, found: Check) -> None:
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    for title in ("until (UTC)", "load", "figure"):
-        table.add_column(title)
-    for title in ("predicted", "actual"):
-        table.add_column(title, justify="right")
-    table.add_column("")
-    for part in found.parts:
-        until = datetime.fromtimestamp(part.end, UTC).strftime("%m-%d %H:%M:%S")
-        if part.served is None or not part.figures:
-            table.add_row(until, "no requests" if part.served is None else "not compared")
-            continue
-        load = f"{part.served.rate:.3g} req/s, {part.served.replicas} replica{'s' * (part.served.replicas != 1)}"
-        for k, one in enumerate(part.figures):
-            share = not one.higher_is_worse
-            table.add_row(*((until, load) if k == 0 else ("", "")), one.name, _band(one.predicted, share),
-                          _range(one.low, one.high, share), one.verdict)  # fmt: skip
-    console.print(table)
-    console.print(
-        Text(
-            "Brackets hold nine in ten seeds. A percentile is known to the servers' bucket that holds it.", style="dim"
-        )
-    )
-    for reason in dict.fromkeys(part.refused for part in found.parts if part.refused is not None):
-        console.print(Text.assemble(("warn ", "yellow"), reason))
-    console.print(Text(found.sentence, style="bold"))
-
-
-def _band(of: Band, share: bool) -> str:
-    if share:
-        return _share(of)
-    return f"{format_seconds(of.median)} [{format_seconds(of.low)}, {format_seconds(of.high)}]"
-
-
-def _range(low: float, high: float, share: bool) -> str:
-    shown = format_share if share else format_seconds
-    if low == high:
-        return shown(low)
-    return f"above {shown(low)}" if math.isinf(high) else f"{shown(low)} to {shown(high)}"
