@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.harness.calibration.calibrate import Pair, percentile, raise_open_file_limit, scripted_server
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.host import host_facts
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.server_process import PYTHON
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests, read_telemetry
 from records.load import Rate

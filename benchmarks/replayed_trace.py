@@ -24,9 +24,9 @@ from random import Random
 from typing import Any
 
 from loadtests.harness.calibration.calibrate import percentile
+from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import host_facts
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.server_process import PYTHON, ServerProcess
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
 from records.stage import SECOND

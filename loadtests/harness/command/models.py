@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from loadtests.harness.run.server_process import PYTHON
+from loadtests.harness.command.server_process import PYTHON
 
 ALL, RANDOM = "all", "random:"
 RANDOM_ALL = RANDOM + ALL

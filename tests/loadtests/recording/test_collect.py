@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.harness.run.collect import NotThisRun, collect
+from loadtests.harness.recording.collect import NotThisRun, collect
 from records.files import read_requests, write_meta
 from tests.support.records import META, record
 

@@ -1,6 +1,6 @@
 """Plans a scenario with the settings that were given for it, in a process of its own: its file imports Locust.
 
-python -m loadtests.harness.run.check loadtests/spike.py '{"stage_seconds": "5"}'
+python -m loadtests.harness.command.check loadtests/spike.py '{"stage_seconds": "5"}'
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.harness.client.access import Access
-from loadtests.harness.run.recorder import Recorder
+from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.run.target import origin_of
 from records.telemetry import TelemetrySample
 

@@ -21,10 +21,10 @@ from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
 
+from loadtests.harness.command.progress import Tally, progress, where_it_stands
+from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.progress import Tally, progress, where_it_stands
 from loadtests.harness.run.run_id import new_run_id
-from loadtests.harness.run.server_process import PYTHON, ServerProcess
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from records.files import read_meta
@@ -66,7 +66,7 @@ class Job:
             settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         except ValueError as error:
             raise UsageError(str(error)) from error
-        checked = [*PYTHON, "-m", "loadtests.harness.run.check", str(scenario), json.dumps(asked)]
+        checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
         done = subprocess.run(checked, capture_output=True, text=True)
         if done.returncode == 2:  # other errors are of the file's own, and Locust will tell them
             raise UsageError(done.stdout.strip())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.harness.run.formats import same_format
+from loadtests.harness.command.formats import same_format
 
 
 @pytest.mark.parametrize(

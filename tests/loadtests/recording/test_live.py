@@ -9,8 +9,8 @@ from random import Random
 import httpx
 import pytest
 
+from loadtests.harness.recording.live import COLUMNS, Live, LiveStage, rows, together
 from loadtests.harness.run.host import free_port
-from loadtests.harness.run.live import COLUMNS, Live, LiveStage, rows, together
 from records.load import Users
 from records.request import Outcome, RequestRecord
 from records.slo import RunObjectives

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.harness.run.progress import Tally, where_it_stands
+from loadtests.harness.command.progress import Tally, where_it_stands
 from records.request import SentRecord
 from records.slo import RunObjectives
 from records.stage import SECOND, Extent, Stage

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.harness.run.recorder import Recorder
-from loadtests.harness.run.telemetry import parse_metrics
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import parse_metrics
 from records.files import read_requests
 from records.request import SentRecord
 from records.telemetry import TelemetrySample
@@ -45,7 +45,7 @@ def test_a_request_that_outlives_the_run_is_counted_as_lost(tmp_path: Path) -> N
 FULL_DISK = """
 import logging, resource, sys
 from pathlib import Path
-from loadtests.harness.run.recorder import Recorder
+from loadtests.harness.recording.recorder import Recorder
 from tests.support.records import record
 logging.basicConfig(format="%(message)s")
 folder = Path(sys.argv[1])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtests.harness.run.server_process import PYTHON
+from loadtests.harness.command.server_process import PYTHON
 
 OPTION = "dtype"
 NO_FORMATS = {"auto", "gguf"}  # they leave the format to the engine or to the file

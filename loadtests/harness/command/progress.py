@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from loadtests.harness.run.live import LiveStage, milliseconds
+from loadtests.harness.recording.live import LiveStage, milliseconds
 from records.request import SENT
 from records.run import RunMeta
 from records.slo import RunObjectives

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtests.harness.run.models import Preset, expanded, free_memory, presets, too_large
+from loadtests.harness.command.models import Preset, expanded, free_memory, presets, too_large
 from records.files import read_meta
 from tests.support.locust_process import ROOT
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtests.harness.run.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
+from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
