@@ -1,6 +1,6 @@
 """The server for `soak.py`: the fake engine, with limits short enough to be reached every few seconds.
 
-    python benchmarks/soak_server.py        # prints its address when it is ready
+    python -m benchmarks.server.soak_server        # prints its address when it is ready
 
 It has one additional path, `/tasks`: the number of asyncio tasks.
 """
@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engines.contract.registry import load_engine
 from servers.app import create_app

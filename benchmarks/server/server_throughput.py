@@ -1,7 +1,7 @@
 """The server's own overhead: one server process with the fake engine, driven from another process.
 
-    python benchmarks/server_throughput.py                 # every scenario, 5 s each
-    python benchmarks/server_throughput.py flood --seconds 10 --json
+    python -m benchmarks.server.server_throughput                 # every scenario, 5 s each
+    python -m benchmarks.server.server_throughput flood --seconds 10 --json
 
     flood      64 streams without delay: greatest tokens per second, and CPU per token
     paced      64 streams × 400 tokens/s: one write per token; CPU per token
@@ -30,17 +30,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.started_server import started_server  # noqa: E402
-from loadtests.harness.client.clock import WallOffset  # noqa: E402
-from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
-from loadtests.harness.run.host import host_facts  # noqa: E402
+from benchmarks.started_server import started_server
+from loadtests.harness.client.clock import WallOffset
+from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
+from loadtests.harness.run.host import host_facts
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 USAGE = re.compile(rb'"completion_tokens":(\d+)')
@@ -179,7 +175,7 @@ def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, i
     options = [part for option in scenario.options for part in ("-o", option)]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", "fake", "--port", "0", *options]
     if scenario.stamped is not None:
-        command = [sys.executable, str(Path(__file__).with_name("stamped_engine.py")), str(scenario.stamped)]
+        command = [sys.executable, "-m", "benchmarks.server.stamped_engine", str(scenario.stamped)]
     return started_server(command)
 
 

@@ -1,7 +1,7 @@
 """How long the most expensive request bodies delay another client's stream, and how much memory they take.
 
-    python benchmarks/worst_bodies.py                    # one body after another, then four at a time
-    python benchmarks/worst_bodies.py --json
+    python -m benchmarks.server.worst_bodies                    # one body after another, then four at a time
+    python -m benchmarks.server.worst_bodies --json
 
 Another client reads a stream of one token every 20 ms meanwhile. The gap is the longest time between two of its reads,
 by the kernel's receive stamps where there are any. Memory is the peak of the server's process since its start.
@@ -22,13 +22,10 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.started_server import started_server  # noqa: E402
-from loadtests.harness.client.clock import WallOffset  # noqa: E402
-from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec  # noqa: E402
-from loadtests.harness.run.host import host_facts  # noqa: E402
+from benchmarks.started_server import started_server
+from loadtests.harness.client.clock import WallOffset
+from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
+from loadtests.harness.run.host import host_facts
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit

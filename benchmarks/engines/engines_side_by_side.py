@@ -1,7 +1,7 @@
 """The engines side by side in one run: same model, same prompts, against each other and against the memory's limit.
 
-    python -m benchmarks.engines_side_by_side --output benchmarks/results/engines_side_by_side.json
-    python -m benchmarks.engines_side_by_side transformers burn --rounds 5
+    python -m benchmarks.engines.engines_side_by_side --output benchmarks/results/engines_side_by_side.json
+    python -m benchmarks.engines.engines_side_by_side transformers burn --rounds 5
 
 All engines are loaded first. Then, round after round, each has its turn at each number of users; all users of a turn
 ask at once, greedily, each with a prompt of its own, and get answers of the same length. The rows marked "long" have
@@ -29,7 +29,7 @@ from statistics import median
 
 import psutil
 
-from benchmarks.memory_bandwidth import Reader, bytes_per_token
+from benchmarks.engines.memory_bandwidth import Reader, bytes_per_token
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
@@ -256,7 +256,7 @@ def main() -> None:
     asyncio.run(benchmark.run(arguments.entrant or list(ENTRANTS), arguments.rounds))
     document = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.engines_side_by_side", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.engines.engines_side_by_side", *sys.argv[1:]],
         "host": host_facts(),
         "load_average": load_average,
         "versions": versions("enginebench", "torch", "transformers", "mistralrs"),

@@ -1,6 +1,6 @@
 """A server around an engine that writes into every token when it was generated: what follows is the tool's own delay.
 
-    python benchmarks/stamped_engine.py 0.02        # seconds per token; prints its address when it is ready
+    python -m benchmarks.server.stamped_engine 0.02        # seconds per token; prints its address when it is ready
 
 The text of a token is the reading of CLOCK_MONOTONIC in nanoseconds, which every process of a Linux machine shares.
 """
@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from engines.contract.base import Chunk  # noqa: E402
-from engines.fake import FakeEngine  # noqa: E402
+from engines.contract.base import Chunk
+from engines.fake import FakeEngine
 
 
 class StampedEngine(FakeEngine):
@@ -32,7 +28,7 @@ def main() -> None:
     from servers.settings import ServerSettings
 
     options = {"tpot": sys.argv[1], "concurrency": "2000"}
-    engine = ChildEngine("stamped", None, options, target="stamped_engine:StampedEngine")
+    engine = ChildEngine("stamped", None, options, target="benchmarks.server.stamped_engine:StampedEngine")
     settings = ServerSettings(port=0)
     run(create_app(engine, ByteTokenizer(), settings), listen(settings), settings)
 

@@ -1,7 +1,7 @@
 """How true several load testers are, and what they cost: side by side, against the same server of known truth.
 
-    python -m benchmarks.client_accuracy --output benchmarks/results/client_accuracy.json
-    python -m benchmarks.client_accuracy iter_lines guidellm --loads 10,100 --seconds 5
+    python -m benchmarks.client.client_accuracy --output benchmarks/results/client_accuracy.json
+    python -m benchmarks.client.client_accuracy iter_lines guidellm --loads 10,100 --seconds 5
 
 Each tool drives the scripted server at the same loads: so many users, each asking again as soon as it has its answer,
 at 50 tokens/s. Error is what the tool reports of a request minus what the server's stamps say of that very request.
@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
+from benchmarks.client.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
 from benchmarks.watched_process import Sample, between, run_watched
 from loadtests.harness.calibration.calibrate import pace, percentile, scripted_server
 from loadtests.harness.calibration.result import Error

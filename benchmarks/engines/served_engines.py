@@ -1,7 +1,7 @@
 """What it costs an engine to be served: behind our server, against the same engine driven through its child process.
 
-    python -m benchmarks.served_engines                        # all that can run here, about ten minutes
-    python -m benchmarks.served_engines burn candle --rounds 3  # the others keep the figures that they have
+    python -m benchmarks.engines.served_engines                        # all that can run here, about ten minutes
+    python -m benchmarks.engines.served_engines burn candle --rounds 3  # the others keep the figures that they have
 
 Both sides are loaded and then take turns, and swap who goes first from round to round, so that what drifts on the
 machine affects both. Each user asks for one greedy answer after the other. A rate is tokens over the seconds from the
@@ -33,7 +33,7 @@ from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
 from loadtests.harness.run.host import host_facts, versions
 
-RESULT = Path(__file__).parent / "results" / "served_engines.json"
+RESULT = Path(__file__).parents[1] / "results" / "served_engines.json"
 TOKENS = 32  # of each answer
 ANSWERS = {1: 4, 16: 16}  # by users: answers of one turn, all users together
 PROMPT = "Tell me in a few sentences what happened in the city of Paris in the year {year}, and what people thought."
@@ -162,7 +162,7 @@ def main() -> None:
         measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
         engines[name] = measured
     document = {
-        "command": ["python", "-m", "benchmarks.served_engines"],
+        "command": ["python", "-m", "benchmarks.engines.served_engines"],
         "host": host_facts(),
         "versions": versions("enginebench", "transformers", "mistralrs"),
         "engines": engines,

@@ -1,7 +1,7 @@
 """Is a recorded trace played at its times, with its lengths?
 
-    python -m benchmarks.replayed_trace                # about a minute
-    python -m benchmarks.replayed_trace --json > benchmarks/results/replayed_trace.json
+    python -m benchmarks.client.replayed_trace                # about a minute
+    python -m benchmarks.client.replayed_trace --json > benchmarks/results/replayed_trace.json
 
 A trace in Mooncake's format (bursts, heavy-tailed lengths, prompts that share their first blocks) is played by one
 process and by two against this project's own server with the scripted engine, which counts tokens with a real

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.client_accuracy import Row, compared, verdicts
-from benchmarks.client_tools import TOOLS, Load, Seen, ToolFailed
+from benchmarks.client.client_accuracy import Row, compared, verdicts
+from benchmarks.client.client_tools import TOOLS, Load, Seen, ToolFailed
 from benchmarks.watched_process import Sample, between
 
 LOAD = Load(users=2, rate=50.0, tokens=11, seconds=10.0)

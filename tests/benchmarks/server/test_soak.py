@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak import Resources, Soak, soak
-from benchmarks.soak_server import CONCURRENCY
+from benchmarks.server.soak import Resources, Soak, soak
+from benchmarks.server.soak_server import CONCURRENCY
 
 IDLE = Resources(descriptors=17, tasks=4, threads=2, children=1)
 GOOD = Soak(

@@ -1,7 +1,7 @@
 """A soak test of the server: good, bad, slow and disconnecting clients for half an hour, and an occasional `kill -9`.
 
-    python -m benchmarks.soak                                  # 30 minutes, a table and a verdict
-    python -m benchmarks.soak --seconds 60 --rate 25 --json    # one document
+    python -m benchmarks.server.soak                                  # 30 minutes, a table and a verdict
+    python -m benchmarks.server.soak --seconds 60 --rate 25 --json    # one document
 
 Clients arrive at random, `--rate` per second, at times more than there are slots; `soak_clients.py` describes them.
 Every client reports how its requests ended. At the end:
@@ -29,17 +29,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.soak_clients import CLIENTS, PATHS, Report, Visit
-from benchmarks.soak_server import CONCURRENCY
+from benchmarks.server.soak_clients import CLIENTS, PATHS, Report, Visit
+from benchmarks.server.soak_server import CONCURRENCY
 from benchmarks.started_server import started_server
 from loadtests.harness.run.host import host_facts
 
-SERVER = Path(__file__).with_name("soak_server.py")
+SERVER = "benchmarks.server.soak_server"
 GROWTH = 1.05  # of memory, at most
 MARGIN = 1.0  # seconds around a kill in which it may have been what ended a request
 HASTE = 0.1  # seconds; a client that disconnects sooner may be refused at the same moment
@@ -153,7 +152,7 @@ class Watched:
 
 @contextlib.contextmanager
 def server() -> Iterator[Watched]:
-    with started_server([sys.executable, str(SERVER)]) as (process, port):
+    with started_server([sys.executable, "-m", SERVER]) as (process, port):
         yield Watched(process, port)
 
 

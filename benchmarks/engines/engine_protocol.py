@@ -1,7 +1,7 @@
 """What an engine's process, its pipes and its lines cost per token: the Rust echo engine, which computes nothing.
 
-    python -m benchmarks.engine_protocol --output benchmarks/results/engine_protocol.json
-    python -m benchmarks.engine_protocol paced-1 --seconds 10
+    python -m benchmarks.engines.engine_protocol --output benchmarks/results/engine_protocol.json
+    python -m benchmarks.engines.engine_protocol paced-1 --seconds 10
 
     flood-1     one answer, as fast as it goes: many tokens share a write and a read
     flood-64    64 answers at once
@@ -199,7 +199,7 @@ def main() -> None:
     results = [uvloop.run(measure(name, program, arguments.seconds)) for name in arguments.scenario or NAMES]
     document = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.engine_protocol", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.engines.engine_protocol", *sys.argv[1:]],
         "host": host_facts(),
         "versions": versions("enginebench", "uvloop", "msgspec"),
         "results": [asdict(result) for result in results],

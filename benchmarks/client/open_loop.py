@@ -1,7 +1,7 @@
 """Does an open loop keep to its schedule, is nothing lost, and how many streams does one process hold?
 
-    python -m benchmarks.open_loop                # about three minutes
-    python -m benchmarks.open_loop --json > benchmarks/results/open_loop.json
+    python -m benchmarks.client.open_loop                # about three minutes
+    python -m benchmarks.client.open_loop --json > benchmarks/results/open_loop.json
 
 `arrivals`: 500 Poisson arrivals a second against the scripted server, from one process and from two. Every arrival of
 the schedule must be in the records, sent once, and its lag is `t_send − t_sched`.

@@ -1,6 +1,6 @@
 """The candle engine with one user against candle-transformers in a plain loop: the same model, prompt and tokens.
 
-    python -m benchmarks.candle_direct --rounds 5          # on a quiet machine; writes results/candle_direct.json
+    python -m benchmarks.engines.candle_direct --rounds 5    # on a quiet machine; writes results/candle_direct.json
 
 Both are timed from their first to their last token, in turn. The ratio is the engine's speed over the loop's.
 """
@@ -19,7 +19,7 @@ from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.rust.programs import build, cargo
 
-RESULT = Path(__file__).parent / "results" / "candle_direct.json"
+RESULT = Path(__file__).parents[1] / "results" / "candle_direct.json"
 PROMPT = 40
 
 

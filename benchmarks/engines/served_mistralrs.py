@@ -1,7 +1,7 @@
 """What it costs mistral.rs to be served: our server around it, against driving its Runner directly.
 
-    python -m benchmarks.served_mistralrs                    # about three minutes
-    python -m benchmarks.served_mistralrs --launches 6 --json
+    python -m benchmarks.engines.served_mistralrs                    # about three minutes
+    python -m benchmarks.engines.served_mistralrs --launches 6 --json
 
 Both sides hold the same model in the same precision and get the same prompts; each user asks for one greedy answer of
 48 tokens after the other, streamed. Directly, a user is a thread that iterates over the Runner's chunks, as it must be
@@ -36,7 +36,7 @@ from engines.mistralrs import AS_IT_IS
 from engines.models.fetch import DEFAULT, fetch_model
 from loadtests.harness.run.host import host_facts, versions
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TOKENS = 48  # of each answer
 PLACES = 16
 ANSWERS = {1: 4, PLACES: 16}  # by users: answers of one stage, all users together

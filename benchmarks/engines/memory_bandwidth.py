@@ -3,7 +3,7 @@
 One user's answer reads every weight once per token, so bytes of weights ÷ bandwidth is the least time that a token can
 take, whatever the engine (the memory side of the roofline, Williams et al. 2009).
 
-    python -m benchmarks.memory_bandwidth
+    python -m benchmarks.engines.memory_bandwidth
 """
 
 from __future__ import annotations

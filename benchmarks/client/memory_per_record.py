@@ -1,7 +1,7 @@
 """How much memory a long run takes: a million real requests through Locust, the client and the recorder.
 
-    python -m benchmarks.memory_per_record --output benchmarks/results/memory_per_record.json
-    python -m benchmarks.memory_per_record --requests 20000
+    python -m benchmarks.client.memory_per_record --output benchmarks/results/memory_per_record.json
+    python -m benchmarks.client.memory_per_record --requests 20000
 
 One worker process runs `loadtests/concurrent.py` against the scripted server, whose answers are one token long and come
 at once. Every second its resident memory is noted beside the number of lines in its record file. A record is written as
@@ -27,7 +27,7 @@ import psutil
 from loadtests.harness.calibration.calibrate import scripted_server
 from loadtests.harness.run.host import host_facts, versions
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300_000_000  # bytes of resident memory
 FIRST_TOKEN = 0.01  # seconds, mean
 INTERVAL = 1.0  # seconds between two looks

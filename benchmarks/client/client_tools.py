@@ -23,7 +23,7 @@ import platformdirs
 from records.files import read_requests
 from records.metrics import BY_NAME
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-135m"
 
 
@@ -83,7 +83,15 @@ def _read_enginebench(folder: Path) -> Iterator[Seen]:
 def _iter_lines(url: str, load: Load, folder: Path) -> list[str]:
     users = ("-u", str(load.users), "-r", str(load.users))
     return _locust(
-        "benchmarks/locust_iter_lines.py", *users, "-t", f"{load.seconds:.0f}s", "-s", "10", "-H", url, "--only-summary"
+        "benchmarks/client/locust_iter_lines.py",
+        *users,
+        "-t",
+        f"{load.seconds:.0f}s",
+        "-s",
+        "10",
+        "-H",
+        url,
+        "--only-summary",
     )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.engines_side_by_side import Row, Turn, decode_rate, ratios, table
-from benchmarks.memory_bandwidth import bytes_per_token
+from benchmarks.engines.engines_side_by_side import Row, Turn, decode_rate, ratios, table
+from benchmarks.engines.memory_bandwidth import bytes_per_token
 from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
