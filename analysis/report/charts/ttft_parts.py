@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 
 from analysis.report.axis import Axis
-from analysis.report.drawing import INK, MUTED, PAGE, Drawn, chart_of, colours, svg_of
-from analysis.report.scales import WIDTH
+from analysis.report.charts.drawing import INK, MUTED, PAGE, Drawn, chart_of, colours, svg_of
+from analysis.report.charts.scales import WIDTH
 from analysis.units import format_seconds
 from analysis.verdict.knee import mean_parts
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.report.palette import variables
+from analysis.report.charts.palette import variables
 from analysis.report.templating import environment
 from analysis.run.load import NotARun
 from analysis.verdict.comparison import compare

@@ -1,6 +1,6 @@
 """A whole report as a value, as one JSON document, and the schema of that document.
 
-python -m analysis.report.document > docs/report.schema.json
+python -m analysis.report.formats.document > docs/report.schema.json
 """
 
 from __future__ import annotations

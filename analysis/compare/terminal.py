@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.contrasts import Contrasts
-from analysis.report.contrasts import TextTable, tables_of
+from analysis.compare.tables import TextTable, tables_of
 from analysis.report.terminal import print_findings
 from analysis.units import in_words
 from analysis.verdict.summary import RunSummary

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from analysis.report import captions, charts
 from analysis.report.axis import Axis, Place
-from analysis.report.distribution_charts import distribution_curves
-from analysis.report.drawing import Drawn
-from analysis.report.parts_chart import ttft_parts
+from analysis.report.charts import captions
+from analysis.report.charts.distributions import distribution_curves
+from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.lines import by_stage, lines
+from analysis.report.charts.timeline import timeline
+from analysis.report.charts.ttft_parts import ttft_parts
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.distributions import CURVE, DRAWN
@@ -99,7 +101,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column: Column, note: str) -> Figure | None:
-    drawing = charts.by_stage(engines, axis, column.of, column.duration)
+    drawing = by_stage(engines, axis, column.of, column.duration)
     if drawing is None:
         return None
     number = duration if column.duration else rate
@@ -141,7 +143,7 @@ def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
             requests = sum(stage[turn].requests for stage in stages)
             rows.append((one.name, Number(turn, str(turn)), rate(requests), rate(tokens), duration(ttft.value)))
     places = tuple(Place(str(turn), turn, str(turn)) for turn in sorted({int(turn) for _, turn, _ in points}))
-    drawing = charts.lines(engines, Axis("turn", True, False, places), points, True) if places else None
+    drawing = lines(engines, Axis("turn", True, False, places), points, True) if places else None
     if drawing is None:
         return None
     note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
@@ -179,8 +181,8 @@ def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
         for stage in one.contender.at(label)
         if metric in stage.curves
     )
-    lines = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
-    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {lines}; logarithmic scale."
+    shown = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
+    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {shown}; logarithmic scale."
     headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
     legend = tuple(engines)
     return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, Markup(svg), headers, rows, legend)
@@ -198,4 +200,4 @@ def _flow(one: Drawn, index: int) -> Figure:
     total = format_count(run.requests)
     note = f"{which}, {total} requests, {every}. Only the shaded steady windows count."
     headers = ("seconds", "requests in flight", "output tokens/s")
-    return Figure(f"flow-{index}", captions.flow(one), note, Markup(charts.flow(one)), headers, rows)
+    return Figure(f"flow-{index}", captions.flow(one), note, Markup(timeline(one)), headers, rows)

@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 
 from analysis.report.axis import Axis
-from analysis.report.drawing import INK, Drawn, chart_of, colours, heading, svg_of, value_axis
-from analysis.report.scales import HEIGHT, WIDTH, Scale, logarithmic
+from analysis.report.charts.drawing import INK, Drawn, chart_of, colours, heading, svg_of, value_axis
+from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, logarithmic
 from analysis.units import Unit, time_unit
 from analysis.verdict.distributions import CURVE
 

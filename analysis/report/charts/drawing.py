@@ -13,8 +13,8 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from analysis.report.palette import Style
-from analysis.report.scales import Scale
+from analysis.report.charts.palette import Style
+from analysis.report.charts.scales import Scale
 from analysis.units import Unit
 from analysis.verdict.contenders import Contender
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from analysis.report.document import Report, as_json_document
-from analysis.report.markdown import markdown
-from analysis.report.numbers import numbers_of
+from analysis.report.formats.document import Report, as_json_document
+from analysis.report.formats.markdown import markdown
+from analysis.report.formats.numbers import numbers_of
 from analysis.report.page import render
 from records.files import write_atomically
 

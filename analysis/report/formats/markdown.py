@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.report.document import Report
+from analysis.report.formats.document import Report
 from analysis.report.remarks import remarks
 from analysis.report.rows import Results, Row, results_of
 from analysis.report.search import Searches, searches_of

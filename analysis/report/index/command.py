@@ -13,7 +13,7 @@ from analysis.report.command import RUNS_FOLDER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.report.runs_index import IndexedRun
+    from analysis.report.index.index import IndexedRun
 
 
 def list_runs(
@@ -26,7 +26,7 @@ def list_runs(
     """
     from rich.console import Console
 
-    from analysis.report.runs_index import render_index, runs_in
+    from analysis.report.index.index import render_index, runs_in
     from records.files import write_atomically
 
     log = Console(stderr=True, highlight=False)
