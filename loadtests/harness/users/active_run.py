@@ -16,12 +16,12 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.run.annotations import grafana_annotations
-from loadtests.harness.run.live import Live
+from loadtests.harness.recording.annotations import grafana_annotations
+from loadtests.harness.recording.live import Live
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.run.recorder import Recorder
-from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
