@@ -102,7 +102,7 @@ def test_the_table_says_what_is_dominated_and_ends_with_the_choice(found: Altern
 
 
 def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunData], tmp_path: Path) -> None:
-    runs = []
+    runs: list[RunData] = []
     for slots in (8, 8, 64):
         run = write_run(tmp_path / f"run{len(runs)}", SMALL, rates(1), Asked(), window=20.0, label="vllm")
         write_meta(run, replace(read_meta(run), engine={"name": "vllm", "options": {"max_num_seqs": slots}}))

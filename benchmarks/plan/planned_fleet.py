@@ -1,6 +1,6 @@
 """Does a fleet of the size that `enginebench plan` names serve what the plan promised?
 
-    python -m benchmarks.planned_fleet --output benchmarks/results/planned_fleet.json    # about eleven minutes
+    python -m benchmarks.plan.planned_fleet --output benchmarks/results/planned_fleet.json    # about eleven minutes
 
 One replica of the fake engine, whose batch has a known cost, is measured at loads in mixed order. The plan names the
 number of replicas for a peak. That many are started behind HAProxy, once with round robin and once with least
@@ -25,10 +25,10 @@ from typing import Any
 
 from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
-from benchmarks.load_balancer import Algorithm, find_haproxy, load_balancer
+from benchmarks.plan.load_balancer import Algorithm, find_haproxy, load_balancer
 from benchmarks.started_server import ROOT, started_server
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.host import host_facts
-from loadtests.harness.run.server_process import PYTHON
 from records.slo import parse_objectives
 
 BATCH = ("step=0.03", "step_per_running=0.002", "step_per_prompt_token=0.0005", "concurrency=16")
@@ -146,7 +146,7 @@ def main() -> None:
             rows.append(row)
     document = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.planned_fleet", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.plan.planned_fleet", *sys.argv[1:]],
         "host": host_facts(),
         "batch": BATCH,
         "objectives": OBJECTIVES,

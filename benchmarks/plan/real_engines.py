@@ -1,7 +1,7 @@
 """How far are the predictions of `enginebench plan` off on real engines, at loads beyond those it was fitted to?
 
-    python -m benchmarks.plan_real_engines --engine candle --engine mistralrs     # about five minutes an engine
-    python -m benchmarks.plan_real_engines --engine vllm --output benchmarks/results/plan_real_engines.json
+    python -m benchmarks.plan.real_engines --engine candle --engine mistralrs     # about five minutes an engine
+    python -m benchmarks.plan.real_engines --engine vllm --output benchmarks/results/plan_real_engines.json
 
 Each engine is served and measured at all loads in mixed order, several times over. The model is fitted to the loads of
 `--fit`; those of `--unseen`, up to 1.5 times beyond, are predicted. Other work on the machine makes steps longer:
@@ -30,7 +30,7 @@ from analysis.plan.evidence.hold_out import HeldOut, fit_stages, predict_unseen
 from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.plan.fleet.replicas import BEYOND
 from analysis.run.load import RunData, load_run
-from benchmarks.planned_fleet import enginebench
+from benchmarks.plan.planned_fleet import enginebench
 from loadtests.harness.run.host import host_facts, versions
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
@@ -175,7 +175,7 @@ def main() -> None:
 def write(path: Path, found: Sequence[Result]) -> None:
     earlier = json.loads(path.read_text())["engines"] if path.exists() else {}
     document = {
-        "command": ["python", "-m", "benchmarks.plan_real_engines", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.plan.real_engines", *sys.argv[1:]],
         "host": host_facts(),
         "versions": versions("enginebench", "transformers", "mistralrs", "vllm"),
         "targets": TARGETS,
