@@ -18,7 +18,7 @@ from analysis.plan.fleet.day import DayPlan, plan_day, read_day
 from analysis.plan.fleet.pools import Pools, two_pools
 from analysis.plan.fleet.replicas import Fleet, Measured, Peak, Replicas, fewest_replicas
 from analysis.plan.money.bill import Bill, bill
-from analysis.plan.money.prices import gpu_hours, read_prices
+from analysis.plan.money.prices import Source, gpu_hours, price_source, read_prices
 from analysis.plan.settings import Balancer, PlanSettings
 from analysis.plan.simulation.replica import Lengths
 from analysis.run.load import RunData
@@ -51,6 +51,7 @@ class Plan:
     peak: Peak
     balancer: Balancer
     gpu_hours: tuple[int, float | None]  # GPUs of a replica, and the price of an hour of one
+    price_source: Source | None  # None where the price is the user's own
     joules_per_token: float | None  # measured, at the stage with the highest throughput
     pools: Pools | None  # None where they were not asked for
     agents: tuple[AgentTier, ...]
@@ -160,6 +161,7 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
         peak=peak,
         balancer=settings.balancer,
         gpu_hours=(gpus, hourly),
+        price_source=price_source(settings, prices, label),
         joules_per_token=_energy(every),
         pools=two_pools(fleet, basis.measured, found.count) if settings.pools else None,
         agents=agents_at(basis, settings, gpus, _energy(every)),

@@ -27,6 +27,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "replicas": asdict(plan.replicas),
         "spares": plan.spares,
         "bill": None if plan.bill is None else asdict(plan.bill),
+        "price_source": None if plan.price_source is None else str(plan.price_source),
         "day": None if plan.day is None else asdict(plan.day),
         "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
         "pools": None if plan.pools is None else asdict(plan.pools),

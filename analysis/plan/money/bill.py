@@ -25,6 +25,7 @@ class Hosted:
     per_thousand_requests: float
     break_even: float
     cheaper: bool
+    source: str  # of its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def bill(
     for name, api in prices.apis.items():
         each = (asked[0] * api.prompt + asked[1] * api.output) / MILLION
         monthly = HOURS_A_MONTH * hourly
-        hosted.append(Hosted(name, 1000 * each, monthly / each, each > per_request))
+        hosted.append(Hosted(name, 1000 * each, monthly / each, each > per_request, str(api.source)))
     return Bill(
         per_hour=hourly,
         per_month=HOURS_A_MONTH * hourly,

@@ -7,10 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from analysis.plan.settings import PlanSettings, named
 
 SHIPPED = Path(__file__).with_name("prices.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a price is from: a page, and the day for which it was given there."""
+
+    page: str
+    as_of: date | None
+    verified: bool
+
+    def __str__(self) -> str:
+        told = f"{self.page}, {self.as_of}" if self.as_of is not None else self.page
+        return told if self.verified else f"{told}, UNVERIFIED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +33,7 @@ class ApiPrice:
 
     prompt: float
     output: float
-    as_of: date | None
-    source: str
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,7 @@ class Prices:
     """US dollars per GPU and hour, with where each price is from; hosted APIs by name."""
 
     gpus: Mapping[str, float]
-    gpu_sources: Mapping[str, str]
+    gpu_sources: Mapping[str, Source]
     apis: Mapping[str, ApiPrice]
 
     def gpu(self, name: str) -> float:
@@ -47,13 +60,12 @@ def read_prices(path: Path | None) -> Prices:
         gpus, apis = told.get("gpus", {}), told.get("apis", {})
         return Prices(
             {name: float(one["per_hour"]) for name, one in gpus.items()},
-            {name: f"{one.get('source', path.name)}, {one.get('as_of', 'no date')}" for name, one in gpus.items()},
+            {name: _source(one, path) for name, one in gpus.items()},
             {
                 name: ApiPrice(
                     float(one["per_million_prompt_tokens"]),
                     float(one["per_million_output_tokens"]),
-                    one.get("as_of"),
-                    str(one.get("source", "")),
+                    _source(one, path),
                 )
                 for name, one in apis.items()
             },
@@ -65,6 +77,18 @@ def read_prices(path: Path | None) -> Prices:
             f"{path} is no price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
             "[apis.NAME] with per_million_prompt_tokens and per_million_output_tokens."
         ) from None
+
+
+def _source(told: Mapping[str, Any], path: Path) -> Source:
+    return Source(str(told.get("source", path.name)), told.get("as_of"), not told.get("unverified", False))
+
+
+def price_source(settings: PlanSettings, prices: Prices, label: str) -> Source | None:
+    """Where the price of a GPU of the engine `label` is from; `None` where none, or the user's own, counts."""
+    gpu = named(settings.gpu, label)
+    if gpu is None or named(settings.price, label) is not None:
+        return None
+    return {known.lower(): source for known, source in prices.gpu_sources.items()}.get(gpu.lower())
 
 
 def gpu_hours(settings: PlanSettings, prices: Prices, label: str) -> tuple[int, float | None]:

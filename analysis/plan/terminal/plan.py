@@ -165,6 +165,8 @@ def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
     table.add_row(
         "cost", f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {plan.count} replicas"
     )
+    if plan.price_source is not None:
+        table.add_row("price", f"of a GPU: {plan.price_source}")
     prompts = bill.per_million_prompt_tokens
     parts = [f"{dollars(prompts)} per million prompt tokens"] if prompts is not None else []
     parts += [f"{dollars(bill.per_million_output_tokens)} per million output tokens"]
@@ -173,7 +175,9 @@ def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
     for one in bill.hosted:
         said = f"{dollars(one.per_thousand_requests)} per thousand requests; the fleet costs less from "
         reach = "" if one.cheaper else ", more than it can serve"
-        table.add_row(one.name, f"{said}{significant(one.break_even / MILLION)} million a month on{reach}")
+        table.add_row(
+            one.name, f"{said}{significant(one.break_even / MILLION)} million a month on{reach} ({one.source})"
+        )
     console.print(table)
     console.print()
 

@@ -41,8 +41,8 @@ def predicted(replicas: int) -> float:
 
 @pytest.mark.alone
 def test_a_fleet_attains_what_was_predicted(haproxy: str, tmp_path: Path) -> None:
-    """150 requests at 10 a second: three replicas serve nearly all in time; two, which bear 8.9 a second, few. On a busy
-    machine all are later; half the distance between the two is the margin."""
+    """150 requests at 10 a second: three replicas serve nearly all in time; two, which bear 8.9 a second, few. A busy
+    machine makes all of them later: the margin is half the distance between the two."""
     promised, with_one_less = predicted(3), predicted(2)
     assert promised > 0.9
     assert with_one_less < 0.4
