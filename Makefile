@@ -68,7 +68,7 @@ test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS
 	$(BIN)/python -m pytest -m lmrs
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.server.soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations

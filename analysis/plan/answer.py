@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.day import DayPlan, plan_day, read_day
-from analysis.plan.engine_model import FittedModel
+from analysis.plan.engine.model import FittedModel
+from analysis.plan.engine.steps import Floats
 from analysis.plan.errors import CannotPlan
-from analysis.plan.hold_out import HeldOut, fit_stages, hold_out
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.money import Bill, bill, read_prices
-from analysis.plan.outcome import FIGURES
-from analysis.plan.predict import pooled
-from analysis.plan.replicas import BEYOND, Fleet, Measured, Peak, Replicas, fewest_replicas
-from analysis.plan.scalability import SafeLoad, Scalability, safe_load, scalability
+from analysis.plan.evidence.hold_out import HeldOut, fit_stages, hold_out
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.evidence.scalability import SafeLoad, Scalability, safe_load, scalability
+from analysis.plan.fleet.day import DayPlan, plan_day, read_day
+from analysis.plan.fleet.replicas import BEYOND, Fleet, Measured, Peak, Replicas, fewest_replicas
+from analysis.plan.money.bill import Bill, bill, read_prices
 from analysis.plan.settings import Balancer, PlanSettings
-from analysis.plan.simulate import Lengths
-from analysis.plan.steps import Floats
+from analysis.plan.simulation.outcome import FIGURES
+from analysis.plan.simulation.predict import pooled
+from analysis.plan.simulation.replica import Lengths
 from analysis.run.load import RunData
 from analysis.units import format_seconds, format_share, significant
 from analysis.verdict.stages import StageSummary

@@ -46,7 +46,7 @@ def plan(
 
     from analysis.mistakes import exit_with_sentence
     from analysis.plan.answer import as_document, make_plan
-    from analysis.plan.page import write_page
+    from analysis.plan.page.build import write_page
     from analysis.plan.terminal import print_plan
     from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run

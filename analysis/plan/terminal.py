@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.plan.answer import Plan, dollars
-from analysis.plan.hold_out import HeldOut
-from analysis.plan.money import MILLION, Bill
-from analysis.plan.outcome import Band
-from analysis.plan.replicas import Attainment
+from analysis.plan.evidence.hold_out import HeldOut
+from analysis.plan.fleet.replicas import Attainment
+from analysis.plan.money.bill import MILLION, Bill
+from analysis.plan.simulation.outcome import Band
 from analysis.units import format_interval, format_seconds, format_share, significant
 from analysis.verdict.statistics import Estimate
 from records.load import Users

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.money import bill, prefill_share, read_prices
-from analysis.plan.outcome import Band
-from analysis.plan.replicas import Attainment
-from analysis.plan.simulate import Lengths
-from analysis.plan.step_cost import StepCost
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.fleet.replicas import Attainment
+from analysis.plan.money.bill import bill, prefill_share, read_prices
+from analysis.plan.simulation.outcome import Band
+from analysis.plan.simulation.replica import Lengths
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
 LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))
