@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from analysis.plan.settings import PlanSettings
+from analysis.settings import RunsSettings
 from settings_flags import read_settings, with_flags
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -20,12 +20,9 @@ def about() -> None:
 
 
 @app.command()
-@with_flags(PlanSettings)
+@with_flags(RunsSettings, PlanSettings)
 def plan(
-    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs of one engine.")],
-    runs_folder: Annotated[
-        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
-    ] = Path("runs"),
+    names: Annotated[list[str], typer.Argument(help="Folders or ids of runs of one engine.", metavar="RUNS")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the page.")] = False,
     **given: Any,
 ) -> None:
@@ -54,11 +51,12 @@ def plan(
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
+        where: RunsSettings = read_settings(RunsSettings, given)
         settings: PlanSettings = read_settings(PlanSettings, given)
         if settings.peak is None or not settings.slo:
             raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
-            loaded = [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)]
+            loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
             summaries = [summarise(one, settings.slo) for one in loaded]
         with log.status("Simulating …"):
             made = make_plan(loaded, summaries, settings)
