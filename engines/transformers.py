@@ -53,6 +53,7 @@ class TransformersOptions:
 class TransformersEngine(BlockingEngine):
     Options = TransformersOptions
     options: TransformersOptions
+    cuda_by = "torch"
 
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.
