@@ -220,7 +220,7 @@ class Engine(ABC):
 
     Options: ClassVar[type[Any]]
 
-    # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, or its own wheel;
+    # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, its own wheel;
     # none for an engine without GPU code. `enginebench doctor` compares that with the driver.
     cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = None
 
