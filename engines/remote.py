@@ -99,7 +99,7 @@ class RemoteEngine(Engine):
         return EngineInfo(
             name="remote",
             version=str(engine.get("version", "unknown")),
-            language=str(engine.get("language", "unknown")),
+            language="any",
             model=self._name,
             dtype=str(engine.get("dtype", "unknown")),
             device=str(engine.get("device", "unknown")),

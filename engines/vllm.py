@@ -17,7 +17,6 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions, version
-from pathlib import Path
 from typing import Any, Literal
 
 from engines.contract.base import (
@@ -34,7 +33,7 @@ from engines.contract.base import (
     TokenLogprob,
     Usage,
 )
-from engines.models.random_weights import with_weights
+from engines.models.random_weights import weights_of
 from engines.process.devices import usable_cores
 from engines.process.installed import Environment, InstalledEngine, Packages
 from settings_schema import setting
@@ -220,14 +219,6 @@ def core_groups(cores: list[int], groups: int) -> str:
     """The cores of each rank, as vLLM reads them: `0,1|2,3`. With fewer cores than ranks, ranks share them."""
     shares = [cores[rank::groups] or [cores[rank % len(cores)]] for rank in range(groups)]
     return "|".join(",".join(map(str, share)) for share in shares)
-
-
-def weights_of(model: Model) -> tuple[Path, bool]:
-    """A folder that vLLM loads, and whether vLLM must make up the weights itself: of families we cannot write."""
-    try:
-        return with_weights(model).folder, False
-    except EngineUnavailable:
-        return model.folder, True
 
 
 def _latest_stats() -> Any:

@@ -75,6 +75,10 @@ ENGINES: dict[str, EngineSpec] = {
         "continuous",
         needs_model=False,
     ),
+    "sglang": EngineSpec("engines.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "tensorrt-llm": EngineSpec(
+        "engines.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, through its class LLM", "c++", "continuous"
+    ),
     "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM in process (AsyncLLM)", "python", "continuous"),
 }
 

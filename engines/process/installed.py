@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from engines.process.devices import visible_gpus
 
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"
+NAME = re.compile(r"[\w.-]+")
 # What our own modules import there: the cache's lock, random weights.
 OURS = ("filelock", "numpy", "tokenizers")
 VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
@@ -45,7 +47,7 @@ class Packages:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(package.partition("==")[0] for package in self.packages)
+        return tuple(NAME.match(package)[0] for package in self.packages)  # type: ignore[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def _uv(*arguments: str) -> None:
     # Ours would be taken for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:
-        done = subprocess.run([program, *arguments], stdout=sys.stderr.fileno(), env=environment, check=False)
+        done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)
     except OSError as error:
         raise EngineUnavailable(f"cannot run {program} ({error.strerror}).") from error
     if done.returncode:
