@@ -102,7 +102,17 @@ class Sample:
         """The effective sample size of a share of which there is not a single miss."""
         return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
 
+    @cached_property
+    def _errors(self) -> dict[tuple[float, bool], MeanError | None]:
+        return {}
+
     def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
+        key = (q, codes is None)
+        if key not in self._errors:
+            self._errors[key] = self._error_below(q, codes)
+        return self._errors[key]
+
+    def _error_below(self, q: float, codes: Codes | None) -> MeanError | None:
         """The error of the share of values at or below percentile q, over its variance for one value; `None` where
         they are too few, or all the same."""
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
