@@ -88,6 +88,8 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("slots", slots),
         ("prefill", "running requests pause" if model.pauses else "together with running requests"),
     ]
+    if model.grouped:
+        found.append(("batch", "only requests of the same length are computed together"))
     if plan.scalability is not None:
         found.append(("throughput", _scalability(plan)))
     if plan.safe is not None:
