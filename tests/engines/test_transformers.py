@@ -10,6 +10,8 @@ from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailab
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 END = 2  # <|im_end|>
 
