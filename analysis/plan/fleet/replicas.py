@@ -15,7 +15,7 @@ from analysis.plan.engine.steps import Flags, Floats, Generator
 from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
-from analysis.plan.simulation.outcome import Band, Requests, band, good, requests_of, within
+from analysis.plan.simulation.outcome import Band, Requests, band, good, percentile_of, requests_of, within
 from analysis.plan.simulation.replica import Lengths, serve_users
 from records.load import Load, Rate, Users
 from records.slo import Objective
@@ -27,6 +27,7 @@ STEP = 0.01  # share of a large fleet by which its size is searched
 LEAST_TOGETHER = 8  # replicas that stand for a larger fleet, where the balancer looks at them all
 MOST_REPLICAS = 100_000
 WARM_UP = 30.0  # seconds
+NOTHING = Band(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Attainment:
     output: float  # tokens per second of the fleet
     prompts: float  # prompt tokens per second
     rate: float  # answers per second
+    ttft_p95: Band = NOTHING  # seconds
+    tpot_p50: Band = NOTHING
 
     @property
     def met(self) -> bool:
@@ -149,6 +152,9 @@ class Fleet:
         def share(of: Callable[[Requests], Flags]) -> Band:
             return band([share_of([(of(part), weight) for part, weight in seed]) for seed in due])
 
+        def percentile(of: Callable[[Requests], Floats], q: float) -> Band:
+            return band([percentile_of([(of(part), weight) for part, weight in seed], q) for seed in due])
+
         return Attainment(
             replicas,
             share(partial(good, objectives=self.objectives)),
@@ -158,6 +164,8 @@ class Fleet:
             sum(weight * float(part.lengths.output.sum()) for part, weight in everyone) / seconds,
             sum(weight * float(part.lengths.prompt.sum()) for part, weight in everyone) / seconds,
             sum(weight * len(part.sched) for part, weight in everyone) / seconds,
+            percentile(lambda part: part.first - part.sched, 0.95),
+            percentile(lambda part: part.tpot, 0.5),
         )
 
 

@@ -5,45 +5,15 @@ A fleet costs the same whether it is busy or not; costs per token are those of t
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.fleet.replicas import Attainment
+from analysis.plan.money.prices import Prices
 from analysis.plan.simulation.replica import Lengths
 
-SHIPPED = Path(__file__).with_name("prices.toml")
 HOURS_A_MONTH = 730.0
 MILLION = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class ApiPrice:
-    """US dollars per million tokens."""
-
-    prompt: float
-    output: float
-    as_of: date | None
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """US dollars per GPU and hour, with where each price is from; hosted APIs by name."""
-
-    gpus: Mapping[str, float]
-    gpu_sources: Mapping[str, str]
-    apis: Mapping[str, ApiPrice]
-
-    def gpu(self, name: str) -> float:
-        """Raises `ValueError` with the choices."""
-        found = {known.lower(): price for known, price in self.gpus.items()}
-        if name.lower() not in found:
-            raise ValueError(f"the price list has no GPU called `{name}`; it has {', '.join(self.gpus)}.")
-        return found[name.lower()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +25,7 @@ class Hosted:
     per_thousand_requests: float
     break_even: float
     cheaper: bool
+    source: str  # of its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +41,6 @@ class Bill:
     hosted: tuple[Hosted, ...]
 
 
-def read_prices(path: Path | None) -> Prices:
-    """Raises `ValueError` with a sentence for a file that is no price list."""
-    path = path or SHIPPED
-    try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-        gpus, apis = told.get("gpus", {}), told.get("apis", {})
-        return Prices(
-            {name: float(one["per_hour"]) for name, one in gpus.items()},
-            {name: f"{one.get('source', path.name)}, {one.get('as_of', 'no date')}" for name, one in gpus.items()},
-            {
-                name: ApiPrice(
-                    float(one["per_million_prompt_tokens"]),
-                    float(one["per_million_output_tokens"]),
-                    one.get("as_of"),
-                    str(one.get("source", "")),
-                )
-                for name, one in apis.items()
-            },
-        )
-    except OSError as error:
-        raise ValueError(f"the price list {path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is no price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
-            "[apis.NAME] with per_million_prompt_tokens and per_million_output_tokens."
-        ) from None
-
-
 def bill(
     replicas: int, gpus: int, gpu_hour: float, busy: Attainment, model: EngineModel, lengths: Lengths, prices: Prices
 ) -> Bill:
@@ -111,7 +54,7 @@ def bill(
     for name, api in prices.apis.items():
         each = (asked[0] * api.prompt + asked[1] * api.output) / MILLION
         monthly = HOURS_A_MONTH * hourly
-        hosted.append(Hosted(name, 1000 * each, monthly / each, each > per_request))
+        hosted.append(Hosted(name, 1000 * each, monthly / each, each > per_request, str(api.source)))
     return Bill(
         per_hour=hourly,
         per_month=HOURS_A_MONTH * hourly,

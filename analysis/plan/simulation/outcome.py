@@ -64,6 +64,18 @@ def figures(requests: Requests, start: float, end: float) -> dict[str, float]:
     }
 
 
+def percentile_of(parts: Sequence[tuple[Floats, float]], q: float) -> float:
+    """The percentile of several samples, each with the weight of one of its values; by nearest rank."""
+    values = np.concatenate([part for part, _ in parts])
+    weights = np.concatenate([np.full(len(part), weight) for part, weight in parts])
+    known = ~np.isnan(values)
+    order = np.argsort(values[known])
+    if not len(order):
+        return math.nan
+    reached = np.cumsum(weights[known][order])
+    return float(values[known][order][np.searchsorted(reached, q * reached[-1] * (1 - 1e-12))])
+
+
 def _percentile(ascending: Floats, q: float) -> float:
     return percentile(ascending, q) if len(ascending) else math.nan
 
