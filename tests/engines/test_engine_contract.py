@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
-from engines.contract.registry import ENGINES, load_engine, spec
+from engines.contract.registry import ENGINES, engine_class, load_engine, spec
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
@@ -21,7 +21,7 @@ from tests.conftest import BackgroundLoop
 from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
 
-STATIC = ("torch-jit", "torch-compile")
+STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -75,6 +75,8 @@ def loaded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Loaded]:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in ENGINES and (reason := engine_class(name).why_not_here()):
+        pytest.skip(f"{name} cannot run here: {reason}")
     if name in PROGRAMS:
         rust_program(name)
     with documented_engine.installed(folder) if name == documented_engine.NAME else contextlib.nullcontext():
