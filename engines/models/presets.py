@@ -145,7 +145,7 @@ _ALL = (
     ),
     Preset(
         "llama-3.2-tiny",
-        "none: only random:llama-3.2-tiny",
+        "none: only random weights",
         "none",
         33_948_928,
         # Spread widely enough that a greedy answer does not repeat one token.
@@ -153,7 +153,7 @@ _ALL = (
     ),
     Preset(
         "unoptimized-512",
-        "none: only random:unoptimized-512",
+        "none: only random weights",
         "none",
         34_901_248,
         {

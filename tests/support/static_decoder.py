@@ -15,6 +15,7 @@ from engines.static.weights import DecoderShape, weights_of
 from tests.support.tiny_models import VOCABULARY, write_tiny
 
 BUCKETS = Buckets((1, 4), (32, 64), 16)
+FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
 
 
 class Small:
@@ -35,8 +36,10 @@ class Small:
         net = AutoModelForCausalLM.from_pretrained(self.model.folder, dtype=torch.float32)
         return Step(self.shape, weights_of(net, BUCKETS.lengths[-1]))
 
-    def batch(self, prepare: Callable[..., Any] = lambda step, shape, example: step) -> Batch:
-        return Batch(Decoder(self.step(), BUCKETS, prepare))
+    def batch(
+        self, prepare: Callable[..., Any] = lambda step, shape, example: step, buckets: Buckets = BUCKETS
+    ) -> Batch:
+        return Batch(Decoder(self.step(), buckets, prepare))
 
     def sequence(self, prompt: Sequence[int], max_tokens: int = 12, **settings: Any) -> Running:
         import torch
