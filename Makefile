@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
-SELECTED := not gpu and not lmrs
+SELECTED := not gpu and not lmrs and not own_environment
 
 # The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +36,8 @@ else
 endif
 	@touch $@
 
-system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser, curl), where that is allowed
-	@missing=""; for program in prometheus chromium curl; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser, HAProxy, curl), where that is allowed
+	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
@@ -67,8 +67,12 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
 
+test-installed: $(STAMP) ## install vLLM in an environment of its own, and run its tests (about five minutes)
+	$(BIN)/enginebench engines install vllm
+	$(BIN)/python -m pytest -m own_environment
+
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.server.soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations
