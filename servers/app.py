@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
 from engines.process.replicas import ServedEngine
-from servers.gpu import GpuCollector
+from servers.gpu.collector import GpuCollector
 from servers.http import errors
 from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError

@@ -90,8 +90,9 @@ def _glance() -> list[Panel]:
             [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
         ),
         tile(
-            "Cost per million tokens",
-            "The price chosen above times the replicas that are ready, over the output tokens of an hour at this rate.",
+            "Cost per 1M tokens",
+            "Cost of a million output tokens: the price chosen above times the replicas that are ready, over the "
+            "tokens of an hour at this rate.",
             CURRENCY,
             Query(COST),
         ),
