@@ -77,7 +77,7 @@ def compare(
 
 
 def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) -> None:
-    from analysis.report.contrasts_terminal import print_contrasts
+    from analysis.compare.terminal import print_contrasts
     from analysis.report.terminal import stdout
 
     if as_json:

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.report.document import Report
+    from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
 
 RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
@@ -75,8 +75,8 @@ def report(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.report.document import report_of
-    from analysis.report.formats import write
+    from analysis.report.formats.document import report_of
+    from analysis.report.formats.files import write
     from analysis.verdict.comparison import compare
     from analysis.verdict.loading import summaries_of
     from records.slo import parse_objectives
@@ -108,7 +108,7 @@ def report(
 
 def _check_formats(output: Sequence[Path]) -> None:
     """Raises `ValueError` for a suffix that names no format."""
-    from analysis.report.formats import FORMATS
+    from analysis.report.formats.files import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
@@ -123,7 +123,7 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
-    from analysis.report.document import as_json_document
+    from analysis.report.formats.document import as_json_document
     from analysis.report.terminal import print_report, stdout
 
     if as_json:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from analysis.compare.tables import section_of
+from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.figures import Number, duration, figures_of, rate, reading_of
+from analysis.report.charts.palette import styles_of, variables
 from analysis.report.classes import classes_of_runs
-from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
-from analysis.report.drawing import Drawn
-from analysis.report.figures import Number, duration, figures_of, rate, reading_of
-from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.search import searches_of

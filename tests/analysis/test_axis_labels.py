@@ -7,8 +7,8 @@ import re
 import altair as alt
 import pytest
 
-from analysis.report.drawing import chart_of, svg_of, value_axis
-from analysis.report.scales import Scale
+from analysis.report.charts.drawing import chart_of, svg_of, value_axis
+from analysis.report.charts.scales import Scale
 from analysis.units import PLAIN
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
-from analysis.report.document import json_schema
+from analysis.report.formats.document import json_schema
 from tests.support.served import ROOT
 from tests.support.synthetic import Engine, simulate
 
@@ -85,10 +85,10 @@ def test_the_json_obeys_its_published_schema(written: Path) -> None:
 
 
 def test_the_published_schema_is_what_the_command_writes() -> None:
-    command = [sys.executable, "-m", "analysis.report.document"]
+    command = [sys.executable, "-m", "analysis.report.formats.document"]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     published = (ROOT / "docs" / "report.schema.json").read_text()
-    assert published == made, "run: python -m analysis.report.document > docs/report.schema.json"
+    assert published == made, "run: python -m analysis.report.formats.document > docs/report.schema.json"
 
 
 def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:

@@ -20,14 +20,14 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
-from analysis.report import captions
 from analysis.report.axis import axis_of
-from analysis.report.charts import by_stage
-from analysis.report.drawing import Drawn
+from analysis.report.charts import captions
+from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.lines import by_stage
+from analysis.report.charts.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
+from analysis.report.charts.scales import WIDTH, logarithmic, scale_of, spread_apart
 from analysis.report.page import render
-from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of, variables
 from analysis.report.rows import percentile_column
-from analysis.report.scales import WIDTH, logarithmic, scale_of, spread_apart
 from analysis.report.terminal import objective_lines, print_report
 from analysis.run.load import load_run
 from analysis.units import significant
