@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 from jinja2 import ChoiceLoader, PackageLoader
 
-from analysis.report.drawing import chart_of, svg_of
-from analysis.report.palette import Style, styles_of, variables
-from analysis.report.scales import HEIGHT, WIDTH
+from analysis.report.charts.drawing import Spec, drawn
+from analysis.report.charts.palette import Style, styles_of, variables
+from analysis.report.charts.scales import HEIGHT, WIDTH
 from analysis.report.templating import environment
 from analysis.units import Unit, time_unit
 from bench.document import BenchResult, Series
@@ -93,29 +92,38 @@ def _plot(title: str, lines: Mapping[str, Sequence[Series]], styles: Mapping[str
         for label, measure, middle in middles
     ]
     names = list(lines)
-    colours = alt.Scale(domain=names, range=[styles[name].colour for name in names])
     sizes = sorted({row["size"] for row in rows})
-    base = chart_of(rows).encode(
-        x=alt.X("size:Q", title=None, scale=alt.Scale(type="log", domain=[sizes[0], sizes[-1]]), axis=_ticks(sizes)),
-        color=alt.Color("name:N", scale=colours, legend=None),
-    )
-    scale = alt.Scale(type="log", domain=_domain(rows), nice=False)
-    y = alt.Y("value:Q", title=unit.name, scale=scale)
-    shapes = alt.Scale(domain=names, range=[styles[name].shape for name in names])
-    layers = [
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(strokeWidth=1.5)
-        .encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
-        base.mark_line(strokeWidth=2).encode(y=y),
-        base.mark_point(size=45, filled=True, opacity=1).encode(
-            y=y, shape=alt.Shape("name:N", scale=shapes, legend=None)
-        ),
-    ]
-    return Plot(title, svg_of(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)))
+    scale = {"type": "log", "domain": _domain(rows), "nice": False}
+    colour: Spec = {"field": "name", "type": "nominal", "legend": None}
+    colour |= {"scale": {"domain": names, "range": [styles[name].colour for name in names]}}
+    shape: Spec = {"field": "name", "type": "nominal", "legend": None}
+    shape |= {"scale": {"domain": names, "range": [styles[name].shape for name in names]}}
+    x: Spec = {"field": "size", "type": "quantitative", "title": None, "axis": _ticks(sizes)}
+    x |= {"scale": {"type": "log", "domain": [sizes[0], sizes[-1]], "nice": False}}
+    y: Spec = {"field": "value", "type": "quantitative", "title": unit.name, "scale": scale}
+    spec: Spec = {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "data": {"values": rows},
+        "encoding": {"x": x, "color": colour},
+        "layer": [
+            {
+                "transform": [{"filter": "isValid(datum.low)"}],
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}},
+            {
+                "mark": {"type": "point", "size": 45, "filled": True, "opacity": 1},
+                "encoding": {"y": y, "shape": shape},
+            },
+        ],
+    }
+    return Plot(title, drawn(spec).svg)
 
 
-def _ticks(sizes: Sequence[int]) -> alt.Axis:
-    return alt.Axis(values=list(sizes), grid=False, labelOverlap=True, format=",d")
+def _ticks(sizes: Sequence[int]) -> Spec:
+    return {"values": list(sizes), "grid": False, "labelOverlap": True, "format": ",d"}
 
 
 def _domain(rows: Sequence[Mapping[str, Any]]) -> list[float]:

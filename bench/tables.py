@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.report.contrasts import TextTable, format_value
+from analysis.compare.tables import TextTable, format_value
 from analysis.units import MISSING, format_ratio, format_share, in_words, significant
 from analysis.verdict.statistics import Ranking, winner
 from bench.document import BenchResult, Result, Series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from analysis.report.contrasts_terminal import print_table
+from analysis.compare.terminal import print_table
 from bench.document import BenchResult
 from bench.tables import CAPTION, NARROW, notes_of, sentence_of, tables_of
 

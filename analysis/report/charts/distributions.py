@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import altair as alt
 
 from analysis.report.axis import Axis
-from analysis.report.charts.drawing import INK, Drawn, chart_of, colours, heading, svg_of, value_axis
+from analysis.report.charts.drawing import (
+    INK,
+    SHOWN,
+    Chart,
+    Drawn,
+    Spec,
+    colours,
+    drawn,
+    heading,
+    nominal,
+    quantitative,
+    reading,
+    rounded,
+    rows_of,
+    value_axis,
+    zoom,
+)
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, logarithmic
 from analysis.units import Unit, time_unit
 from analysis.verdict.distributions import CURVE
@@ -16,57 +29,62 @@ from analysis.verdict.distributions import CURVE
 PANELS = 4  # from the first stage to the last
 
 
-def distribution_curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> str | None:
+def distribution_curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Chart | None:
     """A panel per stage and a line per run; `None` where the metric was not observed."""
     stages = {label: [(one, s) for one in engines for s in one.contender.at(label)] for label in axis.labels}
-    drawn = {label: [(one, s.curves[metric]) for one, s in at if metric in s.curves] for label, at in stages.items()}
-    places = [label for label, curves in drawn.items() if curves]
+    curves = {label: [(one, s.curves[metric]) for one, s in at if metric in s.curves] for label, at in stages.items()}
+    places = [label for label, found in curves.items() if found]
     if not places:
         return None
     count = min(len(places), PANELS)
     chosen = [places[round(k * (len(places) - 1) / max(count - 1, 1))] for k in range(count)]
-    values = [value for label in chosen for _, curve in drawn[label] for value in curve]
+    values = [value for label in chosen for _, curve in curves[label] for value in curve]
     unit = time_unit(values)
     scale = logarithmic([value * unit.scale for value in values])
-    panels = [_panel(engines, drawn[label], label, unit, scale, count) for label in chosen]
-    return svg_of(alt.concat(*panels, columns=2 if count > 1 else 1, spacing=18))
+    names = [f"curves_{place}" for place in range(count)]
+    drawings = [_panel(engines, curves[label], names[k], label, unit, scale, count) for k, label in enumerate(chosen)]
+    together: Spec = {"concat": drawings, "columns": 2 if count > 1 else 1, "spacing": 18}
+    return drawn({**together, "params": [zoom("x", *names)]})
 
 
 def _panel(
     engines: Sequence[Drawn],
-    shown: Sequence[tuple[Drawn, Sequence[float]]],
+    curves: Sequence[tuple[Drawn, Sequence[float]]],
+    name: str,
     label: str,
     unit: Unit,
     scale: Scale,
-    panels: int,
-) -> Any:
+    count: int,
+) -> Spec:
     rows = [
-        {"name": one.name, "run": run, "time": value * unit.scale, "share": 100 * q}
-        for run, (one, curve) in enumerate(shown)
-        for q, value in zip((0.0, *CURVE), (curve[0], *curve), strict=True)
+        {
+            "name": one.name,
+            "run": run,
+            "time": rounded(value * unit.scale for value in (curve[0], *curve)),
+            "share": rounded(100 * q for q in (0.0, *CURVE)),
+        }
+        for run, (one, curve) in enumerate(curves)
     ]
-    return (
-        chart_of(rows)
-        .mark_line(interpolate="step-after", strokeWidth=2 if len(shown) <= len(engines) else 1.2)
-        .encode(
-            x=alt.X(
-                "time:Q",
-                scale=scale.altair,
-                title=unit.name,
-                axis=value_axis(scale, unit, "bottom", 4 if panels > 1 else 6),
-            ),
-            y=alt.Y(
-                "share:Q",
-                title=None,
-                scale=alt.Scale(domain=[0, 100]),
-                axis=alt.Axis(values=[0, 50, 95], labelExpr="datum.value + ' %'", domain=False, ticks=False),
-            ),
-            color=alt.Color("name:N", scale=colours(engines), legend=None),
-            detail="run:N",
-        )
-        .properties(
-            width=WIDTH if panels == 1 else WIDTH / 2 - 20,
-            height=HEIGHT if panels == 1 else 120,
-            title=heading(label, INK),
-        )
-    )
+    ticks = value_axis(scale, unit, "time", "bottom", 4 if count > 1 else 6)
+    shares = {"values": [0, 50, 95], "labelExpr": "datum.value + ' %'", "domain": False, "ticks": False}
+    encoding = {
+        "x": quantitative("time", scale=scale.spec, title=unit.name, axis=ticks),
+        "y": quantitative("share", title=None, scale={"domain": [0, 100]}, axis=shares),
+        "color": colours(engines),
+        "detail": nominal("run"),
+    }
+    tooltip = [
+        nominal("name", title="engine"),
+        quantitative("share", title="share of requests, %", format=",.4~r"),
+        quantitative("time", title=f"no longer than, {unit.name}", format=",.4~r"),
+    ]
+    width = 2 if len(curves) <= len(engines) else 1.2
+    curve = {"type": "line", "interpolate": "step-after", "strokeWidth": width, "clip": True}
+    return {
+        "data": rows_of(rows),
+        "transform": [SHOWN, {"flatten": ["time", "share"]}],
+        "layer": [{"name": name, "mark": curve, "encoding": encoding}, reading(f"near_{name}", encoding, tooltip)],
+        "width": WIDTH if count == 1 else WIDTH / 2 - 20,
+        "height": HEIGHT if count == 1 else 120,
+        "title": heading(label, INK),
+    }

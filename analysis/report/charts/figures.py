@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import captions
 from analysis.report.charts.distributions import distribution_curves
-from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.drawing import Chart, Drawn
 from analysis.report.charts.lines import by_stage, lines
 from analysis.report.charts.timeline import timeline
 from analysis.report.charts.ttft_parts import ttft_parts
@@ -39,12 +37,12 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`rows` hold texts and numbers under `headers`. `svg` is safe: it was drawn here."""
+    """`rows` hold texts and numbers under `headers`."""
 
     key: str
     title: str
     note: str
-    svg: Markup
+    chart: Chart
     headers: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
     legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
@@ -121,7 +119,7 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
     said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
     said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
     headers = ("engine", "stage", "value", "from", "to")
-    return Figure(key, title, " ".join(said), Markup(drawing.svg), headers, tuple(rows))
+    return Figure(key, title, " ".join(said), drawing.chart, headers, tuple(rows))
 
 
 def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
@@ -148,12 +146,12 @@ def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
         return None
     note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
     headers = ("engine", "turn", "requests", "prompt tokens", "TTFT p50")
-    return Figure("turns", captions.turns(points), note, Markup(drawing.svg), headers, tuple(rows))
+    return Figure("turns", captions.turns(points), note, drawing.chart, headers, tuple(rows))
 
 
 def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
-    svg = ttft_parts(engines, axis)
-    if svg is None:
+    chart = ttft_parts(engines, axis)
+    if chart is None:
         return None
     rows: tuple[tuple[str | Number, ...], ...] = tuple(
         (one.name, label, *(duration(length) for length in parts.lengths.values()))
@@ -167,12 +165,12 @@ def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
         "(delivery). Beside each bar its total."
     )
     headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
-    return Figure("parts", captions.parts(engines, axis), note, Markup(svg), headers, rows)
+    return Figure("parts", captions.parts(engines, axis), note, chart, headers, rows)
 
 
 def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
-    svg = distribution_curves(engines, axis, metric)
-    if svg is None:
+    chart = distribution_curves(engines, axis, metric)
+    if chart is None:
         return None
     rows: tuple[tuple[str | Number, ...], ...] = tuple(
         (one.name, label, *(duration(stage.curves[metric][CURVE.index(q)]) for q in (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)))
@@ -185,7 +183,7 @@ def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
     note = f"Share of requests with no longer a {BY_NAME[metric].title}, {shown}; logarithmic scale."
     headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
     legend = tuple(engines)
-    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, Markup(svg), headers, rows, legend)
+    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, chart, headers, rows, legend)
 
 
 def _flow(one: Drawn, index: int) -> Figure:
@@ -198,6 +196,6 @@ def _flow(one: Drawn, index: int) -> Figure:
     every = "every second" if line.step == 1 else f"every {line.step:g} s"
     which = f"The first of {len(one.contender.runs)} runs" if len(one.contender.runs) > 1 else "The whole run"
     total = format_count(run.requests)
-    note = f"{which}, {total} requests, {every}. Only the shaded steady windows count."
+    note = f"{which}, {total} requests, {every}. Only the shaded steady windows count; a triangle marks a finding."
     headers = ("seconds", "requests in flight", "output tokens/s")
-    return Figure(f"flow-{index}", captions.flow(one), note, Markup(timeline(one)), headers, rows)
+    return Figure(f"flow-{index}", captions.flow(one), note, timeline(one), headers, rows)

@@ -12,20 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-
 from analysis.report.axis import Axis
 from analysis.report.charts.drawing import (
     PAGE,
+    SHOWN,
+    Chart,
     Drawn,
-    chart_of,
+    Spec,
     colours,
+    drawn,
+    nominal,
+    quantitative,
+    rows_of,
     shapes,
-    svg_of,
+    tooltips,
     value_axis,
+    zoom,
 )
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
-from analysis.units import PLAIN, Unit, time_unit
+from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 
@@ -36,9 +41,9 @@ Point = tuple[Drawn, float, Estimate]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """An SVG, the unit of its values, and whether their axis is logarithmic."""
+    """A chart, the unit of its values, and whether their axis is logarithmic."""
 
-    svg: str
+    chart: Chart
     unit: Unit
     logarithmic: bool
 
@@ -65,42 +70,49 @@ def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duratio
     unit = time_unit(estimate.value for estimate in finite) if duration else PLAIN
     ends = [end for one in finite for end in (one.value, one.low, one.high) if end is not None and math.isfinite(end)]
     scale = scale_of([end * unit.scale for end in ends])
-    rows = [_point(one.name, at, estimate, unit, scale) for one, at, estimate in points]
-    x, y = _stages(axis), alt.Y("value:Q", scale=scale.altair, axis=value_axis(scale, unit))
-    colour = alt.Color("name:N", scale=colours(engines), legend=None)
-    base = chart_of(rows).encode(x=x, color=colour)
-    served = base.transform_filter("!datum.failed")
-    spread = base.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q", scale=scale.altair), y2="high:Q")
-    marks = served.encode(
-        y=y,
-        shape=alt.Shape("name:N", scale=shapes(engines), legend=None),
-        fill=alt.condition("isValid(datum.low)", colour, alt.value(PAGE)),
-    )
+    write = format_seconds if duration else significant
+    rows = [_point(one.name, axis.text_at(at), at, estimate, unit, scale, write) for one, at, estimate in points]
+    x, colour = _stages(axis), colours(engines)
+    y = quantitative("value", scale=scale.spec, axis=value_axis(scale, unit, "value"))
+    at, spread = {"x": x, "y": y, "color": colour}, {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    known, served, failed = ({"filter": test} for test in ("isValid(datum.low)", "!datum.failed", "datum.failed"))
+    tooltip = tooltips(engine="name", at="place", value="text", interval="interval")
+    marks = {
+        "shape": shapes(engines),
+        "fill": {"condition": {"test": "isValid(datum.low)", **colour}, "value": PAGE},
+        "tooltip": tooltip,
+    }
+    cross = {"type": "text", "text": "✕", "fontSize": 15, "fontWeight": 700, "clip": False}
     layers = [
-        spread.mark_area(opacity=0.16, interpolate="linear"),
-        spread.mark_rule(strokeWidth=1.5, opacity=0.7),
-        base.mark_line(strokeWidth=2, strokeDash=[3, 3], opacity=0.6).encode(y=y),
-        served.mark_line(strokeWidth=2).encode(y=y),
-        marks.mark_point(size=55, strokeWidth=1.75, opacity=1),
-        base.transform_filter("datum.failed").mark_text(text="✕", fontSize=15, fontWeight=700).encode(y=y),
-        _line_names(rows, scale, x).encode(color=colour),
+        _layer({"type": "area", "opacity": 0.16, "clip": True}, spread | {"color": colour}, known),
+        _layer({"type": "rule", "strokeWidth": 1.5, "opacity": 0.7, "clip": True}, spread | {"color": colour}, known),
+        _layer({"type": "line", "strokeWidth": 2, "strokeDash": [3, 3], "opacity": 0.6, "clip": True}, at),
+        _layer({"type": "line", "strokeWidth": 2, "clip": True}, at, served) | {"params": [zoom("xy")]},
+        _layer({"type": "point", "size": 55, "strokeWidth": 1.75, "opacity": 1, "clip": True}, at | marks, served),
+        _layer(cross, at | {"tooltip": tooltip}, failed),
+        _line_names(rows, scale, x, y, colour),
     ]
-    return Drawing(svg_of(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)), unit, scale.logarithmic)
+    spec = {"data": rows_of(rows), "layer": layers, "width": WIDTH, "height": HEIGHT}
+    return Drawing(drawn(spec), unit, scale.logarithmic)
 
 
-def _stages(axis: Axis) -> alt.X:
+def _layer(mark: Spec, encoding: Spec, *filters: Spec) -> Spec:
+    return {"mark": mark, "encoding": encoding, "transform": [SHOWN, *filters]}
+
+
+def _stages(axis: Axis) -> Spec:
     """Loads where they are; named stages at equal distances, with slanted labels where they need it."""
     values = [place.at for place in axis.places]
     margin = (values[-1] - values[0]) * 0.04 or 1
-    return alt.X(
-        "at:Q",
+    return quantitative(
+        "at",
         title=axis.title if axis.quantitative else None,
-        scale=alt.Scale(domain=[values[0] - margin, values[-1] + margin], nice=False, zero=False),
-        axis=alt.Axis(values=values, grid=False, labelOverlap=axis.quantitative, **_texts(axis)),
+        scale={"domain": [values[0] - margin, values[-1] + margin], "nice": False, "zero": False},
+        axis={"values": values, "grid": False, "labelOverlap": axis.quantitative, **_texts(axis)},
     )
 
 
-def _texts(axis: Axis) -> dict[str, Any]:
+def _texts(axis: Axis) -> Spec:
     if axis.quantitative:
         return {"format": ",.6~r"}
     texts = [place.text for place in axis.places]
@@ -112,7 +124,9 @@ def _texts(axis: Axis) -> dict[str, Any]:
     }
 
 
-def _point(name: str, at: float, estimate: Estimate, unit: Unit, scale: Scale) -> dict[str, Any]:
+def _point(
+    name: str, place: str, at: float, estimate: Estimate, unit: Unit, scale: Scale, write: Callable[[float], str]
+) -> dict[str, Any]:
     """What lies beyond the axis, because requests failed, is drawn at its end."""
 
     def scaled(value: float | None) -> float | None:
@@ -120,10 +134,15 @@ def _point(name: str, at: float, estimate: Estimate, unit: Unit, scale: Scale) -
 
     failed = estimate.value is not None and math.isinf(estimate.value)
     low, high = (None, None) if failed else (scaled(estimate.low), scaled(estimate.high))
-    return {"name": name, "at": at, "value": scaled(estimate.value), "low": low, "high": high, "failed": failed}
+    interval = f"{MISSING}, {estimate.why}" if estimate.why else MISSING
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"{write(estimate.low)} to {write(estimate.high)}"
+    texts = {"place": place, "text": MISSING if estimate.value is None else write(estimate.value), "interval": interval}
+    numbers = {"at": at, "value": scaled(estimate.value), "low": low, "high": high}
+    return {"name": name, "failed": failed} | numbers | texts
 
 
-def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: alt.X) -> Any:
+def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: Spec, y: Spec, colour: Spec) -> Spec:
     """Each engine's name beside its own last point, pushed apart where lines end at the same stage."""
     last = {row["name"]: row for row in rows}  # rows are in the order of stages
     labels = []
@@ -133,10 +152,9 @@ def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: alt.X) -> Any:
         )
         places = spread_apart([pixel for pixel, _ in here], LABEL_HEIGHT, HEIGHT)
         labels += [
-            {"name": name, "at": at, "y": scale.value(place)} for (_, name), place in zip(here, places, strict=True)
+            {"name": name, "at": at, "value": scale.value(place)} for (_, name), place in zip(here, places, strict=True)
         ]
-    return (
-        chart_of(labels)
-        .mark_text(align="left", dx=12, fontSize=12.5, fontWeight=600, limit=105)
-        .encode(x=x, y=alt.Y("y:Q", scale=scale.altair), text="name:N")
-    )
+    mark = {"type": "text", "align": "left", "dx": 12, "fontSize": 12.5, "fontWeight": 600, "limit": 105, "clip": False}
+    inside = {"filter": "!zoom.value || inrange(datum.at, zoom.at) && inrange(datum.value, zoom.value)"}
+    encoding = {"x": x, "y": y, "color": colour, "text": nominal("name")}
+    return _layer(mark, encoding, inside) | {"data": rows_of(labels)}

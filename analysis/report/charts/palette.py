@@ -23,7 +23,19 @@ INK = Colour("#1c2127", "#e7e9ec")
 MUTED = Colour("#5c6570", "#9ba5b1")
 GRID = Colour("#e6e8eb", "#2b3038")
 SHADE = Colour("#eff1f3", "#21262d")  # steady windows
-PAGE_COLOURS = {"page": PAGE, "ink": INK, "muted": MUTED, "grid": GRID, "shade": SHADE}
+PAGE_COLOURS = {
+    "page": PAGE,
+    "ink": INK,
+    "muted": MUTED,
+    "grid": GRID,
+    "shade": SHADE,
+    "card": Colour("#ffffff", "#1b1f25"),
+    "good": Colour("#0b7d61", "#45c4a2"),
+    "warn": Colour("#8a5a00", "#f0c060"),
+    "warn-shade": Colour("#fdf6e6", "#2d2616"),
+    "bad": Colour("#b3261e", "#ff9d94"),
+    "bad-shade": Colour("#fdf0ee", "#331d1c"),
+}
 
 ENGINES = (
     Colour("#0a67b5", "#63adf2"),  # blue

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import altair as alt
+from typing import Any
 
 SHORT = 10  # times its lower end: a logarithmic axis that has few powers of ten
 WIDTH, HEIGHT = 400, 230  # pixels of a chart's plane
@@ -31,8 +30,9 @@ class Scale:
         return math.log10(value) if self.logarithmic else value
 
     @property
-    def altair(self) -> alt.Scale:
-        return alt.Scale(domain=[self.low, self.high], type="log" if self.logarithmic else "linear", nice=False)
+    def spec(self) -> dict[str, Any]:
+        """In Vega-Lite."""
+        return {"domain": [self.low, self.high], "type": "log" if self.logarithmic else "linear", "nice": False}
 
     def ticks(self, most: int = 7) -> list[float]:
         """1, 2 and 5 times powers of ten, thinned until they have room; even steps on a linear or a short axis."""
