@@ -6,7 +6,7 @@ far more frequent than requests: their gaps are placed in whole nanoseconds, as 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -111,11 +111,17 @@ class Counts:
                 histogram.counts[bisect_left(edges, value)] += 1
                 histogram.total += value
         if record.icl:
-            gaps, edges_ns = stage.histograms[ICL], self._buckets.nanoseconds
-            counts = gaps.counts
-            for gap in record.icl:
-                counts[bisect_left(edges_ns, gap)] += 1
-            gaps.total += sum(record.icl) / SECOND
+            self._place_gaps(stage.histograms[ICL], sorted(record.icl))
+
+    def _place_gaps(self, histogram: Histogram, gaps: list[int]) -> None:
+        """`gaps` ascend: the search is for the end of each bucket, of which an answer needs few, not for each gap."""
+        edges, counts, at = self._buckets.nanoseconds, histogram.counts, 0
+        while at < len(gaps):
+            bucket = bisect_left(edges, gaps[at])
+            end = bisect_right(gaps, edges[bucket], at) if bucket < len(edges) else len(gaps)
+            counts[bucket] += end - at
+            at = end
+        histogram.total += sum(gaps) / SECOND
 
     def message(self) -> dict[str, Any]:
         """For the master: the stages that have changed since the last call, each from its beginning."""

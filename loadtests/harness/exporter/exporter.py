@@ -99,16 +99,16 @@ class Exporter:
             gevent.kill(self._greenlet)
         page.close()
 
-    def _merged(self) -> Counts:
-        return together([*([self._own] if self._own is not None else []), *self._workers.values()], self._buckets)
+    def _processes(self) -> list[Counts]:
+        return [*([self._own] if self._own is not None else []), *self._workers.values()]
 
     def _look_on(self) -> None:
         while True:
-            self._looks.append((time.monotonic(), self._merged().scheduled))
+            self._looks.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
             gevent.sleep(INTERVAL)
 
     def _families(self) -> Iterator[str]:
-        total, begun = self._merged(), self._stages()
+        total, begun = together(self._processes(), self._buckets), self._stages()
         labels = {stage.index: stage.label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun}
         by_label: dict[str, StageCounts] = {}
         for index, counts in sorted(total.stages.items()):
