@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
-SELECTED := not gpu and not lmrs
+SELECTED := not gpu and not lmrs and not own_environment
 
 # The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +66,10 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
+
+test-installed: $(STAMP) ## install vLLM in an environment of its own, and run its tests (about five minutes)
+	$(BIN)/enginebench engines install vllm
+	$(BIN)/python -m pytest -m own_environment
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
 	$(BIN)/python -m benchmarks.server.soak

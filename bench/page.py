@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from analysis.report.charts.drawing import Spec, drawn
+from analysis.report.charts.drawing import Spec, drawn, nominal, quantitative, rows_of
 from analysis.report.charts.palette import Style, styles_of, variables
 from analysis.report.charts.scales import HEIGHT, WIDTH
 from analysis.report.templating import environment
@@ -93,37 +93,34 @@ def _plot(title: str, lines: Mapping[str, Sequence[Series]], styles: Mapping[str
     ]
     names = list(lines)
     sizes = sorted({row["size"] for row in rows})
-    scale = {"type": "log", "domain": _domain(rows), "nice": False}
-    colour: Spec = {"field": "name", "type": "nominal", "legend": None}
-    colour |= {"scale": {"domain": names, "range": [styles[name].colour for name in names]}}
-    shape: Spec = {"field": "name", "type": "nominal", "legend": None}
-    shape |= {"scale": {"domain": names, "range": [styles[name].shape for name in names]}}
-    x: Spec = {"field": "size", "type": "quantitative", "title": None, "axis": _ticks(sizes)}
-    x |= {"scale": {"type": "log", "domain": [sizes[0], sizes[-1]], "nice": False}}
-    y: Spec = {"field": "value", "type": "quantitative", "title": unit.name, "scale": scale}
+    colours = {"domain": names, "range": [styles[name].colour for name in names]}
+    shapes = {"domain": names, "range": [styles[name].shape for name in names]}
+    places = {"type": "log", "domain": [sizes[0], sizes[-1]]}
+    ticks = {"values": sizes, "grid": False, "labelOverlap": True, "format": ",d"}
+    values = {"type": "log", "domain": _domain(rows), "nice": False}
+    value = quantitative("value", title=unit.name, scale=values)
     spec: Spec = {
+        "data": rows_of(rows),
         "width": WIDTH,
         "height": HEIGHT,
-        "data": {"values": rows},
-        "encoding": {"x": x, "color": colour},
+        "encoding": {
+            "x": quantitative("size", title=None, scale=places, axis=ticks),
+            "color": nominal("name", scale=colours, legend=None),
+        },
         "layer": [
             {
                 "transform": [{"filter": "isValid(datum.low)"}],
                 "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+                "encoding": {"y": quantitative("low", scale=values), "y2": {"field": "high"}},
             },
-            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": y}},
+            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": value}},
             {
                 "mark": {"type": "point", "size": 45, "filled": True, "opacity": 1},
-                "encoding": {"y": y, "shape": shape},
+                "encoding": {"y": value, "shape": nominal("name", scale=shapes, legend=None)},
             },
         ],
     }
     return Plot(title, drawn(spec).svg)
-
-
-def _ticks(sizes: Sequence[int]) -> Spec:
-    return {"values": list(sizes), "grid": False, "labelOverlap": True, "format": ",d"}
 
 
 def _domain(rows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from engines.process.child import ChildEngine
+from engines.process.replicas import ServedEngine
 from servers.gpu import GpuCollector
 from servers.http import errors
 from servers.http.access import check_key, read_body
@@ -63,7 +63,7 @@ STREAM = {
 }
 
 
-def create_app(engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
+def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
     """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
 
     Raises `ValueError` with a sentence where traces are asked for and OpenTelemetry is not installed.
@@ -105,6 +105,7 @@ def _snapshot(lifecycle: Lifecycle) -> Snapshot:
         waiting=lifecycle.admission.waiting,
         ready=lifecycle.state == "ready",
         restarts=lifecycle.engine.restarts,
+        replicas=lifecycle.engine.replicas_ready,
         info=lifecycle.engine.info,
     )
 

@@ -80,6 +80,7 @@ class Snapshot:
     waiting: int
     ready: bool
     restarts: int
+    replicas: int  # that accept requests
     info: EngineInfo | None
 
 
@@ -150,6 +151,7 @@ class Metrics(Collector):
         yield self._gauge("requests_running", "Requests that hold one of the engine's slots.", now.running)
         yield self._gauge("requests_waiting", "Requests waiting for a slot.", now.waiting)
         yield self._gauge("engine_ready", "1 while requests are accepted, else 0.", float(now.ready))
+        yield self._gauge("engine_replicas", "Processes of the engine that accept requests.", now.replicas)
         yield self._counter("engine_restarts", "Restarts of the engine's process.", now.restarts)
         stats = self.engine_stats
         if stats.memory_bytes is not None:
