@@ -67,6 +67,12 @@ class Exporter:
         self._workers.setdefault(worker, Counts(self._buckets)).take(message)
         self._heard[worker] = time.monotonic()
 
+    @property
+    def unheard(self) -> bool:
+        """Whether somebody reads regularly, and a worker has more to tell."""
+        waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
+        return waits and not all(one.final for one in self._workers.values())
+
     def run_over(self) -> None:
         """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
         next that is heard of each is final. Locust stops listening to its workers soon after this."""

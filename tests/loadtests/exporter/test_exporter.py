@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import socket
 import subprocess
+import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,36 @@ def test_the_page_of_a_single_process_while_the_run_is_on(tmp_path: Path) -> Non
         assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
         locust.wait()
     assert locust.process.returncode == 0
+
+
+def test_an_interrupted_run_is_counted_to_its_end(tmp_path: Path) -> None:
+    """Whoever reads twice a second gets the last counts, those of cut-off requests among them."""
+    port, pages = free_port(), list[str]()
+
+    def read() -> None:
+        with suppress(httpx.HTTPError):
+            while True:
+                pages.append(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text)
+                time.sleep(0.5)
+
+    with ScriptedServer(Script(ttft=0.5)) as server:
+        options = ["--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}"]
+        locust = start(server, tmp_path, *options, processes=2)
+        locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
+        reader = threading.Thread(target=read)
+        reader.start()
+        time.sleep(1.6)
+        locust.process.send_signal(signal.SIGINT)
+        said = locust.wait()
+        reader.join(30)
+    assert "Traceback" not in said
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in text_string_to_metric_families(pages[-1])
+        for sample in family.samples
+        if sample.name == f"{PREFIX}requests_total" and sample.value
+    }
+    assert counted == Counter(record.outcome for record in locust.records)
 
 
 def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:
