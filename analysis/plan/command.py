@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,9 @@ from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from analysis.plan.answer import Plan
+    from analysis.run.load import RunData
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -93,6 +97,20 @@ def plan(
         print_plan(stdout(), made)
     else:
         print_alternatives(stdout(), several)
+    if settings.publish is not None:
+        with exit_with_sentence(log):
+            _publish(settings.publish, made, loaded, log)
+
+
+def _publish(address: str, made: Plan, loaded: list[RunData], log: Console) -> None:
+    """Until Ctrl-C."""
+    from analysis.plan.publish import page, parse_address, server_of
+
+    (meta,) = (one.meta for one in loaded if one.meta.run_id == made.runs[0])
+    with server_of(page(made, meta), parse_address(address)) as server:
+        log.print(f"the plan is at http://{address}/metrics; Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:

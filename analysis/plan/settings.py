@@ -154,6 +154,11 @@ class PlanSettings:
         read=parse_speeds,
         write=write_speeds,
     )
+    publish: str | None = setting(
+        None,
+        "Serve the plan's figures to Prometheus there, such as 127.0.0.1:9647, until Ctrl-C.",
+        metavar="HOST:PORT",
+    )
     html: Path | None = setting(None, "Where to write a page with sliders, for the meeting.", metavar="FILE")
     prices: Path | None = setting(None, "A price list of your own, in place of the one shipped.", metavar="FILE")
     allow_drift: bool = setting(False, "Predict although the machine drifted while it was measured.")

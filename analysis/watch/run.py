@@ -123,16 +123,17 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 def _percentiles(metric: Metric, records: list[RequestRecord]) -> Percentiles | None:
     """Of the attempted requests: a failed one has waited for ever."""
-    judged = metric.population == "attempted"
-    values = sorted(
-        math.inf if judged and record.outcome not in {"ok", "cut_off"} else value
-        for record in records
-        if (value := metric.of(record)) is not None or (judged and record.outcome not in {"ok", "cut_off"})
-    )
+    values = sorted(value for record in records if (value := _waited(metric, record)) is not None)
     if not values:
         return None
     p50, p99 = (values[math.ceil(q * len(values)) - 1] for q in (0.5, 0.99))
     return Percentiles(p50, p99)
+
+
+def _waited(metric: Metric, record: RequestRecord) -> float | None:
+    if metric.population == "attempted" and record.outcome not in {"ok", "cut_off"}:
+        return math.inf
+    return metric.of(record)
 
 
 def _findings(recent: list[RequestRecord], failed: int) -> list[str]:

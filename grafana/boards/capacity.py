@@ -162,14 +162,14 @@ def _load() -> list[Panel]:
 
 
 def _predicted() -> list[Panel]:
-    predicted_p99 = plan("ttft_seconds", 'quantile="0.99"')
+    predicted = plan("ttft_seconds", 'quantile="0.95"')
     return [
         lines(
-            "TTFT p99 against the plan",
+            "TTFT p95 against the plan",
             "Measured in the servers, and as the plan predicts at its peak (dashed). Above the prediction at a lower "
             "load, the plan's model no longer describes these servers.",
             units.Seconds,
-            [Query(quantile(0.99, TTFT), "{{engine}} actual"), Query(predicted_p99, "{{engine}} predicted")],
+            [Query(quantile(0.95, TTFT), "{{engine}} actual"), Query(predicted, "{{engine}} predicted")],
             dashed=["predicted"],
         ),
         lines(
@@ -187,9 +187,9 @@ def _predicted() -> list[Panel]:
         ),
         lines(
             "Actual over predicted TTFT",
-            "Measured p99 divided by the predicted one. Above 1 (orange) the plan was too optimistic for this load.",
+            "Measured p95 divided by the predicted one. Above 1 (orange) the plan was too optimistic for this load.",
             "suffix: ×",
-            [Query(f"{quantile(0.99, TTFT)} / {predicted_p99}")],
+            [Query(f"{quantile(0.95, TTFT)} / {predicted}")],
             steps=[(None, BLUE), (1, ORANGE)],
             empty=NO_PLAN,
         ),

@@ -85,7 +85,7 @@ class ScriptedPlan(Collector):
             yield _gauge(f"enginebench_plan_{name}", self._labels, value)
         yield _gauge("enginebench_plan_safe_load", self._labels | {"unit": "req/s"}, 100.0)
         yield _gauge("enginebench_plan_safe_load", self._labels | {"unit": "users"}, 200.0)
-        yield _gauge("enginebench_plan_ttft_seconds", self._labels | {"quantile": "0.99"}, 0.7)
+        yield _gauge("enginebench_plan_ttft_seconds", self._labels | {"quantile": "0.95"}, 0.7)
 
 
 def _gauge(name: str, labels: dict[str, str], value: float) -> GaugeMetricFamily:
