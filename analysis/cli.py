@@ -8,7 +8,7 @@ from analysis.compare.command import compare
 from analysis.gate.command import gate
 from analysis.imports.command import import_results
 from analysis.report.command import report
-from analysis.report.runs_command import list_runs
+from analysis.report.index.command import list_runs
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(report)

@@ -1,4 +1,5 @@
-"""Imports flow one way: engines ← servers; records ← loadtests and analysis. Read off the syntax tree."""
+"""Imports flow one way: engines ← servers; records ← loadtests and analysis; bench joins engines and analysis. Read off
+the syntax tree."""
 
 import ast
 import subprocess
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("records", "engines", "servers", "loadtests", "analysis")
+ROOMS = ("records", "engines", "bench", "servers", "loadtests", "analysis")
 MAY_IMPORT = {
     "records": {"records"},
     "engines": {"engines", "settings_schema"},
+    "bench": {
+        *("bench", "engines", "analysis", "records", "settings_flags", "settings_schema"),
+        "loadtests.harness.run.host",  # facts of the machine
+    },
     "servers": {"servers", "engines", "settings_flags", "settings_schema"},
     "loadtests": {"loadtests", "records", "settings_flags", "settings_schema"},
     "analysis": {"analysis", "records", "settings_flags", "settings_schema"},
@@ -84,7 +89,7 @@ def test_the_packages_that_a_scenario_enters_by_import_nothing_heavy() -> None:
 
 
 def test_the_front_door_opens_no_heavy_room() -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "altair", "fastapi", "uvicorn")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert", "fastapi", "uvicorn")
     code = f"import enginebench, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
@@ -92,14 +97,14 @@ def test_the_front_door_opens_no_heavy_room() -> None:
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room != "records"])
 def test_help_of_every_room_is_light(room: str) -> None:
-    heavy = ("torch", "transformers", "locust", "gevent", "polars", "altair")
+    heavy = ("torch", "transformers", "locust", "gevent", "polars", "vl_convert")
     code = f"import {room}.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 
 def test_a_process_that_makes_load_imports_nothing_that_serves_or_analyses() -> None:
-    heavy = ("polars", "altair", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
+    heavy = ("polars", "vl_convert", "scipy", "numpy", "fastapi", "uvicorn", "tokenizers", "torch", "transformers")
     code = f"import loadtests.concurrent, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

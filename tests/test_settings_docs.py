@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.plan.settings import PlanSettings
+from bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, ReplicaOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
@@ -22,6 +23,7 @@ DOCS = Path(__file__).parents[1] / "docs"
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
         pytest.param("engines.md", "every engine", ReplicaOptions, id="options of every engine"),
+        pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Literal
 
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
+from analysis.settings import MARGIN
 from analysis.units import in_words
 from analysis.verdict.comparison import Comparison, compare
 from analysis.verdict.contenders import Contender, contenders_of, paired, stages_of
@@ -21,7 +22,6 @@ from analysis.verdict.finding import Finding
 from analysis.verdict.likeness import different_scenarios, unlike
 from analysis.verdict.statistics import (
     CONFIDENCE,
-    MARGIN,
     REPEATS,
     Difference,
     Estimate,

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import typer
 from rich.text import Text
 
+from analysis.compare.tables import TextTable, format_value
+from analysis.compare.terminal import print_table
 from analysis.gate.decide import FALSE_ALARMS, Check
 from analysis.gate.gate import Gate
-from analysis.report.contrasts import TextTable, format_value
-from analysis.report.contrasts_terminal import print_table
 from analysis.report.terminal import stdout
 from analysis.units import format_share
 from analysis.verdict.summary import without_infinities

@@ -32,6 +32,10 @@ class Axis:
     def place(self, label: str) -> Place:
         return next(place for place in self.places if place.label == label)
 
+    def text_at(self, at: float) -> str:
+        """The label of the stage at a place on the axis."""
+        return next(place.label for place in self.places if place.at == at)
+
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(place.label for place in self.places)

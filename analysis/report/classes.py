@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.report.figures import Number, duration, rate
+from analysis.report.charts.figures import Number, duration, rate
 from analysis.report.rows import percentile_column
 from analysis.units import MISSING, format_ratio, format_seconds, format_share, in_words
 from analysis.verdict.contenders import Contender, contenders_of, headline_ttft

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from analysis.settings import ClaimSettings, ReadSettings
+from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.report.document import Report
+    from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
 
-RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
 
-
+@with_flags(ReadSettings, ClaimSettings, leave_out={"allow_different"})
 def report(
-    runs: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False),
-    ] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
-            metavar="METRIC_pN=SECONDS",
+        typer.Argument(
+            help="Runs (folders or ids), or folders of runs. Default: the newest run.",
+            metavar="RUNS",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -39,19 +38,12 @@ def report(
             metavar="FILE",
         ),
     ] = None,
-    runs_folder: Annotated[Path, RUNS_FOLDER] = Path("runs"),
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
     ] = None,
-    margin: Annotated[
-        float,
-        typer.Option(min=1.0, help="Ratio of throughputs from which a difference is of practical significance."),
-    ] = 1.05,
-    allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    **given: Any,
 ) -> None:
     """Report on one run, or compare several.
 
@@ -75,30 +67,31 @@ def report(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.report.document import report_of
-    from analysis.report.formats import write
+    from analysis.report.formats.document import report_of
+    from analysis.report.formats.files import write
     from analysis.verdict.comparison import compare
     from analysis.verdict.loading import summaries_of
-    from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        reading: ReadSettings = read_settings(ReadSettings, given)
+        claims: ClaimSettings = read_settings(ClaimSettings, given)
         _check_formats(output or ())
         summaries = summaries_of(
-            runs or (),
-            runs_folder,
-            parse_objectives(slo or ()),
+            names or (),
+            reading.runs,
+            reading.slo,
             tokenizer,
             lambda name: status.update(f"Reading {name} …"),
             need_requests=True,
         )
         files = _files(output or [], summaries)
-        made = report_of(summaries, compare(summaries, allow_invalid, margin), files[0])
+        made = report_of(summaries, compare(summaries, claims.allow_invalid, claims.margin), files[0])
         status.update("Drawing the charts …")
         for path in files:
             write(made, path)
     _print(made, files, as_json)
-    if made.invalid and not allow_invalid:
+    if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
     searches = [summary.search for summary in summaries if summary.search is not None]
@@ -108,7 +101,7 @@ def report(
 
 def _check_formats(output: Sequence[Path]) -> None:
     """Raises `ValueError` for a suffix that names no format."""
-    from analysis.report.formats import FORMATS
+    from analysis.report.formats.files import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
@@ -123,7 +116,7 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
-    from analysis.report.document import as_json_document
+    from analysis.report.formats.document import as_json_document
     from analysis.report.terminal import print_report, stdout
 
     if as_json:

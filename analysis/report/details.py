@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.report.figures import Number, duration, rate
+from analysis.report.charts.figures import Number, duration, rate
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no network, for light and dark screens, paper and telephones.
+"""The report as one HTML file: no network, for light and dark screens, paper and telephones.
 
 enginebench report runs/<id> runs/<id>
 """
@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from analysis.compare.tables import section_of
+from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.figures import Number, duration, figures_of, rate, reading_of
+from analysis.report.charts.library import vega_script
+from analysis.report.charts.palette import styles_of, variables
 from analysis.report.classes import classes_of_runs
-from analysis.report.contrasts import section_of
 from analysis.report.details import details_of, setup_of
-from analysis.report.drawing import Drawn
-from analysis.report.figures import Number, duration, figures_of, rate, reading_of
-from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.search import searches_of
@@ -82,6 +83,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
             folders=[str(summary.folder) for summary in summaries],
             light=variables("light"),
             dark=variables("dark"),
+            vega=vega_script(),
         )
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.settings import MARGIN
 from analysis.units import (
     format_interval,
     format_ratio,
@@ -22,7 +23,7 @@ from analysis.verdict.contenders import Contender, contenders_of, headline_ttft,
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.stages import StageSummary
-from analysis.verdict.statistics import MARGIN, REPEATS, Estimate, Ranking, repeats_interval, winner
+from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart

@@ -223,6 +223,10 @@ class Engine(ABC):
 
     Options: ClassVar[type[Any]]
 
+    # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, its own wheel;
+    # none for an engine without GPU code. `enginebench doctor` compares that with the driver.
+    cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = None
+
     def __init__(self, model: Model | None, options: Any) -> None:
         self.model = model
         self.options = options

@@ -18,7 +18,7 @@ from analysis.cli import app
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.criteria import Criterion, criteria
 from analysis.compare.expectations import expectation_of
-from analysis.report.contrasts_terminal import print_contrasts
+from analysis.compare.terminal import print_contrasts
 from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison import compare

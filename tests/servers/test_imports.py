@@ -9,7 +9,7 @@ from tests.support.served import COMMAND, started
 
 # Packages of the analysis, of the load tests and of engines. The fake engine needs no tokenizer either.
 FOREIGN = {
-    *("altair", "numpy", "pandas", "polars", "scipy", "vl_convert"),
+    *("numpy", "pandas", "polars", "scipy", "vl_convert"),
     *("gevent", "geventhttpclient", "locust", "httpx"),
     *("huggingface_hub", "mistralrs", "tokenizers", "torch", "transformers"),
     *("analysis", "loadtests", "records"),

@@ -16,11 +16,14 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.run.live import Live
+from loadtests.harness.exporter.counts import Buckets, Counts
+from loadtests.harness.exporter.exporter import INTERVAL, MESSAGE, Exporter
+from loadtests.harness.recording.annotations import grafana_annotations
+from loadtests.harness.recording.live import Live
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.run.recorder import Recorder
-from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
@@ -55,7 +58,7 @@ class ActiveRun:
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
         runner = environment.runner
         assert runner is not None
-        self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
         self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
         self.trace = scenario.played()
@@ -63,6 +66,8 @@ class ActiveRun:
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
         self.live = Live(RunObjectives.of(plan.meta.workload))
+        buckets = Buckets(self.live.objectives)
+        self._counts = Counts(buckets)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -82,14 +87,19 @@ class ActiveRun:
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
+        self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
+        self.exporter: Exporter | None = None
+        if plans:
+            own = self._counts if makes_load else None
+            self.exporter = Exporter(plan, buckets, own, lambda: self.stages, lambda: int(runner.user_count))
         self.conductor: Conductor | None = None
-        self._reporter: gevent.Greenlet[..., None] | None = None
+        self._reporters: list[gevent.Greenlet[..., None]] = []
         if plans:
             self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
-            self._reporter = gevent.spawn(self._report, runner)
+            self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
         self._telemetry.start()
         self._disturbance: Disturbance | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -155,6 +165,7 @@ class ActiveRun:
         assert self.tracker is not None
         self._requests += 1
         self.live.in_flight += 1
+        self._counts.request_scheduled()
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -190,7 +201,7 @@ class ActiveRun:
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
-        self.live.add(stage.index, record)
+        self._counts.request_ended(record, self.live.add(stage.index, record))
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -218,11 +229,17 @@ class ActiveRun:
             self.conductor.stop(now)
         if self._disturbance is not None:
             self._disturbance.stop()
-        if self._reporter is not None:
-            gevent.kill(self._reporter)
+        gevent.killall(self._reporters)
+        if isinstance(self._runner, WorkerRunner):
+            self._counts.final = True
+            self._runner.send_message(MESSAGE, self._counts.message())
+        if self.exporter is not None:
+            self.exporter.run_over()
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
+        if self._annotations is not None:
+            self._annotations.close()
         if self.conductor is not None:
             logger.info("This run is in %s", self.folder)
 
@@ -232,6 +249,8 @@ class ActiveRun:
         search = self.conductor.search if self.conductor is not None else None
         self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
+        if self._annotations is not None:
+            self._annotations.show(stages)
         self._write_meta()
 
     def _happened(self, event: RunEvent) -> None:
@@ -247,6 +266,11 @@ class ActiveRun:
     def _nudge(self) -> None:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
             self.conductor.nudge()
+
+    def _report_counts(self, runner: WorkerRunner) -> None:
+        while True:
+            runner.send_message(MESSAGE, self._counts.message())
+            gevent.sleep(INTERVAL)
 
     def _report(self, runner: WorkerRunner) -> None:
         last = None

@@ -90,6 +90,7 @@ EVENT, WHOLE = msgspec.json.Decoder(ConverseEvent), msgspec.json.Decoder(Whole)
 
 
 class ConverseAnswer(Answer):
+    finish_reasons = FINISH_REASONS
     media_type = "application/vnd.amazon.eventstream"
     last_event = b"inputTokens"  # of the frame `metadata`
 
@@ -128,10 +129,6 @@ class ConverseAnswer(Answer):
         self._count(whole.usage)
         for block in whole.output.message.content:
             self._contained(block.thought, block.answered)
-
-    def _finish(self, reason: str | None) -> None:
-        if reason is not None:
-            self.finish_reason = FINISH_REASONS.get(reason, reason)
 
     def _count(self, usage: Usage | None) -> None:
         if usage is None:

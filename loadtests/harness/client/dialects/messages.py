@@ -62,6 +62,7 @@ EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
 
 
 class MessageAnswer(Answer):
+    finish_reasons = FINISH_REASONS
     last_event = b"message_stop"
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
@@ -99,10 +100,6 @@ class MessageAnswer(Answer):
         for part in message.content or ():
             arguments = msgspec.json.encode(part.input).decode() if part.input else ""
             self._contained(part.thinking, part.text or (part.name or "") + arguments or None)
-
-    def _finish(self, reason: str | None) -> None:
-        if reason is not None:
-            self.finish_reason = FINISH_REASONS.get(reason, reason)
 
     def _count(self, usage: Usage | None) -> None:
         """Counts are cumulative: the last ones are those of the whole answer."""

@@ -1,0 +1,201 @@
+"""The figures of a page: a sentence for a title, the chart, how to read it, and its numbers as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.report.axis import Axis, Place
+from analysis.report.charts import captions
+from analysis.report.charts.distributions import distribution_curves
+from analysis.report.charts.drawing import Chart, Drawn
+from analysis.report.charts.lines import by_stage, lines
+from analysis.report.charts.timeline import timeline
+from analysis.report.charts.ttft_parts import ttft_parts
+from analysis.report.rows import Column, percentile_column
+from analysis.units import MISSING, format_count, format_seconds, significant
+from analysis.verdict.distributions import CURVE, DRAWN
+from analysis.verdict.knee import mean_parts
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import Estimate
+from analysis.verdict.turns import TurnSummary
+from records.metrics import BY_NAME
+
+SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
+REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."
+FAILED = "A cross at the top is a percentile that falls among failed requests."
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value as the summary has it, and as it is printed. An infinite one belongs to failed requests."""
+
+    value: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`rows` hold texts and numbers under `headers`."""
+
+    key: str
+    title: str
+    note: str
+    chart: Chart
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str | Number, ...], ...]
+    legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
+
+
+def _memory(stage: StageSummary) -> Estimate:
+    level = stage.telemetry.get("engine_memory_bytes")
+    return Estimate(None if level is None else level.mean / 1e9, why="a mean over the window")
+
+
+MEMORY = Column("memory", _memory, duration=False)
+
+
+def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
+    """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
+    p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
+    e2e = percentile_column(ttft.replace("ttft", "e2e"), "p95")
+    output = Column("throughput", lambda stage: stage.throughput, duration=False)
+    drawn = [
+        _by_stage(
+            "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
+        ),
+        _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
+        _by_stage(
+            "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
+        ),
+        _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
+        _by_stage(
+            "memory", engines, axis, captions.memory(engines, axis, _memory), MEMORY, "Mean memory of the engine, in GB"
+        ),
+        _turns(engines, axis),
+        _parts(engines, axis),
+        *(_curves(engines, axis, metric) for metric in DRAWN),
+        *(_flow(one, index) for index, one in enumerate(engines)),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def reading_of(engines: Sequence[Drawn]) -> str:
+    """How all charts of a page are read."""
+    return f"{SPREAD} {REPEATS}" if any(len(one.contender.runs) > 1 for one in engines) else SPREAD
+
+
+def duration(seconds: float | None) -> Number:
+    return Number(_finite(seconds), format_seconds(seconds))
+
+
+def rate(value: float | None) -> Number:
+    return Number(_finite(value), MISSING if value is None else significant(value))
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column: Column, note: str) -> Figure | None:
+    drawing = by_stage(engines, axis, column.of, column.duration)
+    if drawing is None:
+        return None
+    number = duration if column.duration else rate
+    rows: list[tuple[str | Number, ...]] = []
+    estimates: list[Estimate] = []
+    for one in engines:
+        for label in axis.labels:
+            if not one.contender.at(label):
+                continue
+            estimate = one.contender.estimate(column.of, label)
+            estimates.append(estimate)
+            interval = (number(estimate.low), number(estimate.high))
+            if estimate.low is None:
+                interval = (Number(None, f"{MISSING}, {estimate.why}" if estimate.why else MISSING), Number(None, ""))
+            rows.append((one.name, label, number(estimate.value), *interval))
+    note += f", in {drawing.unit.word}" if column.duration else ""
+    said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
+    said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
+    headers = ("engine", "stage", "value", "from", "to")
+    return Figure(key, title, " ".join(said), drawing.chart, headers, tuple(rows))
+
+
+def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    """TTFT by turn at the last stage that has conversations."""
+
+    def known(stage: StageSummary) -> dict[int, TurnSummary]:
+        return {one.turn: one for one in stage.turns}
+
+    told = [label for label in axis.labels if any(stage.turns for one in engines for stage in one.contender.at(label))]
+    if not told:
+        return None
+    points, rows = [], []
+    for one in engines:
+        stages = [known(stage) for stage in one.contender.at(told[-1])]
+        for turn in sorted(set.intersection(*(set(stage) for stage in stages))) if stages else []:
+            ttft = one.contender.estimate(lambda stage, turn=turn: known(stage)[turn].ttft, told[-1])  # type: ignore[misc]
+            tokens = one.contender.mean(lambda stage, turn=turn: known(stage)[turn].prompt_tokens, told[-1])  # type: ignore[misc]
+            points.append((one, float(turn), ttft))
+            requests = sum(stage[turn].requests for stage in stages)
+            rows.append((one.name, Number(turn, str(turn)), rate(requests), rate(tokens), duration(ttft.value)))
+    places = tuple(Place(str(turn), turn, str(turn)) for turn in sorted({int(turn) for _, turn, _ in points}))
+    drawing = lines(engines, Axis("turn", True, False, places), points, True) if places else None
+    if drawing is None:
+        return None
+    note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
+    headers = ("engine", "turn", "requests", "prompt tokens", "TTFT p50")
+    return Figure("turns", captions.turns(points), note, drawing.chart, headers, tuple(rows))
+
+
+def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
+    chart = ttft_parts(engines, axis)
+    if chart is None:
+        return None
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
+        (one.name, label, *(duration(length) for length in parts.lengths.values()))
+        for one in engines
+        for label in axis.labels
+        if (parts := mean_parts(one.contender, label)) is not None
+    )
+    note = (
+        "Mean TTFT of the answered requests, from light to full colour: until the request was sent (client), waiting "
+        "for admission (queue), until the first token was produced (prefill), and from the server to the client "
+        "(delivery). Beside each bar its total."
+    )
+    headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
+    return Figure("parts", captions.parts(engines, axis), note, chart, headers, rows)
+
+
+def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
+    chart = distribution_curves(engines, axis, metric)
+    if chart is None:
+        return None
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
+        (one.name, label, *(duration(stage.curves[metric][CURVE.index(q)]) for q in (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)))
+        for one in engines
+        for label in axis.labels
+        for stage in one.contender.at(label)
+        if metric in stage.curves
+    )
+    shown = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
+    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {shown}; logarithmic scale."
+    headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
+    legend = tuple(engines)
+    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, chart, headers, rows, legend)
+
+
+def _flow(one: Drawn, index: int) -> Figure:
+    run = one.contender.runs[0]
+    line = run.flow
+    rows = tuple(
+        (Number(line.step * k, f"{line.step * k:g}"), rate(in_flight), rate(tokens))
+        for k, (in_flight, tokens) in enumerate(zip(line.in_flight, line.throughput, strict=True))
+    )
+    every = "every second" if line.step == 1 else f"every {line.step:g} s"
+    which = f"The first of {len(one.contender.runs)} runs" if len(one.contender.runs) > 1 else "The whole run"
+    total = format_count(run.requests)
+    note = f"{which}, {total} requests, {every}. Only the shaded steady windows count; a triangle marks a finding."
+    headers = ("seconds", "requests in flight", "output tokens/s")
+    return Figure(f"flow-{index}", captions.flow(one), note, timeline(one), headers, rows)

@@ -1,0 +1,160 @@
+"""Charts over the stages: a line for each engine.
+
+Lines carry their engine's name at their end; a band or a bar is a 95 % interval, and a hollow mark has none. A cross at
+the top is a percentile that falls among failed requests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.report.axis import Axis
+from analysis.report.charts.drawing import (
+    PAGE,
+    SHOWN,
+    Chart,
+    Drawn,
+    Spec,
+    colours,
+    drawn,
+    nominal,
+    quantitative,
+    rows_of,
+    shapes,
+    tooltips,
+    value_axis,
+    zoom,
+)
+from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
+from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import Estimate
+
+LABEL_HEIGHT = 15  # pixels from one line's name to the next
+Point = tuple[Drawn, float, Estimate]
+"""An engine, a place on the axis, and the value there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart, the unit of its values, and whether their axis is logarithmic."""
+
+    chart: Chart
+    unit: Unit
+    logarithmic: bool
+
+
+def by_stage(
+    engines: Sequence[Drawn], axis: Axis, of: Callable[[StageSummary], Estimate], duration: bool
+) -> Drawing | None:
+    """A line per engine over the stages, with intervals. `None` where it was not measured."""
+    points = [
+        (one, place.at, one.contender.estimate(of, place.label))
+        for one in engines
+        for place in axis.places
+        if one.contender.at(place.label)
+    ]
+    return lines(engines, axis, points, duration)
+
+
+def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duration: bool) -> Drawing | None:
+    """A line per engine through its points, which are in the order of the axis."""
+    points = [point for point in points if point[2].value is not None]
+    finite = [estimate for _, _, estimate in points if estimate.value is not None and math.isfinite(estimate.value)]
+    if not finite:
+        return None
+    unit = time_unit(estimate.value for estimate in finite) if duration else PLAIN
+    ends = [end for one in finite for end in (one.value, one.low, one.high) if end is not None and math.isfinite(end)]
+    scale = scale_of([end * unit.scale for end in ends])
+    write = format_seconds if duration else significant
+    rows = [_point(one.name, axis.text_at(at), at, estimate, unit, scale, write) for one, at, estimate in points]
+    x, colour = _stages(axis), colours(engines)
+    y = quantitative("value", scale=scale.spec, axis=value_axis(scale, unit, "value"))
+    at, spread = {"x": x, "y": y, "color": colour}, {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    known, served, failed = ({"filter": test} for test in ("isValid(datum.low)", "!datum.failed", "datum.failed"))
+    tooltip = tooltips(engine="name", at="place", value="text", interval="interval")
+    marks = {
+        "shape": shapes(engines),
+        "fill": {"condition": {"test": "isValid(datum.low)", **colour}, "value": PAGE},
+        "tooltip": tooltip,
+    }
+    cross = {"type": "text", "text": "✕", "fontSize": 15, "fontWeight": 700, "clip": False}
+    layers = [
+        _layer({"type": "area", "opacity": 0.16, "clip": True}, spread | {"color": colour}, known),
+        _layer({"type": "rule", "strokeWidth": 1.5, "opacity": 0.7, "clip": True}, spread | {"color": colour}, known),
+        _layer({"type": "line", "strokeWidth": 2, "strokeDash": [3, 3], "opacity": 0.6, "clip": True}, at),
+        _layer({"type": "line", "strokeWidth": 2, "clip": True}, at, served) | {"params": [zoom("xy")]},
+        _layer({"type": "point", "size": 55, "strokeWidth": 1.75, "opacity": 1, "clip": True}, at | marks, served),
+        _layer(cross, at | {"tooltip": tooltip}, failed),
+        _line_names(rows, scale, x, y, colour),
+    ]
+    spec = {"data": rows_of(rows), "layer": layers, "width": WIDTH, "height": HEIGHT}
+    return Drawing(drawn(spec), unit, scale.logarithmic)
+
+
+def _layer(mark: Spec, encoding: Spec, *filters: Spec) -> Spec:
+    return {"mark": mark, "encoding": encoding, "transform": [SHOWN, *filters]}
+
+
+def _stages(axis: Axis) -> Spec:
+    """Loads where they are; named stages at equal distances, with slanted labels where they need it."""
+    values = [place.at for place in axis.places]
+    margin = (values[-1] - values[0]) * 0.04 or 1
+    return quantitative(
+        "at",
+        title=axis.title if axis.quantitative else None,
+        scale={"domain": [values[0] - margin, values[-1] + margin], "nice": False, "zero": False},
+        axis={"values": values, "grid": False, "labelOverlap": axis.quantitative, **_texts(axis)},
+    )
+
+
+def _texts(axis: Axis) -> Spec:
+    if axis.quantitative:
+        return {"format": ",.6~r"}
+    texts = [place.text for place in axis.places]
+    crowded = sum(len(text) for text in texts) * 7 > WIDTH
+    return {
+        "labelExpr": f"{json.dumps(texts)}[datum.value]",
+        "labelAngle": -35 if crowded else 0,
+        "labelLimit": 140,
+    }
+
+
+def _point(
+    name: str, place: str, at: float, estimate: Estimate, unit: Unit, scale: Scale, write: Callable[[float], str]
+) -> dict[str, Any]:
+    """What lies beyond the axis, because requests failed, is drawn at its end."""
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else min(value * unit.scale, scale.high)
+
+    failed = estimate.value is not None and math.isinf(estimate.value)
+    low, high = (None, None) if failed else (scaled(estimate.low), scaled(estimate.high))
+    interval = f"{MISSING}, {estimate.why}" if estimate.why else MISSING
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"{write(estimate.low)} to {write(estimate.high)}"
+    texts = {"place": place, "text": MISSING if estimate.value is None else write(estimate.value), "interval": interval}
+    numbers = {"at": at, "value": scaled(estimate.value), "low": low, "high": high}
+    return {"name": name, "failed": failed} | numbers | texts
+
+
+def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: Spec, y: Spec, colour: Spec) -> Spec:
+    """Each engine's name beside its own last point, pushed apart where lines end at the same stage."""
+    last = {row["name"]: row for row in rows}  # rows are in the order of stages
+    labels = []
+    for at in sorted({row["at"] for row in last.values()}):
+        here = sorted(
+            (scale.pixel(max(row["value"], scale.low)), name) for name, row in last.items() if row["at"] == at
+        )
+        places = spread_apart([pixel for pixel, _ in here], LABEL_HEIGHT, HEIGHT)
+        labels += [
+            {"name": name, "at": at, "value": scale.value(place)} for (_, name), place in zip(here, places, strict=True)
+        ]
+    mark = {"type": "text", "align": "left", "dx": 12, "fontSize": 12.5, "fontWeight": 600, "limit": 105, "clip": False}
+    inside = {"filter": "!zoom.value || inrange(datum.at, zoom.at) && inrange(datum.value, zoom.value)"}
+    encoding = {"x": x, "y": y, "color": colour, "text": nominal("name")}
+    return _layer(mark, encoding, inside) | {"data": rows_of(labels)}

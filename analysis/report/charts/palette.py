@@ -1,0 +1,74 @@
+"""Colours of the report, for light and dark pages.
+
+Charts and style sheet name colours as CSS variables, which the page defines once for light and once for dark screens.
+Engines have colours that people with colour-blindness can tell apart too (after Okabe & Ito 2008), and a mark of their
+own besides. All of them are legible as text on their page: contrast above 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    light: str
+    dark: str
+
+
+PAGE = Colour("#fdfdfc", "#15181d")
+INK = Colour("#1c2127", "#e7e9ec")
+MUTED = Colour("#5c6570", "#9ba5b1")
+GRID = Colour("#e6e8eb", "#2b3038")
+SHADE = Colour("#eff1f3", "#21262d")  # steady windows
+PAGE_COLOURS = {
+    "page": PAGE,
+    "ink": INK,
+    "muted": MUTED,
+    "grid": GRID,
+    "shade": SHADE,
+    "card": Colour("#ffffff", "#1b1f25"),
+    "good": Colour("#0b7d61", "#45c4a2"),
+    "warn": Colour("#8a5a00", "#f0c060"),
+    "warn-shade": Colour("#fdf6e6", "#2d2616"),
+    "bad": Colour("#b3261e", "#ff9d94"),
+    "bad-shade": Colour("#fdf0ee", "#331d1c"),
+}
+
+ENGINES = (
+    Colour("#0a67b5", "#63adf2"),  # blue
+    Colour("#c74d06", "#f28e4a"),  # vermilion
+    Colour("#0b7d61", "#45c4a2"),  # green
+    Colour("#97408c", "#dc90d2"),  # purple
+    Colour("#876700", "#dcbb45"),  # ochre
+    Colour("#3f4c94", "#9aa8f5"),  # indigo
+    Colour("#a31543", "#f27d9f"),  # crimson
+    Colour("#4b5563", "#b3bcc7"),  # slate
+)
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+
+
+def variables(side: Literal["light", "dark"]) -> dict[str, str]:
+    """Name of each CSS variable → its colour."""
+    named = PAGE_COLOURS | {f"e{slot}": colour for slot, colour in enumerate(ENGINES)}
+    return {name: getattr(colour, side) for name, colour in named.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one engine looks, in every chart and table."""
+
+    shape: str
+    slot: int
+
+    @property
+    def colour(self) -> str:
+        return f"var(--e{self.slot})"
+
+
+def styles_of(labels: Iterable[str]) -> dict[str, Style]:
+    """A style per engine in the order of first appearance; beyond eight they come round again."""
+    distinct = dict.fromkeys(labels)
+    return {label: Style(SHAPES[index % len(SHAPES)], index % len(ENGINES)) for index, label in enumerate(distinct)}

@@ -1,0 +1,222 @@
+"""Charts: their titles, scales, labels and colours, and what they show when a browser draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report.axis import axis_of
+from analysis.report.charts import captions
+from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.lines import by_stage
+from analysis.report.charts.palette import styles_of
+from analysis.report.charts.scales import WIDTH, logarithmic, scale_of, spread_apart
+from analysis.report.page import render
+from analysis.report.rows import percentile_column
+from analysis.run.load import load_run
+from analysis.units import format_seconds
+from analysis.verdict.comparison import compare
+from analysis.verdict.contenders import contenders_of, headline_ttft
+from analysis.verdict.statistics import Estimate
+from analysis.verdict.summary import RunSummary, summarise
+from tests.support.printed import printed
+from tests.support.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
+
+TTFT_P95 = percentile_column("ttft", "p95").of
+
+
+def drawn(summaries: list[RunSummary]) -> list[Drawn]:
+    styles = styles_of(summary.label for summary in summaries)
+    return [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
+
+
+def test_titles_say_what_the_charts_show(summaries: list[RunSummary]) -> None:
+    engines, axis = drawn(summaries), axis_of(summaries)
+    said = captions.ttft(engines, axis, TTFT_P95)
+    assert said == "mistralrs keeps TTFT p95 under 500 ms up to 16 users, transformers at no load"
+    told = captions.throughput(engines, axis)
+    assert re.fullmatch(r"mistralrs serves \d+ tokens/s at 16 users, transformers [\d.]+", told)
+    assert captions.throughput(engines[:1], axis).endswith("; above 4 users its throughput grew no further")
+    said = captions.parts(engines, axis)
+    assert re.fullmatch(r"At 16 users 9\d(\.\d)? % of the TTFT of transformers is waiting for admission", said)
+    said = captions.flow(engines[1])
+    assert said == "mistralrs: output tokens/s, TTFT, TPOT and requests in flight were steady at every stage"
+
+
+def test_a_caption_says_nothing_of_loads_that_were_not_measured(tmp_path: Path) -> None:
+    """Twice the tokens at twice the users: what more users would bring is not known."""
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake", slots=16), (2, 4, 8), 10.0)))
+    assert re.fullmatch(
+        r"fake serves \d+ tokens/s at 8 users", captions.throughput(drawn([summary]), axis_of([summary]))
+    )
+
+
+def test_what_was_too_short_to_test_is_not_called_steady(tmp_path: Path) -> None:
+    slow = Engine("fake", slots=1, prefill=0.5, tpot=0.1)
+    summary = summarise(load_run(simulate(tmp_path / "run", slow, (2,), 20.0)))
+    said = captions.flow(drawn([summary])[0])
+    assert "TTFT" not in said.replace("fake", "")
+
+
+def test_an_engine_that_refuses_keeps_no_limit(tmp_path: Path) -> None:
+    """It refuses every third request at once, and answers the others quickly."""
+    good = summarise(load_run(simulate(tmp_path / "good", Engine("good", slots=8), (2, 4), 15.0)))
+    refusing = summarise(load_run(simulate(tmp_path / "bad", Engine("bad", slots=8, failures=0.35), (2, 4), 15.0)))
+    both = [refusing, good]
+    said = captions.ttft(drawn(both), axis_of(both), TTFT_P95)
+    assert said == "good keeps TTFT p95 under 100 ms up to 4 users, bad at no load"
+    table = printed(both, 120)
+    assert table.count("failed") > 6
+    assert re.search(r"ok: \d\d\.\d", table)
+    page = render(both, compare(both))
+    assert "✕" in page
+    assert re.search(r"<dd>failed<small>answered: [\d.]+ ms</small>", page), "on its card"
+    assert '<span class="bad">failed</span><small>answered: ' in page
+
+
+def test_the_users_ttft_makes_the_headlines_where_it_differs(tmp_path: Path, summaries: list[RunSummary]) -> None:
+    """Every request was sent 20 ms late."""
+    records = [record(k, k * 10**8, t_send=k * 10**8 + 2 * 10**7) for k in range(100)]
+    late = summarise(load_run(write_run(tmp_path / "late", meta_of(stages_of((1,), 10.0)), records)))
+    assert headline_ttft([late]) == "ttft_user"
+    assert headline_ttft(summaries) == "ttft"
+    assert "ms, user" in printed([late], 120)
+    assert "ms, user" not in printed(summaries, 120)
+    assert "<dt>TTFT (user) p95</dt>" in render([late], compare([late]))
+
+
+@pytest.mark.parametrize(
+    ("names", "title", "texts"),
+    [
+        pytest.param(("short", "long"), "stage", ["short", "long"], id="names"),
+        pytest.param(("10 prompt tokens", "200 prompt tokens"), "prompt tokens", ["10", "200"], id="numbers in names"),
+        pytest.param(("200 tokens", "10 tokens"), "stage", ["200 tokens", "10 tokens"], id="not in order"),
+    ],
+)
+def test_named_stages_have_an_axis_of_names(
+    tmp_path: Path, names: tuple[str, ...], title: str, texts: list[str]
+) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1, 1), 10.0, names=names)))
+    axis = axis_of([summary])
+    assert (axis.title, [place.text for place in axis.places], axis.of_loads) == (title, texts, False)
+    table, page = printed([summary], 120), render([summary], compare([summary]))
+    assert all(text in table for text in (title, *texts))
+    assert all(f">{text}</text>" in page for text in texts)
+    assert captions.ttft(drawn([summary]), axis, TTFT_P95).endswith(f"at {names[-1]}")
+    assert captions.throughput(drawn([summary]), axis).endswith(f"at {names[-1]}")
+
+
+def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: Path) -> None:
+    """The name of a run that was stopped early stands where its line stops."""
+    whole = simulate(tmp_path / "whole", Engine("whole"), (2, 6), 10.0)
+    cut = simulate(tmp_path / "cut", Engine("cut", tpot=0.02), (2, 4), 10.0)
+    summaries = [summarise(load_run(folder)) for folder in (whole, cut)]
+    engines, axis = drawn(summaries), axis_of(summaries)
+    drawing = by_stage(engines, axis, lambda stage: stage.throughput, duration=False)
+    assert drawing is not None
+    places = {text: float(x) for x, text in re.findall(r"translate\(([\d.]+),[^>]*>(whole|cut)<", drawing.chart.svg)}
+    assert places["whole"] - places["cut"] == pytest.approx(2 / 4.32 * WIDTH, rel=0.01)  # two users of 4, margins apart
+    told = captions.tpot(engines, axis)
+    assert re.fullmatch(r"A token of whole takes [\d.]+ ms at 6 users; a token of cut takes [\d.]+ ms at 4 users", told)
+
+
+def test_a_token_that_slows_down_under_load_is_told_at_both_ends(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (2, 4), 10.0)))
+    stages = tuple(
+        dataclasses.replace(stage, latencies={"tpot": dataclasses.replace(stage.latencies["tpot"], p50=Estimate(tpot))})
+        for stage, tpot in zip(summary.stages, (0.01, 0.05), strict=True)
+    )
+    slowed = dataclasses.replace(summary, stages=stages)
+    said = captions.tpot(drawn([slowed]), axis_of([slowed]))
+    assert said == "A token of fake takes 50.0 ms at 4 users (10.0 ms at 2 users)"
+
+
+def test_scales_and_labels() -> None:
+    assert scale_of([1.0, 5.0]).logarithmic is False
+    assert scale_of([0.01, 5.0]).logarithmic is True
+    assert scale_of([0.01, 5.0]).ticks() == pytest.approx([0.01, 0.03, 0.1, 0.3, 1, 3])
+    assert logarithmic([20.0, 22.0]).ticks(4) == pytest.approx([20, 25])
+    assert logarithmic([0.0, 3.0, 300.0]).ticks() == pytest.approx([5, 10, 20, 50, 100, 200])
+    assert scale_of([9.0, 5.0]).ticks(6) == pytest.approx([0, 2, 4, 6, 8])
+    scale = scale_of([0.01, 5.0])
+    assert scale.value(scale.pixel(0.3)) == pytest.approx(0.3)
+    assert spread_apart([10, 12, 100, 229], 15, 230) == [10, 25, 100, 229]
+    assert spread_apart([220, 225, 230], 15, 230) == [200, 215, 230]
+
+
+@pytest.fixture(scope="module")
+def in_browser(page: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a reader gets who points at the first chart, hides an engine and zooms."""
+    folder = tmp_path_factory.mktemp("browser")
+    file = folder / "page.html"
+    before, end, after = page.rpartition("</body>")
+    file.write_text(f"{before}<script>{LOOK}</script>{end}{after}")
+    return look(file, folder)
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+LOOK = """
+const marks = () => [...document.querySelectorAll("#ttft .live .mark-symbol path")];
+const told = mark => {
+  const [x, y] = [mark.getBoundingClientRect().x + 3, mark.getBoundingClientRect().y + 3];
+  mark.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: x, clientY: y}));
+  return document.querySelector(".vg-tooltip")?.innerText ?? "";
+};
+Promise.all([...document.querySelectorAll(".chart")].map(draw)).then(async () => {
+  const found = {charts: document.querySelectorAll(".drawn").length, told: told(marks()[0]), marks: marks().length};
+  document.querySelector(".engines button").click();
+  await Promise.all(views.map(view => view.runAsync()));
+  found.after = marks().length;
+  document.title = JSON.stringify(found);
+});
+"""
+
+
+def look(file: Path, folder: Path) -> dict[str, Any]:
+    """What the page's own script has left in the title; it must have made no remark on the console."""
+    command = [
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
+        "--enable-logging=stderr", "--virtual-time-budget=20000", "--dump-dom", file.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert title is not None
+    return dict(json.loads(html.unescape(title[1])))
+
+
+@needs_browser
+def test_a_browser_draws_every_chart_and_says_what_the_summary_says(
+    in_browser: dict[str, Any], summaries: list[RunSummary]
+) -> None:
+    assert in_browser["charts"] == 11
+    stage = summaries[0].stages[0]
+    p95 = stage.latencies["ttft"].p95
+    assert f"engine\ttransformers\nat\t4 users\nvalue\t{format_seconds(p95.value)}\n" in in_browser["told"]
+    assert p95.why is not None
+    assert p95.why in in_browser["told"]
+
+
+@needs_browser
+def test_an_engine_is_hidden_by_its_name(in_browser: dict[str, Any]) -> None:
+    assert (in_browser["marks"], in_browser["after"]) == (6, 3)
+
+
+def test_the_data_of_a_chart_are_the_summarys(page: str, summaries: list[RunSummary]) -> None:
+    figure = re.search(r'<figure id="throughput">.*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert figure is not None
+    rows = json.loads(figure[1])["data"]["values"]
+    told = {(row["name"], row["place"]): (row["value"], row["low"], row["high"]) for row in rows}
+    for summary in summaries:
+        for stage in summary.stages:
+            found = stage.throughput
+            assert told[summary.label, stage.label] == (found.value, found.low, found.high)

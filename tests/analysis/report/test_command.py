@@ -1,0 +1,108 @@
+"""`enginebench report` as a command: its page, its JSON and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.cli import app
+from tests.support.served import ROOT
+from tests.support.synthetic import meta_of, record, stages_of, write_run
+
+
+def test_a_margin_can_be_set(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    done = command(*folders, "--output", tmp_path / "page.html", "--margin", "1.2", "--json")
+    assert json.loads(done.stdout)["comparison"]["margin"] == 1.2
+
+
+def command(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+REPORT_AND_LOOK = """
+import sys
+sys.argv = ["enginebench", "report"]
+import enginebench
+try:
+    enginebench.main()
+except SystemExit as ended:
+    assert not ended.code, ended
+others = {"gevent", "locust", "loadtests", "engines", "servers", "fastapi", "torch"}
+assert not others & set(sys.modules), "a report needs records and analysis alone"
+slow = {"scipy.stats", "scipy.signal", "scipy.optimize"}
+assert not slow & set(sys.modules), "importing these takes a second"
+"""
+
+
+def test_without_arguments_the_newest_run_is_reported(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Through the front door; and gevent is imported neither by the analysis nor while it works."""
+    shutil.copytree(folders[0], tmp_path / "runs" / "a")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEBENCH")}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-c", REPORT_AND_LOOK]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Report: runs/a/report.html" in done.stdout
+    assert (tmp_path / "runs" / "a" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "runs" / "a" / "requests.parquet").exists()
+    assert "transformers served" in done.stdout
+
+
+def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = command(*folders, "--json", "--output", page)
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [run["label"] for run in document["runs"]] == ["transformers", "mistralrs"]
+    assert document["comparison"]["winner"] is None
+    assert document["comparison"]["stage"] == "16 users"
+    assert document["objectives"] is None
+    assert document["invalid"] is False
+    assert document["report"] == str(page)
+    assert [run["client_error"] for run in document["runs"]] == [0.00004, 0.00004]
+    assert {stage["client_error"] for run in document["runs"] for stage in run["stages"]} <= {0.00002, 0.00004}
+    kept = json.loads((folders[0] / "summary.json").read_text())
+    assert {name: document["runs"][0][name] for name in kept} == kept
+
+
+@pytest.mark.parametrize(("limit", "answer"), [("100", "met"), ("0.0001", "missed")])
+def test_json_has_the_answer_to_the_objectives(folders: tuple[Path, Path], limit: str, answer: str) -> None:
+    done = command(folders[0], "--json", "--slo", f"ttft_p50={limit}")
+    assert json.loads(done.stdout)["objectives"] == answer
+    assert done.exit_code == (answer != "met")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(["--slo", "ttft_p95=0.1"], 1, "missed", id="an objective that is missed"),
+        pytest.param(["--slo", "ttft_p50=30"], 0, "met", id="an objective that is met"),
+        pytest.param(["--slo", "ttft_p99=30"], 1, "not enough evidence", id="an objective that is not shown to be met"),
+        pytest.param(["--slo", "nonsense"], 2, "an objective is METRIC_pN=SECONDS", id="an objective that is none"),
+        pytest.param(["nowhere"], 2, "there is no run `nowhere`", id="a run that is not there"),
+        pytest.param(["--tokenizer", "nowhere"], 0, "served", id="a tokenizer that is not needed is not looked for"),
+    ],
+)
+def test_exit_codes(folders: tuple[Path, Path], arguments: list[str], code: int, sentence: str) -> None:
+    runs = [] if arguments == ["nowhere"] else [folders[0]]
+    done = command(*runs, *arguments)
+    assert done.exit_code == code
+    assert sentence in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_invalid_run_exits_with_2_unless_allowed(tmp_path: Path) -> None:
+    records = [record(k, k * 10**8, t_send=k * 10**8 + 10**8) for k in range(200)]  # always 100 ms late
+    late = write_run(tmp_path / "late", meta_of(stages_of((1,), 20.0)), records)
+    done = command(late)
+    assert done.exit_code == 2
+    assert "invalid" in done.stdout
+    assert "the load generator was late" in done.stdout
+    assert command(late, "--allow-invalid").exit_code == 0

@@ -1,0 +1,98 @@
+"""A report as files: the numbers are the summary's, whatever the format."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.cli import app
+from analysis.report.formats.document import json_schema
+from tests.support.served import ROOT
+from tests.support.synthetic import Engine, simulate
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A queue for four, and failures."""
+    return simulate(tmp_path_factory.mktemp("runs") / "a", Engine("fake", failures=0.02), (2, 4, 12), 12.0)
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> Path:
+    names = ("r.html", "r.md", "r.csv", "r.parquet", "r.json")
+    outputs = [argument for name in names for argument in ("-o", str(folder / name))]
+    done = report(folder, "--slo", "ttft_p95=0.2", *outputs)
+    assert done.exit_code in {0, 1}, done.stderr
+    assert all(f"a/{name}" in done.stdout.replace("\n", "") for name in names)
+    return folder
+
+
+def report(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, arguments), "--allow-invalid"])
+
+
+def summary(folder: Path) -> dict[str, object]:
+    document: dict[str, object] = json.loads((folder / "summary.json").read_text())
+    return document
+
+
+def test_every_number_of_the_long_table_is_the_summarys(written: Path) -> None:
+    numbers = pl.read_parquet(written / "r.parquet")
+    assert numbers.to_dicts() == pl.read_csv(written / "r.csv", schema=numbers.schema).to_dicts()
+    assert numbers["label"].unique().to_list() == ["fake"]
+    for stage in summary(written)["stages"]:  # type: ignore[attr-defined]
+        here = numbers.filter(pl.col("stage") == stage["label"])
+
+        def row(metric: str, statistic: str, of: pl.DataFrame = here) -> dict[str, object]:
+            (found,) = of.filter(metric=metric, statistic=statistic).to_dicts()
+            return found
+
+        for metric in ("ttft", "tpot", "e2e_user", "icl"):
+            for p in ("p50", "p99"):
+                found, expected = row(metric, p), stage["latencies"][metric][p]
+                assert {name: found[name] for name in expected} == expected
+                assert found["unit"] == "s"
+        assert row("throughput", "rate")["value"] == stage["throughput"]["value"]
+        assert row("failed", "count")["value"] == stage["failed"]
+        assert row("ttft_queue", "mean")["value"] == stage["ttft_parts"]["queue"]
+        assert row("attainment", "share")["n"] == stage["attainment"]["share"]["n"]
+
+
+def test_the_markdown_has_the_table_and_the_findings(written: Path) -> None:
+    text = (written / "r.md").read_text()
+    assert text.startswith("# fake: load test\n\n**fake served ")
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("|")]
+    assert len({len(row) for row in rows}) == 1, "as many cells in every row"
+    assert [row[1].strip() for row in rows] == ["users", "--:", "2", "4", "12"]
+    assert "**missed**: fake, ttft_p95 ≤ 200 ms" in text
+    assert "- **" in text.partition("## Findings")[2]
+
+
+def test_the_json_obeys_its_published_schema(written: Path) -> None:
+    document = json.loads((written / "r.json").read_text())
+    jsonschema.validate(document, json_schema())
+    assert document["runs"][0]["stages"] == summary(written)["stages"]
+    broken = document | {"objectives": "perhaps"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, json_schema())
+
+
+def test_the_published_schema_is_what_the_command_writes() -> None:
+    command = [sys.executable, "-m", "analysis.report.formats.document"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    published = (ROOT / "docs" / "report.schema.json").read_text()
+    assert published == made, "run: python -m analysis.report.formats.document > docs/report.schema.json"
+
+
+def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:
+    done = report(folder, "-o", folder / "report.pdf")
+    assert done.exit_code == 2
+    assert "give it one of the suffixes .html, .md, .csv, .parquet, .json" in " ".join(done.stderr.split())
+    assert not (folder / "report.pdf").exists()

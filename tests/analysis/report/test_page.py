@@ -1,0 +1,149 @@
+"""The page: one file that needs nothing else, and says what the numbers are."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from analysis.report.charts.palette import ENGINES, PAGE, PAGE_COLOURS, variables
+from analysis.report.page import render
+from analysis.run.load import load_run
+from analysis.verdict.comparison import compare
+from analysis.verdict.summary import RunSummary, summarise
+from tests.support.printed import printed
+from tests.support.synthetic import meta_of, record, stages_of, write_run
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects what a page refers to."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name in {"src", "href", "xlink:href", "action", "data"} and value:
+                self.references.append(value)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def without_scripts(page: str) -> str:
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_the_page_needs_nothing_else(page: str) -> None:
+    """No network, no two elements with one id; small enough to mail."""
+    parsed = Page()
+    parsed.feed(page)
+    parsed.close()
+    assert parsed.open == []
+    assert parsed.references == []
+    assert {"link", "img", "iframe", "object"} & set(parsed.tags) == set()
+    assert "@import" not in without_scripts(page)
+    assert not re.search(r"url\((?!#)", without_scripts(page))
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert len(page.encode()) < 2_000_000
+
+
+def test_every_chart_has_a_sentence_and_a_table(page: str) -> None:
+    figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    assert (
+        len(figures) == 11
+    )  # TTFT, throughput, E2E, TPOT, memory, parts, three distributions, and the flow of each run
+    for figure in figures:
+        title = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)
+        assert title is not None
+        assert f'<div class="chart" role="img" aria-label="{title[1]}"' in figure
+        assert figure.count("<tr>") > 2
+        svg = re.search(r"<svg.*?</svg>", figure, re.DOTALL)
+        assert svg is not None
+        ElementTree.fromstring(svg[0])  # well-formed
+
+
+def test_every_colour_of_a_chart_is_a_variable_of_the_page(page: str) -> None:
+    """Light and dark screens define each of them."""
+    svgs = "".join(re.findall(r"<svg.*?</svg>", without_scripts(page), re.DOTALL))
+    used = set(re.findall(r'(?:fill|stroke)="([^"]+)"', svgs)) - {"none", "transparent"}
+    for side in ("light", "dark"):
+        names = variables(side)
+        assert used <= {f"var(--{name})" for name in names}
+        assert all(f"--{name}: {colour};" in page for name, colour in names.items())
+
+
+@pytest.mark.parametrize("side", ["light", "dark"])
+def test_colours_are_legible_on_their_page(side: str) -> None:
+    """Contrast above 4.5 (WCAG 2, AA): engines' names are written in their colours."""
+
+    def luminance(colour: str) -> float:
+        channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    background = luminance(getattr(PAGE, side))
+    for colour in (*ENGINES, PAGE_COLOURS["ink"], PAGE_COLOURS["muted"]):
+        lighter, darker = sorted((luminance(getattr(colour, side)), background), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) > 4.5
+
+
+def test_what_a_server_says_is_text_not_markup(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    records = [record(k, k * 10**8) for k in range(100)]
+    records[50] = dataclasses.replace(records[50], outcome="http_error", detail=evil)
+    meta = meta_of(stages_of((1,), 10.0), label=evil, model=evil, command=("enginebench", evil))
+    summary = summarise(load_run(write_run(tmp_path, meta, records)))
+    page = render([summary], compare([summary]))
+    assert evil not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert r"\u003cscript\u003ealert(1)" in page, "in the charts' data"
+
+
+def test_a_run_without_streams_timing_and_telemetry_has_a_page(tmp_path: Path) -> None:
+    whole = {
+        "streamed": False,
+        "t_first": None,
+        "t_first_out": None,
+        "icl": (),
+        "chunks": 0,
+        "first_chunk_tokens": None,
+    }
+    records = [record(k, k * 10**8, **whole) for k in range(100)]
+    meta = meta_of(stages_of((1,), 10.0), engine=None, model=None)
+    summary = summarise(load_run(write_run(tmp_path, meta, records)))
+    comparison = compare([summary])
+    assert "half of the answers were complete within 140 ms" in comparison.sentence
+    page = render([summary], comparison)
+    assert page.count("<figure") == 4  # throughput, E2E, its distribution and the timeline; there is no first token
+    assert "n/a" in page
+
+
+def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSummary]) -> None:
+    repeats = [dataclasses.replace(summaries[0], repeat=k) for k in range(3)]
+    page = render(repeats, compare(repeats))
+    assert page.count("<figure") == 10
+    assert len(re.findall(r'<th scope="row" class="text"><i class="dot"[^>]*></i>transformers</th>', page)) == 3
+    assert "<small>3 runs</small>" in page
+    assert "transformers #3" in page, "the settings and details of every run"
+    assert 'stroke="var(--e0)"' in page
+    assert 'stroke="var(--e1)"' not in page
+    assert "3 runs" in printed(repeats, 120)
