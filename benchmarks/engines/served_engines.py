@@ -42,6 +42,7 @@ ENGINES = {
     "mistralrs": {"dtype": "float32", "concurrency": "16"},
     "candle": {"dtype": "float32", "concurrency": "16"},
     "burn": {"dtype": "float32"},
+    "vllm": {"dtype": "bfloat16", "concurrency": "16"},
     "lmrs": {},
 }
 
