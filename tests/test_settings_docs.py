@@ -22,8 +22,8 @@ DOCS = Path(__file__).parents[1] / "docs"
         pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
-        pytest.param("engines.md", "every engine", ReplicaOptions, id="options of every engine"),
         pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
+        pytest.param("engines.md", "every engine", ReplicaOptions, id="options of every engine"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )

@@ -23,7 +23,7 @@ from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.served import served
 
-STATIC = ("torch-jit", "torch-compile")
+STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -57,13 +57,13 @@ def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dic
     if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
         os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
         return write_tiny_llama(folder), {"same_tokens": "no"}
+    if name in STATIC:  # in floats of 32 bits, in which the size of the batch changes no answer
+        few_shapes = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}
+        return with_weights(fetch_model("random:llama-3.2-tiny")), few_shapes
     if name == "remote":
         return None, {"url": f"{url}/v1"}
     if name == "vllm":  # compiling takes a minute
         return with_weights(fetch_model("random:llama-3.2-tiny")), {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
-    if name in STATIC:  # in floats of 32 bits, in which the size of the batch changes no answer
-        few_shapes = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}
-        return with_weights(fetch_model("random:llama-3.2-tiny")), few_shapes
     if spec(name).needs_model:  # what the engines say with a trained model is checked in their own tests
         return with_weights(fetch_model("random:llama-3.2-tiny")), {}
     return None, {"ttft": "0.01", "tpot": "0.001"}
@@ -87,6 +87,8 @@ def loaded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Loaded]:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in ENGINES and (reason := engine_class(name).why_not_here()):
+        pytest.skip(f"{name} cannot run here: {reason}")
     if name in PROGRAMS:
         rust_program(name)
     with contextlib.ExitStack() as open_until_the_end:
