@@ -54,6 +54,7 @@ class BaselineOptions:
 class PytorchBaselineEngine(BlockingEngine):
     Options = BaselineOptions
     options: BaselineOptions
+    cuda_by = "torch"
     max_threads = 1
 
     @classmethod

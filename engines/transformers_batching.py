@@ -46,6 +46,7 @@ class BatchingOptions(TorchOptions):
 class TransformersBatchingEngine(Engine):
     Options = BatchingOptions
     options: BatchingOptions
+    cuda_by = "torch"
 
     @classmethod
     def why_not_here(cls) -> str | None:

@@ -9,12 +9,13 @@ from grafana import variables
 from grafana.boards.board import Board, run_starts, stages
 from grafana.palette import BLUE, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
-from grafana.promql import OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, gauge, quantile, rate
+from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, quantile, rate
 
 CHOSEN_PLAN = 'engine=~"$engine",model=~"$model"'
 NO_PLAN = "no plan: enginebench plan --publish"
 CURRENCY = "currencyUSD"
-READY = gauge("enginebench_engine_ready")  # replicas that accept requests
+# Replicas that accept requests. Servers of ours may have several; of others each server is one.
+READY = f"sum by (engine) (enginebench_engine_replicas{{{CHOSEN}}} or enginebench_engine_ready{{{CHOSEN}}})"
 REQUEST_RATE = rate(REQUESTS)
 
 

@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, GenerateRequest
+from engines.text.detokenize import Detokenizer
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.reference import Reference
 from tests.support.static_decoder import prompt
@@ -32,8 +33,8 @@ class Loaded:
         return [chunk async for chunk in self.engine.generate(request)]
 
     def expected(self, ids: list[int]) -> str:
-        whole = self.tokenizer.decode([*ids, *self.reference.greedy(ids, TOKENS, ())])
-        return str(whole.removeprefix(self.tokenizer.decode(ids)))
+        text = Detokenizer(self.tokenizer, ids)
+        return "".join([text.add(id) for id in self.reference.greedy(ids, TOKENS, ())]) + text.rest()
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ class BusyServer(Collector):
 
     def __init__(self) -> None:
         self._since = time.monotonic()
-        self._metrics = Metrics(GPU_ENGINE, lambda: Snapshot(12, 0, True, 0, INFO))
+        self._metrics = Metrics(GPU_ENGINE, lambda: Snapshot(12, 0, True, 0, 1, INFO))
         self._metrics.engine_stats = STATS
         self.gpus = GpuCollector(drivers=[NvmlDriver(ScriptedDriver(self._since), {})])
 
