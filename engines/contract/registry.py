@@ -55,6 +55,18 @@ ENGINES: dict[str, EngineSpec] = {
     "transformers": EngineSpec(
         "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
     ),
+    "transformers-batching": EngineSpec(
+        "engines.transformers_batching:TransformersBatchingEngine",
+        "Hugging Face Transformers with its own continuous batching",
+        "python",
+        "continuous",
+    ),
+    "pytorch-baseline": EngineSpec(
+        "engines.pytorch_baseline:PytorchBaselineEngine",
+        "intentionally unoptimised: no cache, no batching, separate operations",
+        "python",
+        "none",
+    ),
     "torch-jit": EngineSpec(
         "engines.torch_jit:TorchJitEngine",
         "our static decoder as a TorchScript trace, optimised for inference",
@@ -64,6 +76,18 @@ ENGINES: dict[str, EngineSpec] = {
     "torch-compile": EngineSpec(
         "engines.torch_compile:TorchCompileEngine",
         "our static decoder compiled by Inductor, just in time or ahead of time",
+        "python",
+        "continuous",
+    ),
+    "cuda-graph": EngineSpec(
+        "engines.cuda_graph:CudaGraphEngine",
+        "our static decoder, its decode step captured as a CUDA graph per batch size",
+        "python",
+        "continuous",
+    ),
+    "compile-cuda-graph": EngineSpec(
+        "engines.cuda_graph:CompileCudaGraphEngine",
+        "our static decoder compiled by Inductor and captured as CUDA graphs",
         "python",
         "continuous",
     ),

@@ -23,7 +23,7 @@ from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.served import served
 
-STATIC = ("torch-jit", "torch-compile")
+STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -87,6 +87,8 @@ def loaded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Loaded]:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in ENGINES and (reason := engine_class(name).why_not_here()):
+        pytest.skip(f"{name} cannot run here: {reason}")
     if name in PROGRAMS:
         rust_program(name)
     with contextlib.ExitStack() as open_until_the_end:

@@ -16,6 +16,8 @@ from servers.openai.prompts import load_tokenizer
 from tests.conftest import BackgroundLoop
 from tests.support.reference import Reference
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 TOKENS = 24
 VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute
 
