@@ -53,10 +53,10 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system ## the whole suite: what waits side by side, then what measures, two at a time
+test: system ## the whole suite: what waits side by side, then what measures, three at a time
 	@failed=0; \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
 
 check: lint test ## lint, types and tests

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
 from engines.process.replicas import ServedEngine
-from servers.gpu import GpuCollector
+from servers.exposition import exposition
+from servers.gpu.collector import GpuCollector
 from servers.http import errors
 from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError
@@ -198,8 +198,8 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, regis
     async def scrape(request: Request) -> Response:
         """Metrics in Prometheus' text format."""
         metrics.engine_stats = await lifecycle.engine.stats()
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
+        page, content_type = await exposition(registry, request.headers.get("accept", ""))
+        return Response(page, media_type=content_type)
 
 
 def _json(document: object) -> Response:

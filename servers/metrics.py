@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -199,7 +200,9 @@ def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
     return registry
 
 
+@cache
 def own_version() -> str:
+    """Looked up once: it takes milliseconds."""
     try:
         return version("enginebench")
     except PackageNotFoundError:  # run from a checkout that was never installed

@@ -16,6 +16,8 @@ from servers.openai.prompts import load_tokenizer
 from tests.conftest import BackgroundLoop
 from tests.support.reference import Reference
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 TOKENS = 24
 FEW_SHAPES = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}  # of which preparing one takes seconds
 VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute

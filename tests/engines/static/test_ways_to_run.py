@@ -16,6 +16,8 @@ from engines.torch_jit import TorchJitEngine
 from tests.support import cuda_graph_stand_in
 from tests.support.static_decoder import FEW_BUCKETS, ONE_BUCKET, Small, generated, prompt
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 PROMPTS = [prompt(seed, 2 + 5 * seed) for seed in range(10)]
 
 

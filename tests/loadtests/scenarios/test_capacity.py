@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
 from tests.support.locust_process import ROOT, start
 from tests.support.served import served
-
-pytestmark = pytest.mark.alone
 
 CAPACITY = ROOT / "loadtests/capacity.py"
 
