@@ -105,6 +105,16 @@ def test_a_cpu_has_no_cuda_graphs(engine: type[StaticEngine], small: Small) -> N
         engine(small.model, engine.Options(device="cpu")).load()
 
 
+def test_what_inductor_cannot_compile_gets_a_sentence(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*inputs: Any) -> None:
+        raise RuntimeError("cc1plus: out of memory\nand a hundred lines more")
+
+    monkeypatch.setattr(torch, "compile", lambda *given, **settings: broken)
+    prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
+    with pytest.raises(EngineUnavailable, match=r"could not compile a layer \(RuntimeError: cc1plus: out of memory\)$"):
+        small.batch(prepare, ONE_BUCKET)
+
+
 def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
