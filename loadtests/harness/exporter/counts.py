@@ -6,7 +6,7 @@ far more frequent than requests: their gaps are placed in whole nanoseconds, as 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -17,7 +17,10 @@ from records.request import Outcome, RequestRecord
 from records.slo import RunObjectives
 from records.stage import SECOND
 
-METRICS = ("ttft", "ttft_user", "tpot", "ntpot", "e2e", "e2e_user", "send_lag", "client_lag")
+METRICS: dict[str, Metric] = {
+    **{name: OBJECTIVES[name] for name in ("ttft", "tpot", "e2e")},  # the user's, as objectives judge them
+    **{name: BY_NAME[name] for name in ("send_lag", "client_lag")},
+}
 ICL = "icl"
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 CENSORED = "cut_off"
@@ -44,12 +47,9 @@ class Buckets:
         given = (*objectives.of_all, *(one for each in objectives.of_class.values() for one in each))
         self.edges: dict[str, tuple[float, ...]] = {}
         for name in (*METRICS, ICL):
-            judged = {short for short, metric in OBJECTIVES.items() if name in {short, metric.name}}
-            self.edges[name] = edges_around(one.limit for one in given if one.metric in judged and one.limit)
+            self.edges[name] = edges_around(one.limit for one in given if one.metric == name)
         self.nanoseconds = [round(edge * SECOND) for edge in self.edges[ICL]]
-        self.of_requests: list[tuple[Metric, tuple[float, ...]]] = [
-            (BY_NAME[name], self.edges[name]) for name in METRICS
-        ]
+        self.of_requests = [(name, metric, self.edges[name]) for name, metric in METRICS.items()]
 
     def empty(self) -> dict[str, Histogram]:
         return {name: Histogram(len(edges)) for name, edges in self.edges.items()}
@@ -103,19 +103,25 @@ class Counts:
         stage.output_tokens += record.output_tokens or 0
         stage.prompt_tokens += record.prompt_tokens or 0
         failed = record.outcome not in {"ok", CENSORED}
-        for metric, edges in self._buckets.of_requests:
-            histogram = stage.histograms[metric.name]
+        for name, metric, edges in self._buckets.of_requests:
+            histogram = stage.histograms[name]
             if failed and metric.population == "attempted":
                 histogram.counts[-1] += 1
             elif (value := metric.of(record)) is not None:
                 histogram.counts[bisect_left(edges, value)] += 1
                 histogram.total += value
         if record.icl:
-            gaps, edges_ns = stage.histograms[ICL], self._buckets.nanoseconds
-            counts = gaps.counts
-            for gap in record.icl:
-                counts[bisect_left(edges_ns, gap)] += 1
-            gaps.total += sum(record.icl) / SECOND
+            self._place_gaps(stage.histograms[ICL], sorted(record.icl))
+
+    def _place_gaps(self, histogram: Histogram, gaps: list[int]) -> None:
+        """`gaps` ascend: the search is for the end of each bucket, of which an answer needs few, not for each gap."""
+        edges, counts, at = self._buckets.nanoseconds, histogram.counts, 0
+        while at < len(gaps):
+            bucket = bisect_left(edges, gaps[at])
+            end = bisect_right(gaps, edges[bucket], at) if bucket < len(edges) else len(gaps)
+            counts[bucket] += end - at
+            at = end
+        histogram.total += sum(gaps) / SECOND
 
     def message(self) -> dict[str, Any]:
         """For the master: the stages that have changed since the last call, each from its beginning."""

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -22,28 +21,19 @@ from loadtests.harness.exporter.page import Page
 from loadtests.harness.exporter.text import Now, RunFacts, families
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.settings.run import Address
+from records.load import Rate
 from records.slo import RunObjectives
 from records.stage import SECOND, Stage
 
 logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
-INTERVAL = 1.0  # seconds between two of them, and between two looks at the rates
+INTERVAL = 1.0  # seconds between two of them, and between two looks at the offered rate
 LOOK = 0.05  # seconds
-RECENT = 10  # looks over which rates are taken
+RECENT = 10  # looks over which it is taken
 LAST_MESSAGES = 5.0  # seconds that workers get to send their counts once more
 MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
 OTHER_STAGES = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Totals at one moment."""
-
-    at: float
-    scheduled: int
-    answered: int
-    good: int
 
 
 class Exporter:
@@ -59,10 +49,10 @@ class Exporter:
         users: Callable[[], int],
     ) -> None:
         self._facts, self._buckets, self._own = facts_of(plan), buckets, own
-        self._stages, self._users, self._start_wall = stages, users, plan.start_wall
+        self._stages, self._users = stages, users
         self._workers: dict[str, Counts] = {}
         self._heard: dict[str, float] = {}  # when each worker sent its last message
-        self._looks: deque[Look] = deque(maxlen=RECENT + 1)
+        self._looks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
         self._final_at: float | None = None
         self._page: Page | None = None
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -76,6 +66,12 @@ class Exporter:
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         self._workers.setdefault(worker, Counts(self._buckets)).take(message)
         self._heard[worker] = time.monotonic()
+
+    @property
+    def unheard(self) -> bool:
+        """Whether somebody reads regularly, and a worker has more to tell."""
+        waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
+        return waits and not all(one.final for one in self._workers.values())
 
     def run_over(self) -> None:
         """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
@@ -109,44 +105,35 @@ class Exporter:
             gevent.kill(self._greenlet)
         page.close()
 
-    def _merged(self) -> Counts:
-        return together([*([self._own] if self._own is not None else []), *self._workers.values()], self._buckets)
+    def _processes(self) -> list[Counts]:
+        return [*([self._own] if self._own is not None else []), *self._workers.values()]
 
     def _look_on(self) -> None:
         while True:
-            self._look(self._merged())
+            self._looks.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
             gevent.sleep(INTERVAL)
 
-    def _look(self, total: Counts) -> Look:
-        stages = total.stages.values()
-        answered, good = sum(one.outcomes["ok"] for one in stages), sum(one.good for one in stages)
-        look = Look(time.monotonic(), total.scheduled, answered, good)
-        self._looks.append(look)
-        return look
-
     def _families(self) -> Iterator[str]:
-        total, begun = self._merged(), self._stages()
+        total, begun = together(self._processes(), self._buckets), self._stages()
         labels = {stage.index: stage.label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun}
         by_label: dict[str, StageCounts] = {}
         for index, counts in sorted(total.stages.items()):
             by_label.setdefault(labels.get(index, OTHER_STAGES), StageCounts(self._buckets.empty())).add(counts)
-        starts: dict[str, float] = {}
-        for stage in begun:
-            starts.setdefault(labels[stage.index], (self._start_wall + stage.start) / SECOND)
-        first, last = (self._looks[0], self._looks[-1]) if self._looks else (Look(0, 0, 0, 0),) * 2
-        seconds = max(last.at - first.at, INTERVAL)
         now = Now(
+            stage=labels[begun[-1].index] if begun else "",
+            stage_index=begun[-1].index if begun else 0,
             users=0 if self._final_at is not None else self._users(),
             in_flight=total.in_flight,
-            scheduled=total.scheduled,
-            stage_index=begun[-1].index if begun else 0,
-            stage_starts=starts,
-            over=self._final_at is not None,
-            offered=(last.scheduled - first.scheduled) / seconds,
-            achieved=(last.answered - first.answered) / seconds,
-            goodput=(last.good - first.good) / seconds,
+            offered=self._offered() if begun and isinstance(begun[-1].load, Rate) else None,
         )
         return families(self._facts, now, by_label, self._buckets)
+
+    def _offered(self) -> float:
+        """Requests scheduled per second."""
+        if len(self._looks) < 2:
+            return 0.0
+        (began, before), (ended, after) = self._looks[0], self._looks[-1]
+        return (after - before) / (ended - began)
 
 
 def facts_of(plan: RunPlan) -> RunFacts:
@@ -154,8 +141,9 @@ def facts_of(plan: RunPlan) -> RunFacts:
     meta = plan.meta
     engine = str((meta.engine or {}).get("name") or "unknown")
     return RunFacts(
+        run=meta.run_id,
+        server=meta.url,
         common={"scenario": meta.scenario, "engine": engine, "model": meta.model or "unknown"},
-        info={"run_id": meta.run_id, "label": meta.label},
         started=plan.start_wall / SECOND,
-        objectives=RunObjectives.of(meta.workload).of_all,
+        objectives=RunObjectives.of(meta.workload),
     )

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtests.harness.exporter.counts import ICL, METRICS, Buckets, StageCounts
-from records.metrics import BY_NAME
-from records.slo import Objective
+from records.slo import RunObjectives
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "enginebench_load_"
@@ -16,77 +15,83 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What does not change in a run. `common` labels stand on every series, those of `info` on one gauge alone."""
+    """What does not change in a run. `common` labels stand on every series, `run` on those that describe it."""
 
+    run: str
+    server: str
     common: Labels
-    info: Labels
     started: float  # seconds since 1970
-    objectives: tuple[Objective, ...] = ()
+    objectives: RunObjectives
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Of all processes together, at one moment. Rates are per second, over the last seconds."""
+    """Of all processes together, at one moment. `offered` is requests per second over the last seconds of an open loop,
+    and `None` in a closed one, which offers what it is answered."""
 
+    stage: str
+    stage_index: int
     users: int
     in_flight: int
-    scheduled: int
-    stage_index: int
-    stage_starts: Mapping[str, float]  # by the stage's label, seconds since 1970
-    over: bool
-    offered: float
-    achieved: float
-    goodput: float
+    offered: float | None
 
 
 def families(facts: RunFacts, now: Now, stages: Mapping[str, StageCounts], buckets: Buckets) -> Iterator[str]:
     """`stages` by their labels."""
     yield from _gauges(facts, now)
-    yield from _counters(facts, now, stages)
+    yield from _counters(facts, stages)
     for name in (*METRICS, ICL):
         if name == ICL:
             about = "ICL: gaps between successive content chunks. Counts chunks, not requests."
         else:
-            metric = BY_NAME[name]
+            metric = METRICS[name]
             beyond = " Failed requests count as infinite." if metric.population == "attempted" else ""
             about = f"{metric.title}: {metric.meaning}.{beyond}"
         yield from _histogram(f"{name}_seconds", about, facts.common, stages, name, buckets.edges[name])
 
 
 def _gauges(facts: RunFacts, now: Now) -> Iterator[str]:
-    def gauge(name: str, about: str, value: float) -> str:
-        return _family(name, "gauge", about, [(facts.common, value)])
-
-    yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**facts.common, **facts.info}, 1)])
-    yield gauge("run_start_time_seconds", "When the run began, in seconds since 1970.", facts.started)
-    yield gauge("run_over", "1 once the last stage has ended.", float(now.over))
-    yield gauge("stage_index", "Which stage is on, from 0.", now.stage_index)
-    starts = [({**facts.common, "stage": label}, at) for label, at in now.stage_starts.items()]
-    yield _family("stage_start_time_seconds", "gauge", "When a stage began, in seconds since 1970.", starts)
-    limits = [({**facts.common, "objective": one.name}, one.limit) for one in facts.objectives if one.limit]
+    run = {"run": facts.run, **facts.common}
+    yield _family("run_info", "gauge", "The run that is on, or was on last.", [({**run, "server": facts.server}, 1)])
+    yield _family("run_start_seconds", "gauge", "When the run began, in seconds since 1970.", [(run, facts.started)])
+    limits = [({**facts.common, "objective": one.name}, one.limit) for one in facts.objectives.of_all if one.limit]
     yield _family("objective_seconds", "gauge", "The limits of the objectives.", limits)
-    yield gauge("users", "Users of all processes; one for each process in an open loop.", now.users)
-    yield gauge("requests_in_flight", "Requests that are due and have not ended.", now.in_flight)
-    yield gauge("offered_requests_per_second", "Requests scheduled, over the last seconds.", now.offered)
-    yield gauge("achieved_requests_per_second", "Requests that ended ok, over the last seconds.", now.achieved)
-    yield gauge("goodput_requests_per_second", "Requests that met every objective, over the last seconds.", now.goodput)
+    here = {**facts.common, "stage": now.stage}
+    for name, about, value in (
+        ("stage_index", "Which stage is on, from 0.", now.stage_index),
+        ("users", "Users of all processes; one for each process in an open loop.", now.users),
+        ("in_flight", "Requests that are due and have not ended.", now.in_flight),
+        ("offered_rate", "Requests scheduled per second, over the last seconds; open loops only.", now.offered),
+    ):
+        yield _family(name, "gauge", about, [] if value is None else [(here, value)])
 
 
-def _counters(facts: RunFacts, now: Now, stages: Mapping[str, StageCounts]) -> Iterator[str]:
-    yield _family("requests_scheduled_total", "counter", "Requests that were due.", [(facts.common, now.scheduled)])
+def _counters(facts: RunFacts, stages: Mapping[str, StageCounts]) -> Iterator[str]:
     requests = [
         ({**facts.common, "stage": label, "outcome": outcome}, count)
         for label, stage in stages.items()
         for outcome, count in stage.outcomes.items()
     ]
     yield _family("requests_total", "counter", "Requests that have ended, by outcome.", requests)
-    for name, about in (
-        ("good", "Requests that were answered and met every objective."),
-        ("output_tokens", "Output tokens of requests that have ended."),
-        ("prompt_tokens", "Prompt tokens of requests that have ended."),
+    for name, about, values in (
+        (
+            "good_requests",
+            "Requests that were answered and met every objective.",
+            [(label, stage.good) for label, stage in stages.items() if facts.objectives],
+        ),
+        (
+            "output_tokens",
+            "Output tokens of requests that have ended.",
+            [(label, stage.output_tokens) for label, stage in stages.items()],
+        ),
+        (
+            "prompt_tokens",
+            "Prompt tokens of requests that have ended.",
+            [(label, stage.prompt_tokens) for label, stage in stages.items()],
+        ),
     ):
-        values = [({**facts.common, "stage": label}, getattr(stage, name)) for label, stage in stages.items()]
-        yield _family("good_requests_total" if name == "good" else f"{name}_total", "counter", about, values)
+        samples = [({**facts.common, "stage": label}, value) for label, value in values]
+        yield _family(f"{name}_total", "counter", about, samples)
 
 
 def _family(name: str, kind: str, about: str, samples: Sequence[tuple[Labels, float]]) -> str:

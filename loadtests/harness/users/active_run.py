@@ -67,7 +67,7 @@ class ActiveRun:
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
         self.live = Live(RunObjectives.of(plan.meta.workload))
         buckets = Buckets(self.live.objectives)
-        self._counts = Counts(buckets)
+        self._counts = Counts(buckets) if settings.exporter is not None else None
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -89,7 +89,7 @@ class ActiveRun:
         )
         self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
         self.exporter: Exporter | None = None
-        if plans:
+        if plans and self._counts is not None:
             own = self._counts if makes_load else None
             self.exporter = Exporter(plan, buckets, own, lambda: self.stages, lambda: int(runner.user_count))
         self.conductor: Conductor | None = None
@@ -99,7 +99,9 @@ class ActiveRun:
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
-            self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
+            self._reporters = [gevent.spawn(self._report, runner)]
+            if self._counts is not None:
+                self._reporters.append(gevent.spawn(self._report_counts, runner, self._counts))
         self._telemetry.start()
         self._disturbance: Disturbance | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -165,7 +167,8 @@ class ActiveRun:
         assert self.tracker is not None
         self._requests += 1
         self.live.in_flight += 1
-        self._counts.request_scheduled()
+        if self._counts is not None:
+            self._counts.request_scheduled()
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -201,7 +204,9 @@ class ActiveRun:
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
-        self._counts.request_ended(record, self.live.add(stage.index, record))
+        good = self.live.add(stage.index, record)
+        if self._counts is not None:
+            self._counts.request_ended(record, good)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -230,7 +235,7 @@ class ActiveRun:
         if self._disturbance is not None:
             self._disturbance.stop()
         gevent.killall(self._reporters)
-        if isinstance(self._runner, WorkerRunner):
+        if self._counts is not None and isinstance(self._runner, WorkerRunner):
             self._counts.final = True
             self._runner.send_message(MESSAGE, self._counts.message())
         if self.exporter is not None:
@@ -267,9 +272,9 @@ class ActiveRun:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
             self.conductor.nudge()
 
-    def _report_counts(self, runner: WorkerRunner) -> None:
+    def _report_counts(self, runner: WorkerRunner, counts: Counts) -> None:
         while True:
-            runner.send_message(MESSAGE, self._counts.message())
+            runner.send_message(MESSAGE, counts.message())
             gevent.sleep(INTERVAL)
 
     def _report(self, runner: WorkerRunner) -> None:

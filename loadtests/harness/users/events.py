@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ import gevent
 from gevent.event import Event
 from locust import argument_parser, events
 from locust.env import Environment
-from locust.exception import StopTest
+from locust.exception import RPCError, StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from loadtests.harness.exporter.exporter import LAST_MESSAGES, Exporter
 from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
-from loadtests.harness.exporter.exporter import Exporter
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.plan import RunPlan
@@ -54,6 +55,7 @@ _current: ActiveRun | None = None
 _exporter: Exporter | None = None
 """Of the run that is on, or was on last: it is served until the next one begins or the process ends."""
 
+_runner: Runner | None = None
 _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Whoever sees Locust's page may change options, and must not change this."""
@@ -77,8 +79,9 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    global _command
+    global _command, _runner
     runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
+    _runner = runner
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
@@ -209,9 +212,21 @@ def _last_scrape(**_: Any) -> None:
 @events.quit.add_listener
 def _last_scrape_at_exit(**_: Any) -> None:
     global _exporter
-    exporter, _exporter = _exporter, None
-    if exporter is not None:
-        exporter.finish()
+    if _exporter is None:
+        return
+    if isinstance(_runner, MasterRunner) and not len(_runner.greenlet):
+        _hear_workers(_exporter, _runner)
+    _exporter.finish()
+    _exporter = None
+
+
+def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
+    """Locust's master stops listening half a second after it has told its workers to quit; busy ones need longer."""
+    with gevent.Timeout(LAST_MESSAGES, False), suppress(RPCError):
+        while exporter.unheard:
+            _, message = runner.server.recv_from_client()
+            if message.type == COUNTS_MESSAGE:
+                exporter.take(message.node_id, message.data)
 
 
 @events.init.add_listener

@@ -65,7 +65,7 @@ def test_edges_are_close_around_each_limit_and_reach_far(limits: tuple[float, ..
 def test_a_request_is_counted_in_each_of_its_metrics() -> None:
     counts = counted(ANSWERED)
     stage, edges = counts.stages[0], Buckets(OBJECTIVES).edges
-    truth = {"ttft": 0.1, "ttft_user": 0.101, "tpot": 0.02, "e2e": 0.14, "e2e_user": 0.141, "send_lag": 0.001}
+    truth = {"ttft": 0.101, "tpot": 0.02, "e2e": 0.141, "send_lag": 0.001}  # ttft and e2e from when it was due
     for name, seconds in truth.items():
         histogram = stage.histograms[name]
         (bucket,) = [index for index, count in enumerate(histogram.counts) if count]
@@ -104,46 +104,53 @@ def test_processes_are_added_up_from_their_messages() -> None:
     assert total.scheduled == 3
 
 
-def page(counts: Counts, **changes: Any) -> dict[tuple[str, ...], float]:
+def page(counts: Counts, objectives: RunObjectives = OBJECTIVES, **changes: Any) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    facts = RunFacts({"scenario": "s", "engine": 'a"b\\', "model": "m"}, {"run_id": "r1"}, 1e9, OBJECTIVES.of_all)
-    now = Now(5, counts.in_flight, counts.scheduled, 0, {"5 users": 1e9}, False, 2.0, 1.5, 1.0)
-    buckets = Buckets(OBJECTIVES)
-    text = "".join(families(facts, replace(now, **changes), {"5 users": counts.stages[0]}, buckets))
+    facts = RunFacts("r1", "http://x", {"scenario": "s", "engine": 'a"b\\', "model": "m"}, 1e9, objectives)
+    now = Now("5 users", 0, users=5, in_flight=counts.in_flight, offered=None)
+    text = "".join(families(facts, replace(now, **changes), {"5 users": counts.stages[0]}, Buckets(objectives)))
     return {
         (
-            sample.name,
-            *(value for name, value in sorted(sample.labels.items()) if name not in {"scenario", "model"}),
+            sample.name.removeprefix("enginebench_load_"),
+            *(value for name, value in sorted(sample.labels.items()) if name not in {"engine", "scenario", "model"}),
         ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
+        if sample.labels["engine"] == 'a"b\\'
     }
 
 
 def test_the_page_is_prometheus_text() -> None:
-    engine = 'a"b\\'
     found = page(counted(ANSWERED, ANSWERED))
-    assert found["enginebench_load_run_info", engine, "r1"] == 1
-    assert found["enginebench_load_requests_total", engine, "ok", "5 users"] == 2
-    assert found["enginebench_load_requests_total", engine, "timeout", "5 users"] == 0
-    assert found["enginebench_load_good_requests_total", engine, "5 users"] == 2
-    assert found["enginebench_load_objective_seconds", engine, "ttft_p95"] == 0.137
-    assert ("enginebench_load_objective_seconds", engine, "failures") not in found
-    assert found["enginebench_load_users", engine] == 5
-    for name in (*METRICS, ICL):
-        assert (f"enginebench_load_{name}_seconds_count", engine, "5 users") in found
-    assert found["enginebench_load_ttft_user_seconds_bucket", engine, "0.137", "5 users"] == 2
-    assert found["enginebench_load_icl_seconds_bucket", engine, "+Inf", "5 users"] == 4
-    assert found["enginebench_load_icl_seconds_sum", engine, "5 users"] == pytest.approx(0.08)
+    assert found["run_info", "r1", "http://x"] == 1
+    assert found["run_start_seconds", "r1"] == 1e9
+    assert found["requests_total", "ok", "5 users"] == 2
+    assert found["requests_total", "timeout", "5 users"] == 0
+    assert found["good_requests_total", "5 users"] == 2
+    assert found["objective_seconds", "ttft_p95"] == 0.137
+    assert ("objective_seconds", "failures") not in found
+    assert found["users", "5 users"] == 5
+    assert found["stage_index", "5 users"] == 0
+    assert {(f"{name}_seconds_count", "5 users") for name in (*METRICS, ICL)} <= set(found)
+    assert found["ttft_seconds_bucket", "0.137", "5 users"] == 2
+    assert found["icl_seconds_bucket", "+Inf", "5 users"] == 4
+    assert found["icl_seconds_sum", "5 users"] == pytest.approx(0.08)
+
+
+def test_what_does_not_apply_is_absent() -> None:
+    found = page(counted(ANSWERED, objectives=RunObjectives()), RunObjectives())
+    assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
+    assert ("offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
+    assert page(counted(ANSWERED), offered=2.5)["offered_rate", "5 users"] == 2.5
 
 
 def test_buckets_never_decrease() -> None:
     records = [replace(ANSWERED, t_first=(1 + 7 * k) * MS, t_last=(300 + k) * MS) for k in range(40)]
     found = page(counted(*records))
     buckets = [
-        (math.inf if key[2] == "+Inf" else float(key[2]), count)
+        (math.inf if key[1] == "+Inf" else float(key[1]), count)
         for key, count in found.items()
-        if key[0] == "enginebench_load_ttft_seconds_bucket"
+        if key[0] == "ttft_seconds_bucket"
     ]
     values = [count for _, count in sorted(buckets)]
     assert values == sorted(values)
