@@ -71,12 +71,14 @@ def _engines(contrasts: Contrasts, contenders: dict[str, Contender]) -> TextTabl
         expectation = expectation_of(contenders[label].runs[0], base.runs[0], contrasts.stage)
         expectations += [expectation] if expectation else []
         rows.append(_engine(contrasts, label, expectation))
-    headers = ("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "expected", "verdict")
+    headers = (
+        *("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "same answers", "expected", "verdict"),
+    )
     text = (
         f"Against {contrasts.baseline} at {contrasts.stage}, means over runs. Ratios with 95 % intervals: above 1 is "
-        "better, latency is E2E p50."
+        "better, latency is E2E p50. Same answers: of the prompts that both answered, greedily and in every run."
     )
-    return TextTable("Engines", headers, tuple(rows), (0, 6), " ".join(filter(None, (text, caption(expectations)))))
+    return TextTable("Engines", headers, tuple(rows), (0, 7), " ".join(filter(None, (text, caption(expectations)))))
 
 
 def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -
         for one in (found[TTFT], found[THROUGHPUT])
     ]
     if is_baseline:
-        return (label, *values, "1", "1", "", "baseline")
+        return (label, *values, "1", "1", "", "", "baseline")
     latency, throughput = found[LATENCY], found[THROUGHPUT]
     ratios = [Estimate(None) if one is None else one.ratio for one in (latency, throughput)]
     said = _verdict(contrasts, latency, throughput)
@@ -99,6 +101,7 @@ def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -
         label,
         *values,
         *(_ratio(ratio) for ratio in ratios),
+        next(one.text for one in contrasts.answers if one.engine == label),
         as_text(expectation),
         f"{said}; expectation {answer}" if answer else said,
     )
