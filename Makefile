@@ -36,8 +36,8 @@ else
 endif
 	@touch $@
 
-system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser, curl), where that is allowed
-	@missing=""; for program in prometheus chromium curl; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser, HAProxy, curl), where that is allowed
+	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
@@ -68,7 +68,7 @@ test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS
 	$(BIN)/python -m pytest -m lmrs
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.server.soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations

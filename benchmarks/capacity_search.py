@@ -19,8 +19,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.host import host_facts
-from loadtests.harness.run.server_process import PYTHON
 from records.files import read_meta
 from simulations.capacity_systems import mdc_capacity
 

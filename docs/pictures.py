@@ -27,8 +27,8 @@ from urllib.request import urlopen
 import numpy as np
 import numpy.typing as npt
 
+from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
-from loadtests.harness.run.server_process import PYTHON, ServerProcess
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"

@@ -1,6 +1,7 @@
-"""The four kinds of panel on the dashboard, and its variables.
+"""The kinds of panel: a tile, lines over time, a histogram over time, a table of labels.
 
-Each percentile has its own line style (p50 dotted, p95 dashed, p99 solid), so that colours distinguish engines.
+Every panel has a title, a question that its description answers, a unit, thresholds, and a sentence for when it is
+empty. Red belongs to values that are wrong, never to lines that show a limit: those are orange or grey.
 """
 
 from __future__ import annotations
@@ -16,19 +17,30 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
+from grafana.palette import BLUE, BY_ENGINE, DASHES, GREEN, GREY, TRANSPARENT, fixed, line_style
 from grafana.promql import Query
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-GREEN, ORANGE, RED, BLUE, GREY, PURPLE = "green", "orange", "red", "blue", "#8e8e8e", "purple"
 TOKENS_PER_SECOND = "suffix: tok/s"
 Steps = Sequence[tuple[float | None, str]]  # from this value on, this colour; the first value is None
 Panel = stat.Panel | timeseries.Panel | heatmap.Panel | table.Panel
 Queried = TypeVar("Queried", stat.Panel, timeseries.Panel)
+NO_DATA = "no requests yet"
 
 
-def tile(title: str, description: str, unit: str, query: Query, steps: Steps | None = None, **texts: str) -> stat.Panel:
-    """One big number per engine, with its recent past behind it. `texts` names values: `"0"="not ready"`."""
+def tile(
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    steps: Steps = ((None, BLUE),),
+    *,
+    width: int = 4,
+    empty: str = NO_DATA,
+    texts: Mapping[str, str] | None = None,
+) -> stat.Panel:
+    """One big number per engine, with its recent past behind it. `texts` names values: `{"0": "not ready"}`."""
     panel = (
         stat.Panel()
         .title(title)
@@ -37,13 +49,13 @@ def tile(title: str, description: str, unit: str, query: Query, steps: Steps | N
         .unit(unit)
         .min(0)
         .height(4)
-        .span(4)
-        .no_value("no data")
+        .span(width)
+        .no_value(empty)
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE if texts else common.BigValueGraphMode.AREA)
         .text_mode(common.BigValueTextMode.AUTO)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
-        .thresholds(_thresholds(steps or [(None, BLUE)]))
+        .thresholds(_thresholds(steps))
         .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
     )
     if texts:
@@ -59,14 +71,20 @@ def lines(
     unit: str,
     queries: Sequence[Query],
     *,
-    width: int = 12,
+    width: int = 8,
     top: float | None = None,
-    steps: Steps | None = None,
+    steps: Steps = ((None, GREEN),),
     stacked: common.StackingMode | None = None,
+    palette: Mapping[str, str] = BY_ENGINE,
     colours: Mapping[str, str] | None = None,
-    no_value: str = "no data",
+    dashed: Sequence[str] = (),
+    empty: str = NO_DATA,
 ) -> timeseries.Panel:
-    """Lines over time. `colours` fixes the colour of series by name; `steps` draws dashed threshold lines."""
+    """Lines over time.
+
+    `palette` gives colours by patterns of names and `colours` by names; names that end in one of `dashed` are drawn
+    dashed. `steps` beyond the first are drawn as limits.
+    """
     panel = (
         timeseries.Panel()
         .title(title)
@@ -74,58 +92,55 @@ def lines(
         .datasource(SOURCE)
         .unit(unit)
         .min(0)
-        .height(8)
+        .height(7)
         .span(width)
-        .no_value(no_value)
+        .no_value(empty)
         .line_width(2)
-        .fill_opacity(60 if stacked else 6)
+        .fill_opacity(60 if stacked else 0)
         .line_interpolation(common.LineInterpolation.LINEAR)
-        .show_points(common.VisibilityMode.NEVER)
+        .show_points(common.VisibilityMode.AUTO)
         .span_nulls(False)
-        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))
-        .legend(_legend(width))
+        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .thresholds(_thresholds(steps))
+        .legend(_legend())
         .tooltip(
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
     )
-    if any(query.legend.endswith(" p50") for query in queries):
-        panel.override_by_regexp("/ p50$/", [_line_style("dot", [1, 6])])
-        panel.override_by_regexp("/ p95$/", [_line_style("dash", [8, 6])])
-    if any(query.legend == "SLO" for query in queries):
-        panel.override_by_name("SLO", [_fixed(RED), _line_style("dash", [4, 8]), _no_fill()])
+    if len(steps) > 1:
+        panel.thresholds_style(
+            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        )
     if top is not None:
         panel.max(top)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(stacked).group("A")).line_width(0)
-    if steps:
-        panel.thresholds(_thresholds(steps))
-        panel.thresholds_style(
-            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-        )
-    for name, colour in (colours or {}).items():
-        panel.override_by_name(name, [_fixed(colour)])
+    _colour(panel, [query.legend for query in queries], palette, colours or {}, dashed)
     return _with_queries(panel, queries)
 
 
-def spread(title: str, description: str, query: Query) -> heatmap.Panel:
+def spread(title: str, description: str, query: Query, *, width: int = 8, empty: str = NO_DATA) -> heatmap.Panel:
     """A histogram's buckets over time: shows two modes, which percentiles hide."""
     colours = (
         heatmap.HeatmapColorOptions()
         .mode(heatmap_models.HeatmapColorMode.SCHEME)
-        .scheme("Oranges")
+        .scheme("Blues")
         .scale(heatmap_models.HeatmapColorScale.EXPONENTIAL)
         .exponent(0.5)
         .steps(64)
         .reverse(False)
-        .fill("dark-orange")
+        .fill("dark-blue")
     )
     panel = (
         heatmap.Panel()
         .title(title)
         .description(description)
         .datasource(SOURCE)
-        .height(8)
-        .span(12)
+        .unit("suffix: requests")
+        .height(7)
+        .span(width)
+        .no_value(empty)
+        .thresholds(_thresholds([(None, GREEN)]))
         .calculate(False)
         .color(colours)
         .cell_gap(1)
@@ -138,9 +153,21 @@ def spread(title: str, description: str, query: Query) -> heatmap.Panel:
     return panel.with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.HEATMAP).range())
 
 
-def labels_table(title: str, description: str, query: Query, columns: Mapping[str, str]) -> table.Panel:
+def labels_table(
+    title: str, description: str, query: Query, columns: Mapping[str, str], *, width: int = 12, empty: str = NO_DATA
+) -> table.Panel:
     """The labels of a series as rows; `columns` maps each label to its heading, in order."""
-    panel = table.Panel().title(title).description(description).datasource(SOURCE).height(8).span(12)
+    panel = (
+        table.Panel()
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .unit(units.Short)
+        .height(7)
+        .span(width)
+        .no_value(empty)
+        .thresholds(_thresholds([(None, TRANSPARENT)]))
+    )
     panel.with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.TABLE).instant())
     chosen = models.DataTransformerConfig(
         id_val="organize",
@@ -154,40 +181,26 @@ def labels_table(title: str, description: str, query: Query, columns: Mapping[st
     return panel.with_transformation(chosen)
 
 
-def choice(name: str, label: str, description: str, query: str) -> builders.QueryVariable:
-    """A variable with values from Prometheus; several may be chosen, initially all."""
-    return (
-        _queried(name, label, description, query)
-        .multi(True)
-        .include_all(True)
-        .current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
-        .sort(models.VariableSort.ALPHABETICAL_ASC)
-    )
-
-
-def threshold(name: str, label: str, description: str, histogram: str, at_first: str) -> builders.QueryVariable:
-    """An SLO threshold, one of the histogram's bucket bounds: only there a share is exact."""
-    return (
-        _queried(name, label, description, f"label_values({histogram}_bucket, le)")
-        .regex(r"/^[0-9.]+$/")  # without +Inf
-        .multi(False)
-        .include_all(False)
-        .allow_custom_value(False)
-        .current(models.VariableOption(selected=True, text=at_first, value=at_first))
-        .sort(models.VariableSort.NUMERICAL_ASC)
-    )
-
-
-def _queried(name: str, label: str, description: str, query: str) -> builders.QueryVariable:
-    return (
-        builders.QueryVariable(name)
-        .label(label)
-        .description(description)
-        .datasource(SOURCE)
-        .query({"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
-        .definition(query)
-        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
-    )
+def _colour(
+    panel: timeseries.Panel,
+    legends: Sequence[str],
+    palette: Mapping[str, str],
+    colours: Mapping[str, str],
+    dashed: Sequence[str],
+) -> None:
+    """Later overrides win: patterns of names first, then dashes, then names."""
+    if any("{{" in legend for legend in legends) or palette is not BY_ENGINE:
+        for pattern, colour in palette.items():
+            panel.override_by_regexp(pattern, [fixed(colour)])
+    if any(legend.endswith(" p50") for legend in legends):
+        for pattern, style in DASHES.items():
+            panel.override_by_regexp(pattern, [line_style(*style)])
+    for ending in dashed:
+        panel.override_by_regexp(f"/ {ending}$/", [line_style("dash", [8, 6])])
+    if "SLO" in legends:
+        panel.override_by_name("SLO", [fixed(GREY), line_style("dash", [2, 6])])
+    for name, colour in colours.items():
+        panel.override_by_name(name, [fixed(colour)])
 
 
 def _with_queries(panel: Queried, queries: Sequence[Query]) -> Queried:
@@ -200,25 +213,12 @@ def _target(query: Query, ref_id: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(ref_id).datasource(SOURCE)
 
 
-def _legend(width: int) -> common_builders.VizLegendOptions:
+def _legend() -> common_builders.VizLegendOptions:
+    """Names side by side, each with its last value. A table under a panel shows three rows and hides the others."""
     legend = common_builders.VizLegendOptions().placement(common.LegendPlacement.BOTTOM).show_legend(True)
-    if width < 12:
-        return legend.display_mode(common.LegendDisplayMode.LIST).calcs([])
-    return legend.display_mode(common.LegendDisplayMode.TABLE).calcs(["lastNotNull", "mean", "max"])
+    return legend.display_mode(common.LegendDisplayMode.LIST).calcs(["lastNotNull"])
 
 
 def _thresholds(steps: Steps) -> builders.ThresholdsConfig:
     pairs = [models.Threshold(value=value, color=colour) for value, colour in steps]
     return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(pairs)
-
-
-def _fixed(colour: str) -> models.DynamicConfigValue:
-    return models.DynamicConfigValue("color", {"mode": models.FieldColorModeId.FIXED, "fixedColor": colour})
-
-
-def _line_style(fill: str, dash: list[int]) -> models.DynamicConfigValue:
-    return models.DynamicConfigValue("custom.lineStyle", {"fill": fill, "dash": dash})
-
-
-def _no_fill() -> models.DynamicConfigValue:
-    return models.DynamicConfigValue("custom.fillOpacity", 0)

@@ -1,4 +1,4 @@
-"""The dashboard's queries: short functions that return PromQL.
+"""Short functions that return PromQL, and the names of what servers export.
 
 Values are summed by engine, so that replicas of one engine count as one and engines can be compared.
 Quantiles come from histograms: they are exact to within the bucket they fall in (Prometheus interpolates inside it).
@@ -20,9 +20,10 @@ REQUESTS = "enginebench_requests_total"
 PROMPT_TOKENS = "enginebench_prompt_tokens_total"
 OUTPUT_TOKENS = "enginebench_generation_tokens_total"
 
-CHOSEN = 'engine=~"$engine",instance=~"$instance"'  # on the project's own metrics
+CHOSEN = 'engine=~"$engine",instance=~"$instance"'  # on the servers' own metrics
 ON_INSTANCE = 'instance=~"$instance"'  # on process and GPU metrics, which carry no engine
 WINDOW = "[$__rate_interval]"
+PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def quantile(q: float, histogram: str) -> str:
 
 
 def percentiles(histogram: str) -> list[Query]:
-    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in (50, 95, 99)]
+    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in PERCENTILES]
 
 
 def mean(histogram: str, by: str = "engine") -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from loadtests.harness.run.drive import Job, Subject
-    from loadtests.harness.run.models import Preset
+    from loadtests.harness.command.drive import Job, Subject
+    from loadtests.harness.command.models import Preset
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -78,8 +78,15 @@ def run(
     """
     from rich.console import Console
 
-    from loadtests.harness.run.drive import Job, UsageError, engine_options, find_scenario, sigterm_is_ctrl_c, subjects
-    from loadtests.harness.run.models import expanded, presets
+    from loadtests.harness.command.drive import (
+        Job,
+        UsageError,
+        engine_options,
+        find_scenario,
+        sigterm_is_ctrl_c,
+        subjects,
+    )
+    from loadtests.harness.command.models import expanded, presets
 
     console = Console(stderr=True)
     try:
@@ -109,7 +116,7 @@ def _that_fit(
     tested: list[Subject], options: dict[str, list[str]], known: Sequence[Preset], named: list[str], console: Console
 ) -> tuple[list[Subject], bool]:
     """Those that memory can hold, and whether all can that were `named` one by one. A sentence for each other."""
-    from loadtests.harness.run.models import free_memory, too_large
+    from loadtests.harness.command.models import free_memory, too_large
 
     free, fitting, all_fit = free_memory() if known else 0, [], True
     for subject in tested:
@@ -132,9 +139,9 @@ def _measure(
     folders: list[Path],
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
-    from loadtests.harness.run.drive import RunFailed, measure_engine, measure_url, rounds
-    from loadtests.harness.run.formats import same_format
-    from loadtests.harness.run.server_process import ServerFailed
+    from loadtests.harness.command.drive import RunFailed, measure_engine, measure_url, rounds
+    from loadtests.harness.command.formats import same_format
+    from loadtests.harness.command.server_process import ServerFailed
 
     options, said = same_format(options)
     if said is not None:
@@ -172,8 +179,8 @@ def collect(
 
     Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
     """
-    from loadtests.harness.run.collect import NotThisRun
-    from loadtests.harness.run.collect import collect as gather
+    from loadtests.harness.recording.collect import NotThisRun
+    from loadtests.harness.recording.collect import collect as gather
 
     try:
         new = gather(run, parts)

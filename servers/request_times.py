@@ -19,7 +19,17 @@ from servers.openai.wire import NO_FIGURES, Ending
 class RequestTimes:
     """Call `admit`, `receive` and `complete` as the request proceeds."""
 
-    __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
+    __slots__ = (
+        "_first_tokens",
+        "_metrics",
+        "_prompt_tokens",
+        "admitted",
+        "finish_reason",
+        "first",
+        "last",
+        "produced",
+        "received",
+    )
 
     def __init__(self, metrics: Metrics, received: float, prompt_tokens: int) -> None:
         self._metrics = metrics
@@ -30,6 +40,7 @@ class RequestTimes:
         self.first: float | None = None
         self.last: float | None = None
         self.produced = 0
+        self.finish_reason: FinishReason | None = None
 
     def admit(self, now: float) -> None:
         self.admitted = now
@@ -62,6 +73,7 @@ class RequestTimes:
 
     def complete(self, finish_reason: FinishReason, now: float, engine: Usage | None = None) -> Ending:
         """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
+        self.finish_reason = finish_reason
         first = now if self.first is None else self.first
         last = now if self.last is None else self.last
         decode = last - first

@@ -20,6 +20,7 @@ from analysis.verdict.statistics import (
     mean_interval,
     percentile_intervals,
     rate_interval,
+    ratio_interval,
     share_interval,
 )
 from simulations import systems
@@ -29,7 +30,15 @@ System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 SHARES = (0.5, 0.9, 0.98)  # of requests within a limit
 LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not told
-NAMES = (*(f"p{100 * q:g}" for q in PERCENTILES), *(f"share {q:g}" for q in SHARES), "mean", "rate")
+RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
+REPEATS = 5
+SHUFFLES = 10  # of the runs into pairs of engines
+NAMES = (
+    *(f"p{100 * q:g}" for q in PERCENTILES),
+    *(f"share {q:g}" for q in SHARES),
+    *("mean", "rate"),
+    *(f"ratio of {number}" for number in RATIOS),
+)
 
 SYSTEMS: dict[str, System] = {
     "independent, 300 requests, 20 users": partial(systems.autocorrelated, requests=300, users=20, rho=0),
@@ -120,7 +129,20 @@ def measure(name: str, runs: int, seed: int) -> list[Cell]:
     traces = SYSTEMS[name](rng, runs)
     shown = [estimates(trace, truth) for trace in traces]
     requests = float(np.mean([len(trace.latency) for trace in traces]))
-    return [_cell(name, number, requests, [each[number] for each in shown], traces, truth) for number in NAMES]
+    found = {number: [each[number] for each in shown] for number in shown[0]}
+    ratios = {f"ratio of {number}": _ratios(found[number], rng) for number in RATIOS}
+    truth |= dict.fromkeys(ratios, 1.0)
+    return [_cell(name, number, requests, (found | ratios)[number], traces, truth) for number in NAMES]
+
+
+def _ratios(runs: list[Estimate], rng: Generator) -> list[Estimate]:
+    """Of two identical engines, from runs drawn without replacement. A ratio of other engines is a multiple of it."""
+    values, found = [run.value for run in runs if run.value is not None], []
+    for _ in range(SHUFFLES):
+        order = rng.permutation(values).tolist()
+        engines = [order[at : at + REPEATS] for at in range(0, len(order) - REPEATS + 1, REPEATS)]
+        found += [ratio_interval(one, other) for one, other in zip(engines[::2], engines[1::2], strict=False)]
+    return found
 
 
 def _cell(
@@ -143,10 +165,8 @@ def _cell(
 
 
 def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> float:
-    """Of the indicator "at or below the percentile"; of the median for means and rates."""
-    limit = (
-        truth.get(number.replace("share", "limit"), truth["p50"]) if number not in ("mean", "rate") else truth["p50"]
-    )
+    """Of the indicator "at or below the percentile"; of the median for means, rates and ratios."""
+    limit = truth[number.replace("share", "limit")] if number.startswith(("p", "share")) else truth["p50"]
     shares: Floats = np.array([float((trace.latency <= limit).mean()) for trace in traces])
     share = float(shares.mean())
     return share * (1 - share) / max(float(shares.var()), 1e-9)

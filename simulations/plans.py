@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from analysis.plan.hold_out import fit_stages, hold_out
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.predict import Demand, pooled, predicted
+from analysis.plan.evidence.hold_out import fit_stages, hold_out
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.simulation.predict import Demand, pooled, predicted
 from analysis.run.load import load_run
 from records.load import Load
 from simulations.batching_server import Asked, BatchingServer, rates, users, write_run

@@ -66,7 +66,9 @@ def program() -> Callable[[str], str]:
     """`program("promtool")` is its path. Where it is missing the test is skipped with a sentence, or fails under CI."""
 
     def find(name: str) -> str:
-        if path := shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
+        # Debian keeps servers such as haproxy in /usr/sbin, which only an administrator has on the path.
+        folders = (str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin")
+        if path := shutil.which(name, path=os.pathsep.join(folders)):
             return path
         sentence = f"`{name}` is not installed; `make setup system` installs what the suite needs where it may"
         if os.environ.get("CI") == "true":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from analysis.plan.settings import PlanSettings
 from settings_flags import read_settings, with_flags
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -22,7 +25,7 @@ def about() -> None:
 @app.command()
 @with_flags(PlanSettings)
 def plan(
-    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs of one engine.")],
+    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.")],
     runs_folder: Annotated[
         Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
     ] = Path("runs"),
@@ -34,20 +37,30 @@ def plan(
     What a step of the engine costs is fitted to the records; a simulation of that engine then predicts loads that were
     not measured, up to 1.5 times the largest measured one. Its error on held-out stages is printed.
 
-    Exit code: 0 good, 2 a usage error, or records that support no answer.
+    Runs of several engines, or of one with several settings or GPU types, are planned one by one and set side by side:
+    which are dominated, and with prices the cheapest mix.
+
+    --check compares predictions with what servers did, in place of a plan.
+
+    Exit code: 0 good, 1 servers are worse than predicted (--check), 2 a usage error, or records that support no answer.
 
     Examples:
 
       enginebench plan 20261122-0616 --peak 80users --slo ttft_p99=1
 
       enginebench plan runs/a runs/b --peak 40req/s --slo ttft_p95=0.5 --slo tpot_p95=0.05 --headroom 0.2
+
+      enginebench plan 20261122-0616 --check http://127.0.0.1:9090 --slo ttft_p95=0.5
     """
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.plan.answer import as_document, make_plan
-    from analysis.plan.page import write_page
-    from analysis.plan.terminal import print_plan
+    from analysis.plan import alternatives
+    from analysis.plan.answer import make_plan
+    from analysis.plan.document import as_document
+    from analysis.plan.page.build import write_page
+    from analysis.plan.terminal.alternatives import print_alternatives
+    from analysis.plan.terminal.plan import print_plan
     from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
@@ -55,16 +68,51 @@ def plan(
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
         settings: PlanSettings = read_settings(PlanSettings, given)
+        if settings.check is not None:
+            _check(settings, runs, runs_folder, as_json, log)
+            return
         if settings.peak is None or not settings.slo:
             raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
             loaded = [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)]
-            summaries = [summarise(one, settings.slo) for one in loaded]
+            summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
+            groups = alternatives.grouped(loaded)
         with log.status("Simulating …"):
-            made = make_plan(loaded, summaries, settings)
+            if len(groups) > 1:
+                several = alternatives.make_alternatives(groups, summaries, settings)
+                made = several.cheapest[1]
+            else:
+                several, made = None, make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings)
             if settings.html is not None:
                 write_page(made, settings.html)
     if as_json:
-        typer.echo(json.dumps(as_document(made), allow_nan=False))
-    else:
+        document = as_document(made) if several is None else alternatives.as_document(several)
+        typer.echo(json.dumps(document, allow_nan=False))
+    elif several is None:
         print_plan(stdout(), made)
+    else:
+        print_alternatives(stdout(), several)
+
+
+def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:
+    """Exit code 1 where servers are worse than predicted, 2 where nothing could be compared."""
+    from analysis.plan.basis import read_basis
+    from analysis.plan.evidence import check
+    from analysis.plan.evidence.prometheus import Prometheus
+    from analysis.plan.terminal.check import print_check
+    from analysis.report.terminal import stdout
+    from analysis.run.load import find_run, load_run
+
+    assert settings.check is not None
+    with log.status("Reading …"):
+        basis = read_basis(
+            [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)], settings.allow_drift
+        )
+    with log.status("Comparing …"):
+        found = check.check(Prometheus(settings.check, settings.check_select), basis, settings)
+    if as_json:
+        typer.echo(json.dumps(check.as_document(found), allow_nan=False))
+    else:
+        print_check(stdout(), found)
+    if found.worse or not found.judged:
+        raise typer.Exit(1 if found.worse else 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from records.slo import Objective, parse_objectives, write_objectives
 from settings_schema import setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
+Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
 PEAK_GRAMMAR = "a rate such as 40req/s, a number of users such as 3000users, or a CSV file of a day's traffic"
 
 
@@ -50,6 +52,59 @@ def write_range(tokens: tuple[int, int] | None) -> str:
     return "" if tokens is None else f"{tokens[0]}-{tokens[1]}" if tokens[0] != tokens[1] else str(tokens[0])
 
 
+def named(pairs: Named, label: str) -> str | None:
+    """What was given for `label`, with or without the settings that follow in brackets, else for all engines."""
+    found = dict(pairs)
+    return found.get(label, found.get(label.partition(" (")[0], found.get("")))
+
+
+def parse_named(text: str) -> Named:
+    """`4.20`, or `LABEL=4.20` for one of several engines; one a line."""
+    pairs = [line.rpartition("=")[::2] for line in text.splitlines() if line.strip()]
+    return tuple((label.strip(), value.strip()) for label, value in pairs)
+
+
+def parse_named_numbers(text: str) -> Named:
+    """The same of numbers. Raises `ValueError` with a sentence."""
+    pairs = parse_named(text)
+    for _, value in pairs:
+        if re.fullmatch(r"\d+(\.\d*)?|\.\d+", value) is None:
+            raise ValueError(f"a price or a number of GPUs is a number, or LABEL=NUMBER, not `{text.strip()}`.")
+    return pairs
+
+
+def write_named(pairs: Named) -> str:
+    return "\n".join(f"{label}={value}" if label else value for label, value in pairs)
+
+
+def parse_speeds(text: str) -> tuple[float, ...]:
+    """`20,60,180` → tokens per second. Raises `ValueError` with a sentence."""
+    try:
+        speeds = tuple(sorted(float(part) for part in text.split(",")))
+    except ValueError:
+        speeds = ()
+    if not speeds or speeds[0] <= 0:
+        raise ValueError(f"--agents is output speeds in tokens per second, such as 20,60,180, not `{text}`.")
+    return speeds
+
+
+def write_speeds(speeds: tuple[float, ...]) -> str:
+    return ",".join(f"{speed:g}" for speed in speeds)
+
+
+def parse_time(text: str) -> float:
+    """ISO 8601, in UTC where it names no zone → a Unix time. Raises `ValueError` with a sentence."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"--check-until is a time such as 2026-11-22T18:00, not `{text}`.") from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+
+
+def write_time(at: float | None) -> str:
+    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     peak: Load | Path | None = setting(
@@ -77,10 +132,49 @@ class PlanSettings:
     output_tokens: tuple[int, int] | None = setting(
         None, "Answer tokens, if others than were measured.", metavar="N", read=parse_range, write=write_range
     )
-    price: float | None = setting(None, "Price of a replica, per hour.", metavar="USD", least=0)
-    gpu: str | None = setting(None, "Class of the GPU whose price counts, as in the price list.", metavar="NAME")
-    gpus: int = setting(1, "GPUs of a replica.", metavar="N", least=1)
+    price: Named = setting(
+        (),
+        "Price of a replica, per hour; LABEL=USD for one of several engines.",
+        metavar="USD",
+        read=parse_named_numbers,
+        write=write_named,
+        repeatable=True,
+    )
+    gpu: Named = setting(
+        (),
+        "Class of the GPU whose price counts, as in the price list; LABEL=NAME for one of several engines.",
+        metavar="NAME",
+        read=parse_named,
+        write=write_named,
+        repeatable=True,
+    )
+    gpus: Named = setting(
+        (("", "1"),),
+        "GPUs of a replica; LABEL=N for one of several engines.",
+        metavar="N",
+        read=parse_named_numbers,
+        write=write_named,
+        repeatable=True,
+    )
+    pools: bool = setting(False, "Try two pools of replicas too, split by prompt length.")
+    agents: tuple[float, ...] = setting(
+        (),
+        "Output speeds in tokens per second, such as 20,60,180: the most agents that one replica serves at each.",
+        metavar="SPEEDS",
+        read=parse_speeds,
+        write=write_speeds,
+    )
     html: Path | None = setting(None, "Where to write a page with sliders, for the meeting.", metavar="FILE")
     prices: Path | None = setting(None, "A price list of your own, in place of the one shipped.", metavar="FILE")
     allow_drift: bool = setting(False, "Predict although the machine drifted while it was measured.")
     seed: int = setting(0, "Seed of the simulation.", metavar="N")
+    check: str | None = setting(
+        None, "In place of a plan, compare predictions with what servers did, as this Prometheus says.", metavar="URL"
+    )
+    check_seconds: float = setting(
+        600.0, "Time span to compare, ending now or at --check-until.", metavar="S", least=10
+    )
+    check_until: float | None = setting(
+        None, "End of the time span, as 2026-11-22T18:00 (UTC).", metavar="TIME", read=parse_time, write=write_time
+    )
+    check_select: str = setting("", 'Label matchers that select the servers, such as job="chat".', metavar="MATCHERS")

@@ -46,6 +46,18 @@ ENGINES: dict[str, EngineSpec] = {
     "transformers": EngineSpec(
         "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
     ),
+    "torch-jit": EngineSpec(
+        "engines.torch_jit:TorchJitEngine",
+        "our static decoder as a TorchScript trace, optimised for inference",
+        "python",
+        "continuous",
+    ),
+    "torch-compile": EngineSpec(
+        "engines.torch_compile:TorchCompileEngine",
+        "our static decoder compiled by Inductor, just in time or ahead of time",
+        "python",
+        "continuous",
+    ),
     "mistralrs": EngineSpec(
         "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
     ),

@@ -81,6 +81,7 @@ class Wire:
         echo: str = "",
     ) -> None:
         self.id = self.id_prefix + secrets.token_hex(12)
+        self.model = model
         self._common = {"created": int(time.time()), "model": model, "system_fingerprint": fingerprint}
         self._prompt_tokens = prompt_tokens
         self._include_usage = include_usage

@@ -1,4 +1,4 @@
-"""What is believed of a tail when requests come in bursts."""
+"""What is believed of a tail when requests come in bursts, and when users differ."""
 
 from __future__ import annotations
 
@@ -6,44 +6,121 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from analysis.verdict.statistics import percentile_interval, share_interval
-from analysis.verdict.statistics.tails import Bulk
+from analysis.verdict.statistics import Floats, mean_interval, percentile_interval, share_interval
+from analysis.verdict.statistics.tails import Sample, Worth, least_of_median
+
+
+def correlated(rng: np.random.Generator, n: int, rho: float) -> Floats:
+    shocks = rng.standard_normal(n + 400)
+    return np.asarray(np.exp(lfilter([1], [1, -rho], shocks)[400:]), dtype=np.float64)
+
+
+def sample(values: Floats) -> Sample:
+    return Sample(values, np.sort(values), None)
 
 
 @pytest.mark.parametrize(
     ("q", "least"),
     [
-        pytest.param(0.9, 240, id="90 for the percentile, and 150"),
-        pytest.param(0.95, 322, id="172 and 150"),
-        pytest.param(0.99, 468, id="never more than p99 needs"),
-        pytest.param(0.999, 468, id="nor for p99.9"),
+        pytest.param(0.9, 150, id="90 for the percentile, and 60"),
+        pytest.param(0.1, 150, id="the same at the other end"),
+        pytest.param(0.95, 232, id="172 and 60"),
+        pytest.param(0.99, 300, id="never more than 300"),
     ],
 )
 def test_the_median_must_be_worth_enough_requests_for_a_tail_to_be_believed(q: float, least: int) -> None:
-    assert Bulk(10_000, 300, 300).least(q) == least
-    assert Bulk(600, 500, 500).least(q) == 200  # independent requests: a third of them
+    assert least_of_median(q, 10_000) == least
+    assert least_of_median(q, 300) == 100  # independent requests: a third of them
 
 
-def test_bursts_that_were_not_seen_widen_a_tail() -> None:
-    assert Bulk(1000, 600, 600).unseen(0.95) == 1.0  # hardly correlated
-    assert Bulk(3000, 300, 300).unseen(0.95) == pytest.approx(1 + 0.5 * 0.8 * 172 / 300)
+def test_bursts_that_were_not_seen_widen_the_side_that_they_would_move() -> None:
+    assert Worth(1000, 600, 600).unseen == 1.0  # hardly correlated
+    assert Worth(3000, 300, 300).unseen == pytest.approx(1 + 0.8 * 468 / 300)
+    latencies = correlated(np.random.default_rng(1), 4000, 0.9)
+    tail = sample(latencies)
+    error = tail.error(0.95)
+    assert error is not None
+    below, above, _ = tail.limits(0.95, error)
+    assert above - 0.95 > 1.25 * (0.95 - below)
 
 
-def test_users_who_differ_limit_a_tail_to_half_of_what_they_are_worth() -> None:
-    assert Bulk(3000, 1000, 400).of_users == 200
-    assert Bulk(3000, 1000, 900).of_users == float("inf")
+def test_users_who_differ_are_the_samples() -> None:
+    assert Worth(3000, 1000, 400).of_users == 400
+    assert Worth(3000, 1000, 900).of_users == float("inf")
+    assert Worth(3000, 500, 440).of_users == 440  # in queues less will do to call them different
 
 
 def test_a_tail_of_few_long_bursts_is_withheld() -> None:
-    """Correlated over 66 requests: 12 000 of them are worth some 150, which do for a median and not for a p90."""
-    shocks = np.random.default_rng(5).standard_normal(12_400)
-    latencies = np.exp(lfilter([1], [1, -0.97], shocks)[400:])
+    """Correlated over 66 requests: 12 000 of them are worth some 150, which do for a median and not for a p99."""
+    latencies = correlated(np.random.default_rng(5), 12_000, 0.97)
     assert percentile_interval(latencies, 0.5).low is not None
-    tail = percentile_interval(latencies, 0.9)
+    tail = percentile_interval(latencies, 0.98)
     assert tail.low is None
     assert tail.why is not None
-    assert tail.why.endswith("< 240")
-    share = share_interval(latencies <= np.quantile(latencies, 0.9), latencies=latencies)
+    assert tail.why.endswith("< 300")
+    share = share_interval(latencies <= np.quantile(latencies, 0.99), latencies=latencies)
     assert share.low is None
     assert share.why is not None
-    assert share.why.endswith("< 240")
+    assert share.why.endswith("< 300")
+
+
+def test_a_share_holds_the_levels_whose_percentiles_hold_the_limit() -> None:
+    """The lower end p of the share within a limit is the level whose percentile has the limit as its upper end."""
+    latencies = correlated(np.random.default_rng(6), 8000, 0.8)
+    limit = float(np.quantile(latencies, 0.93))
+    share = share_interval(latencies <= limit, latencies=latencies)
+    assert share.low is not None
+    assert share.high is not None
+    highest = percentile_interval(latencies, share.low).high
+    lowest = percentile_interval(latencies, share.high).low
+    assert highest == pytest.approx(limit, rel=0.03)
+    assert lowest == pytest.approx(limit, rel=0.03)
+
+
+def test_a_share_of_late_requests_is_the_rest_of_those_in_time() -> None:
+    latencies = correlated(np.random.default_rng(7), 4000, 0.5)
+    within = share_interval(latencies <= 4, latencies=latencies)
+    late = share_interval(latencies > 4, latencies=latencies)
+    assert within.low is not None
+    assert within.high is not None
+    assert late.low == pytest.approx(1 - within.high)
+    assert late.high == pytest.approx(1 - within.low)
+
+
+def test_a_lucky_window_does_not_shorten_the_interval_of_a_share() -> None:
+    """Ten requests within 30 that were late, or one at a time: with the same median, much the same lower end."""
+    rng = np.random.default_rng(8)
+    latencies = np.minimum(correlated(rng, 6000, 0.9), 40.0)
+    lucky = latencies.copy()
+    worst = np.argsort(latencies)[-60:]
+    lucky[worst] = np.quantile(latencies, 0.98)
+    limit = float(np.quantile(latencies, 0.985))
+    shown, seen = (share_interval(values <= limit, latencies=values) for values in (lucky, latencies))
+    assert shown.low is not None
+    assert seen.low is not None
+    assert shown.value is not None
+    assert seen.value is not None
+    assert shown.value - shown.low > 0.6 * (seen.value - seen.low)
+
+
+def test_failures_that_come_together_are_few() -> None:
+    """3 % failed in three stretches: so few effective failures show no share; spread out they do."""
+    failed = np.zeros(4000, dtype=bool)
+    failed[[*range(500, 540), *range(1300, 1340), *range(3100, 3140)]] = True
+    assert share_interval(failed).why == "≈3 < 15 effective hits"
+    apart = share_interval(np.random.default_rng(9).permutation(failed))
+    assert apart.low is not None
+    assert apart.high is not None
+    assert 0.022 < apart.low < 0.03 < apart.high < 0.039
+
+
+def test_users_in_queues_of_their_own_need_hundreds_of_users() -> None:
+    """Forty users on two replicas whose latencies wander slowly and apart."""
+    rng = np.random.default_rng(10)
+    users = rng.integers(40, size=6000)
+    slow = np.where(users % 2 == 0, 1.0, 3.0) * np.where(users % 2 == 0, *(correlated(rng, 6000, 0.95) for _ in "ab"))
+    for estimate in (percentile_interval(slow, 0.5, users), mean_interval(slow, users)):
+        assert estimate.low is None
+        assert estimate.why is not None
+        assert estimate.why.endswith("< 300")
+    assert percentile_interval(slow, 0.5).low is not None

@@ -88,7 +88,7 @@ def start(
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
+        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_", "GRAFANA_"))
     }
     process = subprocess.Popen(
         [*command, "--headless"] if headless else command,

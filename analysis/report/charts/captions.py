@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from analysis.report.axis import Axis
 from analysis.report.charts.drawing import Drawn
 from analysis.units import format_seconds, format_share, in_words, join_labels, significant
-from analysis.verdict import steady
+from analysis.verdict.findings import steady
 from analysis.verdict.knee import FLAT, mean_parts, saturated_from
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate

@@ -29,9 +29,10 @@ LEAST_POINTS = 16
 MOST_POINTS = 20_000  # longer series are averaged in groups first, which keeps their low frequencies
 SKEW_BATCHES = 32
 PARTS = 16  # of the window: cells of user and part hold what is counted both along time and by user
-CONGESTION = (
-    1.44  # users of one replica wait for each other too: more of them make it slower, which clusters don't show
-)
+CONGESTION = 1.44  # users of one replica wait for each other: more of them make it slower, which clusters don't show
+QUEUES = 1.8  # the same where requests are correlated along time, so that there are queues
+SERVED = 1.3  # and where they are independent, so that there are none
+QUEUEING = 3.0  # times the variance of independent values: from here on there certainly are queues
 CYCLE = 0.45  # autocorrelation after one cycle from which a series counts as cyclic
 MULTIPLE = 0.8  # of the largest autocorrelation: the first so large is that of one cycle
 CYCLE_POINTS = 65_536  # of a long series in which cycles are looked for
@@ -87,7 +88,10 @@ def mean_error(values: Floats, codes: Codes | None = None, cosines: int = COSINE
     if codes is None:
         return along_time
     parts = np.arange(len(values)) * PARTS // len(values)
-    return with_users(along_time, sums_by_cell(codes, parts, residuals) / len(values))
+    inflation = along_time.variance * len(values) / float(residuals.var() or 1.0)
+    queues = min(1.0, max(0.0, (inflation - 1) / (QUEUEING - 1)))
+    congestion = SERVED + (QUEUES - SERVED) * queues
+    return with_users(along_time, sums_by_cell(codes, parts, residuals) / len(values), congestion)
 
 
 def _along_time(residuals: Floats, most: int) -> MeanError:
@@ -116,14 +120,14 @@ def sums_by_cell(codes: Codes, parts: npt.NDArray[np.intp], weights: Floats) -> 
     return sums.astype(np.float64).reshape(users, PARTS)
 
 
-def with_users(along_time: MeanError, cells: Floats) -> MeanError:
+def with_users(along_time: MeanError, cells: Floats, congestion: float = CONGESTION) -> MeanError:
     """Adds the variance between users. `cells` are the shares of users × parts in the mean's error."""
     users, parts = cells.shape
     by_user = float((cells.sum(axis=1) ** 2).sum()) * users / (users - 1)
     by_both = float((cells**2).sum())
     # Where users are all alike the two differ by chance, with twice this standard deviation: half of it is ignored.
     noise = by_both * math.sqrt(0.5 / (users - 1))
-    excess = max(0.0, by_user - by_both - noise) * parts / (parts - 1) * CONGESTION
+    excess = max(0.0, by_user - by_both - noise) * parts / (parts - 1) * congestion
     total = along_time.variance + excess
     if total <= 0:
         return along_time
@@ -131,8 +135,21 @@ def with_users(along_time: MeanError, cells: Floats) -> MeanError:
     return MeanError(total, freedom, along_time.skewness * (along_time.variance / total) ** 1.5)
 
 
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """After how many values a series repeats itself, and its autocorrelation at that lag."""
+
+    length: int
+    rho: float
+
+
 def cycle_length(values: Floats) -> int | None:
-    """After how many values a series repeats itself, as users in lock step make it do; `None` if it does not.
+    found = find_cycle(values)
+    return None if found is None else found.length
+
+
+def find_cycle(values: Floats) -> Cycle | None:
+    """The cycle of a series that repeats itself, as users in lock step make it do; `None` if it does not.
 
     The lag of the first large autocorrelation of the ranks after their first zero crossing, where it exceeds `CYCLE`
     and the series holds at least three cycles. A series that repeats itself does not show how its pattern would vary
@@ -156,4 +173,4 @@ def cycle_length(values: Floats) -> int | None:
     lag = int(np.flatnonzero(later > MULTIPLE * later.max())[0])  # the cycle and not one of its multiples
     while lag + 1 < lags and later[lag + 1] > later[lag]:
         lag += 1
-    return lag
+    return Cycle(lag, float(later[lag]))

@@ -13,33 +13,32 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from analysis.verdict.statistics.dependence import (
     COSINES,
     LEAST_POINTS,
     PARTS,
-    Codes,
     MeanError,
     cycle_length,
+    find_cycle,
     mean_error,
-    skewed_quantile,
     sums_by_cell,
     user_codes,
     with_users,
 )
-from analysis.verdict.statistics.estimate import TAIL, Estimate, Floats, nearest_rank, t_quantile
-from analysis.verdict.statistics.tails import TAIL_SHARE, bulk_of, effective_size, error_below, needed, of_a_tail
+from analysis.verdict.statistics.estimate import Estimate, Floats, least_samples, nearest_rank
+from analysis.verdict.statistics.tails import Sample, clopper_pearson, effective_size, needed
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
-LEAST_COSINES = 4
+RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
+LEAST_CYCLES = 4  # in a window
 COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: stay well below the cycle's own two
 LEAST_RARE = 10  # hits or misses, to look for cycles among them
-LEAST_EFFECTIVE = 8  # hits or misses, where they are correlated
+LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated
 
 Answer = Literal["met", "missed", "not enough evidence"]
 
@@ -75,73 +74,44 @@ def percentile_intervals(
         return [Estimate(None, why="no samples") for _ in qs]
     lower = np.sort(values)
     upper = lower if censored is None else np.sort(np.where(np.asarray(censored, dtype=bool), np.inf, values))
-    codes, cyclic = user_codes(users), cycle_length(values) is not None
+    sample, cyclic = Sample(values, lower, user_codes(users)), cycle_length(values) is not None
     found = []
     for q in qs:
         rank = nearest_rank(len(values), q) - 1
         if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
             found.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
             continue
-        found.append(_with_interval(values, lower, upper, q, codes, cyclic))
+        found.append(_with_interval(sample, upper, q, cyclic))
     return found
 
 
-def _with_interval(
-    values: Floats, lower: Floats, upper: Floats, q: float, codes: Codes | None, cyclic: bool
-) -> Estimate:
-    """`lower` and `upper` are the ascending values with censored ones at their bound and at +inf."""
-    n = len(values)
+def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Estimate:
+    """`upper` are the ascending values with censored ones at +inf."""
+    lower, n = sample.ascending, len(upper)
     plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
-    if lower[0] == lower[-1]:
-        return replace(plain, low=plain.value, high=plain.value) if n >= needed(q) else _too_few(plain, n, q)
     if n < needed(q):
-        return _too_few(plain, n, q)
+        return replace(plain, why=f"{n} < {needed(q)}")
+    if lower[0] == lower[-1]:
+        return replace(plain, low=plain.value, high=plain.value)
     if cyclic:
         return replace(plain, why=IN_CYCLES)
-    error = of_a_tail(error_below(values, lower, q, codes), values, lower, q)
-    effective = effective_size(error, q, n)
-    if effective < needed(q):
-        return _too_few(plain, effective, q)
-    if min(q, 1 - q) <= TAIL_SHARE:
-        bulk = bulk_of(values, lower, codes)
-        if bulk.of_users < needed(q):
-            return _too_few(plain, bulk.of_users, q)
-        if bulk.along_time < bulk.least(q):
-            return replace(plain, why=f"≈{int(bulk.along_time)} < {int(bulk.least(q))}")
-        effective /= bulk.unseen(q)
-    below, above = _binomial_limits(effective, q)
-    below, above = below * _widening(error, 1 - q, n), above * _widening(error, q, n)
-    low_rank = max(1, math.floor((q - below) * n + 0.5)) - 1
-    high_rank = min(n, math.ceil((q + above) * n + 0.5)) - 1
+    error = sample.error(q)
+    assert error is not None, "there are `needed` values, and not all the same"
+    size = effective_size(error, n)
+    if size < needed(q):
+        return replace(plain, why=f"≈{int(size)} < {needed(q)}")
+    withheld = sample.withheld(q)
+    if withheld is not None:
+        return replace(plain, why=withheld)
+    below, above, size = sample.limits(q, error)
+    low_rank = max(1, math.floor(below * n + 0.5)) - 1
+    high_rank = math.ceil(above * n + 0.5) - 1
+    if high_rank > n:  # the upper limit is larger than anything that was observed
+        return replace(plain, why=f"≈{int(min(size, least_samples(q) - 1))} < {least_samples(q)}")
+    high_rank = min(n - 1, high_rank)
     if upper[high_rank] == math.inf != lower[high_rank]:
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
     return replace(plain, low=float(lower[low_rank]), high=float(upper[high_rank]))
-
-
-def _too_few(plain: Estimate, effective: float, q: float) -> Estimate:
-    about = "" if effective == plain.n else "≈"
-    return replace(plain, why=f"{about}{int(effective)} < {needed(q)}")
-
-
-def _binomial_limits(n: float, q: float) -> tuple[float, float]:
-    """How far below and above q the ranks are, as shares, that bound percentile q of n independent values.
-
-    The binomial quantiles of Hahn & Meeker (1991, section 5.2) between the integers, since n is no integer either.
-    """
-    low, high = (special.bdtrik(np.array([TAIL, 1 - TAIL]), n, q) + 0.5) / n
-    return max(0.0, q - float(low)), max(0.0, float(high) - q)
-
-
-def _widening(error: MeanError, share: float, n: int) -> float:
-    """By which factor the limit on the side of a tail moves out, because its values come in clusters.
-
-    `share` is what the tail leaves. Batches of independent values are skewed too, which the binomial limits know: only
-    what exceeds that, by more than its noise, counts.
-    """
-    skewness = error.skewness if share < 0.5 else -error.skewness
-    natural = max(0.0, (2 * share - 1) / math.sqrt(n * share * (1 - share)))
-    t = t_quantile(error.freedom)
-    return skewed_quantile(t, 0.7 * max(0.0, skewness - 1.3 * natural)) / t
 
 
 def share_interval(
@@ -151,49 +121,49 @@ def share_interval(
 ) -> Estimate:
     """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
 
-    Clopper & Pearson's interval on the effective sample size (Korn & Graubard 1998). `latencies` of the same requests,
-    where hits are decided by them, show users in lock step better than the hits do. Where latencies repeat in cycles
-    and every request is a hit, or none is, each cycle counts as one.
+    `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
+    than the hits do: the interval then holds those shares q for which the limit lies in the interval of percentile q.
+    Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
     """
-    hits = np.asarray(hits_in_time_order, dtype=np.float64)
+    hits = np.asarray(hits_in_time_order, dtype=bool)
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
         return Estimate(None, why="no samples")
-    values = hits if latencies is None else np.asarray(latencies, dtype=np.float64)
+    values = np.asarray(hits if latencies is None else latencies, dtype=np.float64)
     rarer = min(share, 1 - share)
     cycle = cycle_length(values) if latencies is not None or rarer * n >= LEAST_RARE else None
     if cycle is not None and rarer > 0:
         return Estimate(share, n=n, why=IN_CYCLES)
     codes = user_codes(users)
-    ascending = np.sort(values)
-    bulk = bulk_of(values, ascending, codes)
     if rarer == 0:
-        return Estimate(share, *_clopper_pearson(share, min(n, bulk.most) if cycle is None else n / cycle), n)
-    error = mean_error(hits, codes)
+        sample = Sample(values, np.sort(values), codes)
+        low = sample.lowest_share(1.0, sample.without_misses) if cycle is None else clopper_pearson(1.0, n / cycle)[0]
+        return Estimate(share, low, 1.0, n) if share else Estimate(share, 0.0, 1 - low, n)
+    error = mean_error(hits.astype(np.float64), codes)
     if error is None:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
-    if latencies is not None:
-        error = of_a_tail(error, values, ascending, max(share, 1 - share))
-    effective = effective_size(error, share, n)
-    if latencies is not None and rarer <= TAIL_SHARE:
-        if bulk.along_time < bulk.least(1 - rarer):
-            return Estimate(share, n=n, why=f"≈{int(bulk.along_time)} < {int(bulk.least(1 - rarer))}")
-        effective /= bulk.unseen(1 - rarer)
-    enough = rarer * min(effective, bulk.most)
-    if enough < LEAST_EFFECTIVE and enough < rarer * n / 2:
-        rarer_ones = "misses" if share > 0.5 else "hits"
-        return Estimate(share, n=n, why=f"≈{int(enough)} < {LEAST_EFFECTIVE} effective {rarer_ones}")
-    low, high = _clopper_pearson(share, effective)
-    low = share - (share - low) * _widening(error, share, n)
-    high = share + (high - share) * _widening(error, 1 - share, n)
-    return Estimate(share, max(0.0, low), min(1.0, high), n)
+    error = replace(error, variance=error.variance / (share * (1 - share)))
+    if latencies is None:
+        turned = share < 0.5
+        values = np.where(hits == turned, 1.0, 0.0)  # the rarer ones are the tail
+        size = effective_size(error, n)
+        if rarer * size < LEAST_EFFECTIVE and size < n / 2:
+            rarer_ones = "misses" if share > 0.5 else "hits"
+            return Estimate(share, n=n, why=f"≈{int(rarer * size)} < {LEAST_EFFECTIVE} effective {rarer_ones}")
+        sample = Sample(values, np.sort(values), codes)
+    else:
+        turned = bool(np.median(values[hits]) > np.median(values[~hits]))
+        sample = Sample(values, np.sort(values), codes)
+    withheld = sample.withheld(1 - share if turned else share)
+    if withheld is not None:
+        return Estimate(share, n=n, why=withheld)
+    low, high = sample.share_limits(1 - share if turned else share, _turned(error) if turned else error)
+    return Estimate(share, 1 - high, 1 - low, n) if turned else Estimate(share, low, high, n)
 
 
-def _clopper_pearson(share: float, n: float) -> tuple[float, float]:
-    hits, misses = share * n, (1 - share) * n
-    low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
-    high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
-    return low, high
+def _turned(error: MeanError) -> MeanError:
+    """The error of the share of the others."""
+    return replace(error, skewness=-error.skewness)
 
 
 def objective_answer(share: Estimate, q: float) -> Answer:
@@ -214,13 +184,18 @@ def mean_interval(in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = No
     mean = float(values.mean())
     if not math.isfinite(mean):
         return Estimate(mean, n=n, why="failed requests have no finite mean")
-    error = mean_error(values, user_codes(users))
+    codes = user_codes(users)
+    error = mean_error(values, codes)
     if error is None:
         return Estimate(mean, n=n, why=f"{n} < {LEAST_POINTS}")
     if cycle_length(values) is not None:
         return Estimate(mean, n=n, why=IN_CYCLES)
     low, high = error.limits()
-    return Estimate(mean, mean + low, mean + high, n)
+    sample = Sample(values, np.sort(values), codes)
+    withheld = sample.withheld(0.5)
+    if withheld is not None:
+        return Estimate(mean, n=n, why=withheld)
+    return Estimate(mean, mean + low, mean + high * math.sqrt(sample.bulk.unseen), n)
 
 
 def bin_events(
@@ -263,10 +238,10 @@ def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike
     filled = int(np.count_nonzero(parts))
     if n < LEAST_POINTS or filled < LEAST_BINS:
         return Estimate(rate, n=n, why=f"arrivals in {filled} of {n} parts of the window")
-    cycle = cycle_length(parts)
-    cosines = COSINES[-1] if cycle is None else min(COSINES[-1], int(COSINES_PER_CYCLE * n / cycle))
-    if cycle is not None and cosines < LEAST_COSINES:
-        return Estimate(rate, n=n, why=f"{n / cycle:.1f} cycles of arrivals in the window")
+    cycle = find_cycle(parts)
+    if cycle is not None and (cycle.rho > RIGID or cycle.length * LEAST_CYCLES > n):
+        return Estimate(rate, n=n, why=IN_CYCLES)
+    cosines = COSINES[-1] if cycle is None else min(COSINES[-1], int(COSINES_PER_CYCLE * n / cycle.length))
     error = mean_error(parts, cosines=cosines)
     assert error is not None, "there are `LEAST_POINTS`"
     cells = np.zeros((0, 0)) if by_user is None else np.asarray(by_user, dtype=np.float64)

@@ -1,26 +1,32 @@
-"""How many independent requests a tail is worth.
+"""How far the share of values below a level may be from the true one, when requests are correlated.
 
-Its own correlation is seen in few and clustered values, so that of the values nearer to the median counts too.
+Percentiles and shares are two readings of one distribution function, so their intervals come from the same limits: a
+percentile's by inverting them at q (Woodruff 1952), a share's by finding the levels whose limits reach it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy import special
 
-from analysis.verdict.statistics.dependence import LEAST_POINTS, Codes, MeanError, mean_error
-from analysis.verdict.statistics.estimate import Floats, least_samples, nearest_rank, t_quantile
+from analysis.verdict.statistics.dependence import LEAST_POINTS, Codes, MeanError, mean_error, skewed_quantile
+from analysis.verdict.statistics.estimate import TAIL, Floats, least_samples, nearest_rank, t_quantile
 
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
 TAIL_WIDENING = 2.5  # how much further from the end of the distribution the neighbouring percentile is
 NEIGHBOUR = 1.4  # by how much correlation may be weaker at a percentile than at its neighbour
 BULK = 1.2  # and where there is not a single hit or miss than at the median, along time
-USERS = 0.5  # and at a tail percentile where users differ
-UNSEEN = 0.5  # variance of a tail for the bursts that a short window did not show, against what its n* leaves open
-SURPLUS = 150  # effective requests that the median must have beyond those that the tail must have
-DIFFERENT = 0.7  # of the effective sample size along time, below which users differ
+USERS = 0.5  # and at a tail where users differ
+QUEUEING = 4.0  # requests in one effective request, above which there are queues
+UNSEEN = 468  # n* of the median at which bursts that a window did not show double the variance beyond a tail
+SURPLUS = 60  # effective requests that the median must have beyond those that the tail must have
+ENOUGH = 300  # effective requests of the median that do for any tail, and of users whose replicas have queues
+DIFFERENT = {False: 0.7, True: 0.9}  # of the effective size along time, below which users differ; True: with queues
+ROUNDS = 2  # of the fixed-point iteration towards the limits of a share
 
 
 def needed(q: float) -> int:
@@ -29,70 +35,174 @@ def needed(q: float) -> int:
     return max(LEAST_POINTS, min(5 * least // 2, least + 100))
 
 
-def of_a_tail(error: MeanError, values: Floats, ascending: Floats, q: float) -> MeanError:
-    """The error of the share of values at or below percentile q, no smaller than its neighbour's suggests.
-
-    A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than at the
-    neighbouring percentile nearer to the median, where there are more.
-    """
-    tail = min(q, 1 - q)
-    if tail > TAIL_SHARE:
-        return error
-    wider = min(0.5, TAIL_WIDENING * tail)
-    nearer = 1 - wider if q > 0.5 else wider
-    mine, other = (error_below(values, ascending, p, None).variance / (p * (1 - p)) for p in (q, nearer))
-    return replace(error, variance=error.variance + max(0.0, other / NEIGHBOUR - mine) * q * (1 - q))
-
-
-def error_below(values: Floats, ascending: Floats, q: float, codes: Codes | None) -> MeanError:
-    below = (values <= ascending[nearest_rank(len(values), q) - 1]).astype(np.float64)
-    error = mean_error(below, codes)
-    assert error is not None, "there are at least `needed` values"
-    return error
-
-
 @dataclass(frozen=True, slots=True)
-class Bulk:
-    """What the median shows of correlation. A tail alone does not show how few the bursts are that it comes from.
-
-    Where users differ, a tail comes from the few users of the slowest replica, which is the slower the more it has.
-    """
+class Worth:
+    """Effective sample sizes of the share of values below one level: along time alone, and with users as well."""
 
     n: int
-    along_time: float  # effective sample sizes
+    along_time: float
     by_user: float
 
     @property
     def of_users(self) -> float:
-        """The most that is believed of a tail where users differ."""
-        return USERS * self.by_user if self.by_user < DIFFERENT * self.along_time else math.inf
+        """The most that is believed where users differ: a tail comes from the few users of the slowest replica, which
+        is the slower the more it has."""
+        return self.by_user if self.by_user < DIFFERENT[self.queued] * self.along_time else math.inf
 
     @property
-    def most(self) -> float:
-        return min(self.of_users, BULK * self.along_time)
+    def queued(self) -> bool:
+        """Whether requests are so correlated along time that they must have waited in queues."""
+        return self.along_time < self.n / QUEUEING
 
-    def least(self, q: float) -> float:
-        """What `along_time` must be if percentile q is to be believed. Independent requests have no bursts."""
-        return min(needed(q) + SURPLUS, needed(0.99), self.n / 3)
+    @property
+    def unseen(self) -> float:
+        """By how much the variance is raised on the side of the bursts that a window may have missed; 1 for
+        independent requests."""
+        correlated = max(0.0, 1 - 2 * self.along_time / self.n)
+        return 1 + correlated * UNSEEN / self.along_time
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Latencies of one window in time order; failed requests are +inf. `codes` number their users."""
+
+    values: Floats
+    ascending: Floats
+    codes: Codes | None
+
+    @cached_property
+    def bulk(self) -> Worth:
+        """What the median shows. A tail alone does not show how few the bursts are that it comes from."""
+        return self.worth(0.5)
+
+    def worth(self, q: float) -> Worth:
+        n = len(self.values)
+        along_time = self._scaled(q, None)
+        if along_time is None:
+            return Worth(n, n, n)
+        by_user = along_time if self.codes is None else self._scaled(q, self.codes) or along_time
+        return Worth(n, effective_size(along_time, n), effective_size(by_user, n))
+
+    def withheld(self, q: float) -> str | None:
+        """Why the limits of a share of q are not believed."""
+        tail = min(q, 1 - q) <= TAIL_SHARE
+        least = least_of_median(q, self.bulk.n) if tail else 0.0
+        if self.bulk.along_time < least:
+            return f"≈{int(self.bulk.along_time)} < {math.ceil(least)}"
+        if self.codes is None:
+            return None
+        for worth in (self.bulk, self.worth(q)):
+            asked = ENOUGH if worth.queued else least / USERS
+            if worth.of_users < asked:
+                return f"≈{int(worth.of_users)} < {math.ceil(asked)}"
+        return None
+
+    @property
+    def without_misses(self) -> float:
+        """The effective sample size of a share of which there is not a single miss."""
+        return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
+
+    def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
+        """The error of the share of values at or below percentile q, over its variance for one value; `None` where
+        they are too few, or all the same."""
+        level = self.ascending[nearest_rank(len(self.values), q) - 1]
+        below = self.values <= level if level < self.ascending[-1] else self.values < level
+        share = float(below.mean())
+        error = None if share == 0 else mean_error(below.astype(np.float64), codes)
+        return None if error is None else replace(error, variance=error.variance / (share * (1 - share)))
+
+    def error(self, q: float) -> MeanError | None:
+        """That error, no smaller than what the neighbouring percentile nearer to the median suggests.
+
+        A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than
+        where there are more of them.
+        """
+        mine, tail = self._scaled(q, self.codes), min(q, 1 - q)
+        if mine is None or tail > TAIL_SHARE:
+            return mine
+        wider = min(0.5, TAIL_WIDENING * tail)
+        alone = mine if self.codes is None else self._scaled(q, None)
+        other = self._scaled(1 - wider if q > 0.5 else wider, None)
+        if alone is None or other is None:
+            return mine
+        return replace(mine, variance=mine.variance + max(0.0, other.variance / NEIGHBOUR - alone.variance))
 
     def unseen(self, q: float) -> float:
-        """By how much the variance of the share beyond percentile q is raised; 1 for independent requests."""
-        correlated = max(0.0, 1 - 2 * self.along_time / self.n)
-        return 1 + UNSEEN * correlated * needed(q) / self.along_time
+        return self.bulk.unseen if q >= 1 - TAIL_SHARE else 1.0
+
+    def lowest_share(self, share: float, size: float, widened: float = 1.0) -> float:
+        """The lower limit of a share of which the effective sample size is `size`: in the tail alone bursts may have
+        been missed."""
+        low, rarely = (
+            share - (share - clopper_pearson(share, one)[0]) * widened for one in (size, size / self.bulk.unseen)
+        )
+        return low if low < 1 - TAIL_SHARE else max(1 - TAIL_SHARE, rarely)
+
+    def limits(self, q: float, error: MeanError) -> tuple[float, float, float]:
+        """How small and how large the share of values at or below the true percentile q may be by chance, and the
+        effective sample size of the larger one: over 1 where no value that was observed bounds the percentile.
+
+        The binomial quantiles of Hahn & Meeker (1991, section 5.2) between the integers, since n* is no integer either.
+        """
+        n = len(self.values)
+        size = effective_size(error, n)
+        rarely = size / self.unseen(q)
+        low = (float(special.bdtrik(TAIL, size, q)) + 0.5) / size
+        high = (float(special.bdtrik(1 - TAIL, rarely, q)) + 0.5) / rarely
+        below = q - max(0.0, q - low) * widening(error, 1 - q, n)
+        above = q + max(0.0, high - q) * widening(error, q, n)
+        return below, above, rarely
+
+    def share_limits(self, share: float, error: MeanError) -> tuple[float, float]:
+        """The 95 % interval of a share of values at or below a level: the shares from whose limits it is not further.
+
+        `error` is that of the share itself. Correlation is measured at the limit and not at the share: a window with
+        few misses shows little of it, and would have a short interval because it was lucky.
+        """
+        n = len(self.values)
+        low = high = share
+        for _ in range(ROUNDS):
+            at = self.error(max(low, 1 / n)) or error
+            low = self.lowest_share(share, effective_size(at, n), widening(at, share, n))
+            at = self.error(min(high, 1 - 1 / n)) or error
+            size = effective_size(at, n)
+            high = share + (clopper_pearson(share, size)[1] - share) * widening(at, 1 - share, n)
+        return max(0.0, low), min(1.0, high)
 
 
-def bulk_of(values: Floats, ascending: Floats, codes: Codes | None) -> Bulk:
-    n = len(values)
-    if n < LEAST_POINTS or ascending[0] == ascending[-1]:
-        return Bulk(n, n, n)
-    along_time = effective_size(error_below(values, ascending, 0.5, None), 0.5, n)
-    by_user = along_time if codes is None else effective_size(error_below(values, ascending, 0.5, codes), 0.5, n)
-    return Bulk(n, along_time, by_user)
+def least_of_median(q: float, n: int) -> float:
+    """What the median must be worth if a limit of tail q is to be believed. Independent requests have no bursts."""
+    return min(needed(max(q, 1 - q)) + SURPLUS, ENOUGH, n / 3)
 
 
-def effective_size(error: MeanError, share: float, n: int) -> float:
-    """Effective sample size, less what the uncertainty of the variance costs: n* of Korn & Graubard (1998)."""
+def effective_size(error: MeanError, n: int) -> float:
+    """Effective sample size, less what the uncertainty of the variance costs: n* of Korn & Graubard (1998).
+
+    `error` is scaled by the variance of one value.
+    """
     if error.variance <= 0:
         return 2.0 * n
     certain = (t_quantile(math.inf) / t_quantile(error.freedom)) ** 2
-    return min(2.0 * n, share * (1 - share) / error.variance * certain)
+    return min(2.0 * n, certain / error.variance)
+
+
+def clopper_pearson(share: float, n: float) -> tuple[float, float]:
+    """Clopper & Pearson's limits, for n that need not be an integer."""
+    hits, misses = share * n, (1 - share) * n
+    low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
+    return low, high
+
+
+def widening(error: MeanError, share: float, n: int) -> float:
+    """By which factor the limit on the side of a tail moves out, because its values come in clusters.
+
+    `share` is what the tail leaves. Batches of independent values are skewed too, which the binomial limits know: only
+    what exceeds that, by more than its noise, counts.
+    """
+    if not 0 < share < 1:
+        return 1.0
+    skewness = error.skewness if share < 0.5 else -error.skewness
+    natural = max(0.0, (2 * share - 1) / math.sqrt(n * share * (1 - share)))
+    t = t_quantile(error.freedom)
+    return skewed_quantile(t, 0.7 * max(0.0, skewness - 1.3 * natural)) / t

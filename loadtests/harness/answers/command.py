@@ -76,7 +76,7 @@ def answers(
     from loadtests.harness.answers.check import Plan
     from loadtests.harness.answers.questions import questions
     from loadtests.harness.answers.table import sentences, table
-    from loadtests.harness.run.drive import UsageError, sigterm_is_ctrl_c
+    from loadtests.harness.command.drive import UsageError, sigterm_is_ctrl_c
 
     log = Console(stderr=True)
     plan = Plan(questions(prompts), output_tokens, users, rounds)
@@ -118,8 +118,8 @@ class Server:
 
 def _servers(engines: list[str], urls: list[str], options: list[str], model: str | None, log: Console) -> list[Server]:
     """Raises `UsageError`."""
-    from loadtests.harness.run.drive import UsageError, engine_options
-    from loadtests.harness.run.formats import same_format
+    from loadtests.harness.command.drive import UsageError, engine_options
+    from loadtests.harness.command.formats import same_format
 
     if not engines and not urls:
         raise UsageError("say what to ask: --engine NAME to serve one here, or --url of a server that is there.")
@@ -139,7 +139,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
     from loadtests.harness.answers.asking import NoAnswer
     from loadtests.harness.answers.check import check
     from loadtests.harness.client.access import access_to
-    from loadtests.harness.run.server_process import ServerFailed
+    from loadtests.harness.command.server_process import ServerFailed
     from loadtests.harness.run.target import UnreachableServer
 
     results: list[Checked] = []
@@ -164,7 +164,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
 @contextmanager
 def _served(server: Server, model: str | None, say: Callable[[str], None]) -> Iterator[str]:
     """The URL to ask. An engine is served for as long as the block lasts. Raises `ServerFailed`."""
-    from loadtests.harness.run.server_process import ServerProcess
+    from loadtests.harness.command.server_process import ServerProcess
 
     if server.url:
         yield server.url

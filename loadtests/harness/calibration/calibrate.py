@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
-from loadtests.harness.run.server_process import PYTHON
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
 from records.stage import SECOND, Stage

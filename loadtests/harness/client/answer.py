@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar, Protocol
 
@@ -41,6 +42,8 @@ class Answer:
     media_type: ClassVar[str] = "text/event-stream"
     last_event: ClassVar[bytes] = b"[DONE]"
     """Bytes that the stream's last event contains and few others: a read with them is looked at without delay."""
+    finish_reasons: ClassVar[Mapping[str, str]] = {}
+    """The API's finish reasons, and OpenAI's names for them; others are kept as they are."""
 
     def __init__(self) -> None:
         self.chunks = 0  # with content
@@ -145,6 +148,10 @@ class Answer:
         self._thought = self._thought or bool(thought)
         self._text += filter(None, (thought, answered))
         self._spoken += filter(None, (answered,))
+
+    def _finish(self, reason: str | None) -> None:
+        if reason:
+            self.finish_reason = self.finish_reasons.get(reason, reason)
 
     def _unexpected(self, data: bytes, error: Exception, moment: Moment) -> None:
         """An event that could not be decoded."""

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 from loadtests.harness.calibration.result import of_this_host
 from loadtests.harness.client.access import KEY_VARIABLE, access_to
+from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
 from loadtests.harness.run.options import without_secrets
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
-from loadtests.harness.run.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.target import Target
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.stages import in_seconds

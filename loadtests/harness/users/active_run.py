@@ -16,11 +16,12 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
-from loadtests.harness.run.live import Live
+from loadtests.harness.recording.annotations import grafana_annotations
+from loadtests.harness.recording.live import Live
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.run.recorder import Recorder
-from loadtests.harness.run.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.control import next_stage
 from loadtests.harness.schedule.rates import arrival_times
@@ -82,6 +83,7 @@ class ActiveRun:
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
+        self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
         self.conductor: Conductor | None = None
         self._reporter: gevent.Greenlet[..., None] | None = None
         if plans:
@@ -223,6 +225,8 @@ class ActiveRun:
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
+        if self._annotations is not None:
+            self._annotations.close()
         if self.conductor is not None:
             logger.info("This run is in %s", self.folder)
 
@@ -232,6 +236,8 @@ class ActiveRun:
         search = self.conductor.search if self.conductor is not None else None
         self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
+        if self._annotations is not None:
+            self._annotations.show(stages)
         self._write_meta()
 
     def _happened(self, event: RunEvent) -> None:

@@ -10,7 +10,7 @@ from flask import Response, request
 from locust import events
 from locust.env import Environment
 
-from loadtests.harness.run.live import COLUMNS, Live, rows, together
+from loadtests.harness.recording.live import COLUMNS, Live, rows, together
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.events import current_run
 

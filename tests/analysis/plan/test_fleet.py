@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.plan.arrivals import arrival_times
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.fleet import serve_fleet
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
-from analysis.plan.simulate import Lengths, serve_arrivals
-from analysis.plan.step_cost import StepCost
+from analysis.plan.simulation.arrivals import arrival_times
+from analysis.plan.simulation.replica import Lengths, serve_arrivals
 from records.load import Rate
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.plan.hold_out import hold_out
-from analysis.plan.measured import measured_stages
+from analysis.plan.evidence.hold_out import hold_out
+from analysis.plan.evidence.measured import measured_stages
 from analysis.run.load import load_run
 from records.load import Load
 from simulations.batching_server import Asked, BatchingServer, rates, users, write_run

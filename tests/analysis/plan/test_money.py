@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.money import bill, prefill_share, read_prices
-from analysis.plan.outcome import Band
-from analysis.plan.replicas import Attainment
-from analysis.plan.simulate import Lengths
-from analysis.plan.step_cost import StepCost
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.fleet.replicas import Attainment
+from analysis.plan.money.bill import bill, prefill_share
+from analysis.plan.money.prices import read_prices
+from analysis.plan.simulation.outcome import Band
+from analysis.plan.simulation.replica import Lengths
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
 LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))
@@ -47,11 +48,14 @@ def test_the_bill_by_hand(tmp_path: Path) -> None:
     assert not hosted.cheaper
 
 
-def test_the_shipped_list_names_where_each_price_is_from() -> None:
+def test_the_shipped_list_names_the_page_and_the_day_of_each_price_or_says_that_nobody_read_it() -> None:
     prices = read_prices(None)
     assert prices.gpu("h100") == prices.gpus["H100"] > prices.gpus["L4"] > 0
-    assert all("202" in source for source in prices.gpu_sources.values())
-    assert all(api.as_of is not None and api.source for api in prices.apis.values())
+    sources = [*prices.gpu_sources.values(), *(api.source for api in prices.apis.values())]
+    assert all(source.page for source in sources)
+    assert all(("." in source.page and source.as_of is not None) == source.verified for source in sources)
+    assert str(prices.gpu_sources["A10G"]).endswith("2026-06-17")
+    assert str(prices.gpu_sources["L4"]).endswith("UNVERIFIED")
 
 
 @pytest.mark.parametrize(

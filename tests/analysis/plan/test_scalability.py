@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.plan.scalability import _crossing, _fitted, draw
+from analysis.plan.evidence.scalability import _crossing, _fitted, draw
 from analysis.verdict.statistics import Estimate
 
 

@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from analysis.plan.engine_model import EngineModel
-from analysis.plan.simulate import Lengths, serve_arrivals, serve_users
-from analysis.plan.step_cost import StepCost
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.simulation.replica import Lengths, serve_arrivals, serve_users
 from simulations.batching_server import Asked, BatchingServer, serve
 
 COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)

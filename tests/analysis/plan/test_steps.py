@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.engine_model import FittedModel, fit_model
+from analysis.plan.engine.model import FittedModel, fit_model
+from analysis.plan.engine.steps import Chunks, find_steps
 from analysis.plan.errors import CannotPlan
-from analysis.plan.hold_out import fit_stages
-from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.steps import Chunks, find_steps
+from analysis.plan.evidence.hold_out import fit_stages
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.run.load import load_run
 from records.load import Load
 from simulations.batching_server import Asked, BatchingServer, rates, users, write_run

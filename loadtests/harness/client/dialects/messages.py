@@ -7,7 +7,7 @@ reason why the answer ended and the tokens so far, `message_stop` is the last on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -15,13 +15,6 @@ from loadtests.harness.client.answer import Answer, Moment, message_of
 from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
 
 VERSION = "2023-06-01"
-FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 
 
 class Usage(msgspec.Struct, gc=False):
@@ -62,6 +55,13 @@ EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
 
 
 class MessageAnswer(Answer):
+    finish_reasons: ClassVar[Mapping[str, str]] = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "max_tokens": "length",
+        "tool_use": "tool_calls",
+        "refusal": "content_filter",
+    }
     last_event = b"message_stop"
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
@@ -99,10 +99,6 @@ class MessageAnswer(Answer):
         for part in message.content or ():
             arguments = msgspec.json.encode(part.input).decode() if part.input else ""
             self._contained(part.thinking, part.text or (part.name or "") + arguments or None)
-
-    def _finish(self, reason: str | None) -> None:
-        if reason is not None:
-            self.finish_reason = FINISH_REASONS.get(reason, reason)
 
     def _count(self, usage: Usage | None) -> None:
         """Counts are cumulative: the last ones are those of the whole answer."""

@@ -114,8 +114,8 @@ class CompletionAnswer(Answer):
             self._facts(document, moment)
         thoughts, answers = None, None
         for choice in document.choices or ():
-            if choice.finish_reason:
-                self.finish_reason = choice.finish_reason
+            if choice.finish_reason:  # of one chunk in a hundred: no call for the others
+                self._finish(choice.finish_reason)
             thought, answered = choice.parts()
             thoughts = thoughts or thought
             answers = answered if answers is None else answers + (answered or "")
@@ -132,7 +132,7 @@ class CompletionAnswer(Answer):
             return
         self._facts(document, moment)
         for choice in document.choices or ():
-            self.finish_reason = choice.finish_reason or self.finish_reason
+            self._finish(choice.finish_reason)
             self._contained(*choice.parts())
         if document.choices is None:
             self._fail("the answer has no `choices`", moment)

@@ -6,7 +6,8 @@ Every event names its type. Text, reasoning, refusals and tool calls come as `â€
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,7 +17,6 @@ from loadtests.harness.client.dialects.openai import OpenAI
 
 REASONING = "response.reasoning"  # reasoning_text.delta, reasoning_summary_text.delta
 LAST = {"response.completed", "response.incomplete", "response.failed"}
-FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
 
 
 class Part(msgspec.Struct, gc=False):
@@ -57,6 +57,11 @@ EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(Respons
 
 
 class ResponseAnswer(Answer):
+    finish_reasons: ClassVar[Mapping[str, str]] = {
+        "max_output_tokens": "length",
+        "completed": "stop",
+        "failed": "error",
+    }
     last_event = b"output_tokens"  # only the last event has usage
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:
@@ -103,7 +108,7 @@ class ResponseAnswer(Answer):
     def _facts(self, response: Response, data: bytes, moment: Moment) -> None:
         details = response.incomplete_details
         reason = details.get("reason") if isinstance(details, dict) else response.status
-        self.finish_reason = FINISH_REASONS.get(str(reason), str(reason)) if reason else None
+        self._finish(str(reason) if reason else None)
         if response.error is not None:
             self._fail(message_of(msgspec.json.encode({"error": response.error})), moment)
         if (usage := response.usage) is not None:

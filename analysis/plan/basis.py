@@ -1,0 +1,82 @@
+"""What every answer of `enginebench plan` rests on: the stages of one engine's runs, and the model fitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.plan.engine.model import EngineModel, FittedModel
+from analysis.plan.engine.steps import Floats
+from analysis.plan.errors import CannotPlan
+from analysis.plan.evidence.hold_out import fit_stages
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.fleet.replicas import Measured
+from analysis.plan.simulation.predict import pooled
+from analysis.plan.simulation.replica import Lengths
+from analysis.run.load import RunData
+from records.load import Users
+from records.run import READY, STARTED
+from records.stage import SECOND
+
+START_UP = 60.0  # seconds until a new replica serves, where no run shows it
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    stages: tuple[MeasuredStage, ...]
+    declared_slots: int | None  # what the engine says of itself
+    fitted: FittedModel
+    measured: Measured
+    start_up: float  # seconds until a new replica serves
+
+    @property
+    def model(self) -> EngineModel:
+        return self.fitted.model
+
+    @property
+    def lengths(self) -> Lengths:
+        return pooled(self.stages)
+
+    @property
+    def think(self) -> Floats:
+        """Pauses of users between an answer and the next request, in seconds."""
+        parts = [stage.think for stage in self.stages if len(stage.think)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
+    """Raises `CannotPlan`, also where the machine drifted and that is not allowed."""
+    stages = measured_stages(runs)
+    declared = declared_slots(runs)
+    fitted = fit_stages(stages, declared)
+    worst = fitted.fit.worst
+    if fitted.fit.drifted and worst is not None and not allow_drift:
+        raise CannotPlan(
+            f"the machine drifted while it was measured: steps took {worst.ratio:.2f} times the fitted cost for 10 s "
+            f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
+            "--allow-drift."
+        )
+    return Basis(tuple(stages), declared, fitted, largest_loads(stages), _start_up(runs))
+
+
+def largest_loads(stages: Sequence[MeasuredStage]) -> Measured:
+    """A rate of arrivals counts as its answers a second; users of an open loop are the requests in flight."""
+    users = max((stage.load.value for stage in stages if isinstance(stage.load, Users)), default=0.0)
+    running = max((steps.occupied.max(initial=0.0) for stage in stages for steps in stage.steps), default=0.0)
+    return Measured(users or float(running), max(stage.figures["rate"] for stage in stages))
+
+
+def declared_slots(runs: Sequence[RunData]) -> int | None:
+    """What the engine says of itself, where all runs agree."""
+    told = {(run.meta.engine or {}).get("max_concurrency") for run in runs}
+    only = told.pop() if len(told) == 1 else None
+    return only if isinstance(only, int) and only > 0 else None
+
+
+def _start_up(runs: Sequence[RunData]) -> float:
+    """The longest that a server of these runs took from its start until it was ready."""
+    told = [{event.what: event.t for event in run.meta.events} for run in runs]
+    took = [(t[READY] - t[STARTED]) / SECOND for t in told if READY in t and STARTED in t]
+    return max(took, default=START_UP)

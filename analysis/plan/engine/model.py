@@ -1,0 +1,146 @@
+"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.plan.engine.step_cost import Fit, StepCost, fit_cost
+from analysis.plan.engine.steps import Floats, Generator, Steps
+
+LEAST_SEEN = 10  # steps from which a limit is read
+LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
+NEARLY = 0.98
+AGREED = 0.5  # share of them that must show the same number
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """What the simulation needs to know of a replica.
+
+    `slots` is how many requests run at a time; `None` where no limit was seen, and then `most_running` is how many did.
+    `admits` limits the prompts of one prefill.
+    """
+
+    cost: StepCost
+    synchronised: bool = True  # one batch; else every request has steps of its own
+    slots: int | None = None
+    slots_from: str = "not seen"  # or "saturation", "engine"
+    most_running: int = 0
+    pauses: bool = False  # running requests pause while prompts are prefilled
+    admits: int | None = None
+    late_handover: bool = False  # a waiting request gets a freed slot one step late
+    delivery: float = 0.0  # seconds of TTFT outside the engine's steps
+    tokens_per_step: float = 1.0
+    drift: float = 0.0  # standard deviation of the step cost over periods of ten seconds, as a share of it
+
+    def drawn(self, rng: Generator) -> EngineModel:
+        """The same replica on another day: its cost is off by what it drifted while it was measured."""
+        if self.drift == 0:
+            return self
+        return replace(self, cost=self.cost.scaled(float(np.exp(self.drift * rng.standard_normal()))))
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    model: EngineModel
+    fit: Fit
+    warnings: tuple[str, ...]
+
+
+def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = None) -> FittedModel:
+    """`declared_slots` is what the engine says of itself. Raises `CannotPlan`."""
+    running = [float(steps.occupied.mean()) if steps.occupied.max(initial=0) > 1 else 0.0 for _, steps in stages]
+    in_batch = 2 * sum(n for n, (_, steps) in zip(running, stages, strict=True) if steps.synchronised) >= sum(running)
+    # A stage with one user shows no batch, and belongs to either kind.
+    chosen = [(name, s) for name, s in stages if s.synchronised == in_batch or s.occupied.max(initial=0) <= 1]
+    warnings = []
+    if len(chosen) < len(stages):
+        left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
+        warnings.append(f"no common step is to be seen at {', '.join(left_out)}: left out of the fit")
+    found = [steps for _, steps in chosen]
+    slots, source = (saturated_slots(found), "saturation") if in_batch else (None, "not seen")
+    if slots is None:
+        slots, source = (declared_slots, "engine") if declared_slots is not None else (None, "not seen")
+    fit = fit_cost(chosen, slots)
+    tokens = float(np.average([s.tokens_per_step for s in found], weights=[len(s.seconds) for s in found]))
+    model = EngineModel(
+        cost=fit.cost,
+        synchronised=in_batch,
+        slots=slots,
+        slots_from=source,
+        most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
+        pauses=in_batch and _pauses(found),
+        admits=_admits(found, slots) if in_batch else None,
+        late_handover=slots is not None and in_batch and _late_handover(found, slots),
+        delivery=_delivery(found, fit.cost),
+        tokens_per_step=tokens,
+        drift=fit.drift,
+    )
+    return FittedModel(model, fit, (*fit.warnings, *warnings))
+
+
+def saturated_slots(stages: Sequence[Steps]) -> int | None:
+    """The number of running requests at which others were left waiting; `None` where that never happened."""
+    full = np.concatenate([steps.occupied[(steps.left > 0) & (steps.prompts == 0)] for steps in stages])
+    if len(full) < LEAST_SEEN:
+        return None
+    numbers, counts = np.unique(full, return_counts=True)
+    most = int(np.argmax(counts))
+    return int(numbers[most]) if counts[most] >= AGREED * len(full) else None
+
+
+def _pauses(stages: Sequence[Steps]) -> bool:
+    return sum(int(steps.alone.sum()) for steps in stages) > sum(int(_joined(steps)) for steps in stages)
+
+
+def _joined(steps: Steps) -> int:
+    """Prefills beside which running requests received tokens."""
+    return int((steps.mixed & (steps.occupied > steps.prompts)).sum())
+
+
+def _admits(stages: Sequence[Steps], slots: int | None) -> int | None:
+    """The most prompts that a step admitted where it left others waiting although several slots were free."""
+    most = slots - 1 if slots is not None else np.inf
+    held = [s.prompts[(s.left > 0) & (s.prompts > 0) & (s.occupied < most)] for s in stages]
+    together = np.concatenate(held)
+    if len(together) < LEAST_SEEN or np.mean(together == together.max()) < AGREED:
+        return None
+    return int(together.max())
+
+
+def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
+    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine."""
+    empty = sum(int(((s.left > 0) & (s.prompts == 0) & (s.occupied < slots)).sum()) for s in stages)
+    filled = sum(int(((s.left > 0) & (s.prompts > 0)).sum()) for s in stages)
+    return empty >= LEAST_SEEN and empty > AGREED * filled
+
+
+def _delivery(stages: Sequence[Steps], cost: StepCost) -> float:
+    """Seconds from when a request is due to when the engine has it, both ways of the network included.
+
+    TTFT of requests to an idle engine tells it. Without such requests, one that was due shortly before a step and was
+    not in it bounds it from below, and one that was in it from above: the least seconds that agree with most requests.
+    """
+    waited: Floats = np.concatenate([steps.waited for steps in stages])
+    tokens: Floats = np.concatenate([steps.waited_tokens for steps in stages])
+    if len(waited) >= LEAST_SEEN:
+        alone = cost.base + cost.per_running + cost.per_prompt + cost.per_token * tokens
+        return max(float(np.median(waited - alone)), LEAST_DELIVERY)
+    missed: Floats = np.concatenate([steps.missed for steps in stages])
+    caught: Floats = np.concatenate([steps.caught for steps in stages])
+    return _agreed(missed, caught)
+
+
+def _agreed(missed: Floats, caught: Floats) -> float:
+    """The least number above zero in nearly as many of the intervals (`missed`, `caught`] as any number is."""
+    at = np.concatenate([missed, caught])
+    order = np.argsort(at, kind="stable")
+    overlap = np.cumsum(np.concatenate([np.ones(len(missed)), -np.ones(len(caught))])[order])
+    overlap[at[order] < 0] = 0
+    if overlap.max(initial=0) <= 0:
+        return LEAST_DELIVERY
+    least = float(at[order][np.argmax(overlap >= NEARLY * overlap.max())])
+    return max(least, 0.0) + LEAST_DELIVERY

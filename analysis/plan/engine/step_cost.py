@@ -1,0 +1,221 @@
+"""What a step of an engine costs, fitted to the steps that were recovered from the records:
+
+    seconds = base + per_running · running + per_token · prompt tokens prefilled + per_prompt · prompts prefilled
+
+Prompt tokens and prompts are nearly collinear where prompts have similar lengths; then only one of them is kept.
+Least squares keeps the mean, which throughput depends on; least absolute deviations finds the undisturbed cost. Where
+the two differ, steps are sometimes much longer than usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from analysis.plan.engine.steps import Flags, Floats, Steps
+from analysis.plan.errors import CannotPlan
+
+COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
+BETTER = 0.01  # share of the squared error that a coefficient more must save
+REWEIGHTINGS = 30
+DRIFT_SECONDS = 10.0
+LEAST_STEPS = 20  # of ten seconds, to be judged
+DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
+DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
+BASE, RUNNING, TOKENS, PROMPTS = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it."""
+
+    base: float
+    per_running: float
+    per_token: float
+    per_prompt: float
+    spread: float = 0.0
+
+    def seconds(self, running: float, tokens: float = 0.0, prompts: float = 0.0) -> float:
+        return self.base + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
+
+    def scaled(self, factor: float) -> StepCost:
+        """Every step so many times as long."""
+        base, running, token, prompt = self.base, self.per_running, self.per_token, self.per_prompt
+        return StepCost(factor * base, factor * running, factor * token, factor * prompt, self.spread)
+
+
+@dataclass(frozen=True, slots=True)
+class TenSeconds:
+    """Measured by fitted step time of ten seconds of a stage; 1 where the cost holds."""
+
+    stage: str
+    start: float  # seconds since the run's start
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A step's cost, and how well it describes the steps it was fitted to."""
+
+    cost: StepCost  # least squares: keeps means
+    undisturbed: StepCost  # least absolute deviations: of the usual step
+    steps: int
+    explained: float  # share of the steps' variance, R²
+    standard_errors: tuple[float, float, float, float]
+    ratios: tuple[TenSeconds, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def drift(self) -> float:
+        """Standard deviation of the ratio of measured and fitted time over periods of ten seconds."""
+        ratios = [one.ratio for one in self.ratios]
+        return float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
+
+    @property
+    def worst(self) -> TenSeconds | None:
+        return max(self.ratios, key=lambda one: abs(np.log(one.ratio)), default=None)
+
+    @property
+    def drifted(self) -> bool:
+        return self.worst is not None and _off(self.worst.ratio) > DRIFTED
+
+
+def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
+    """Fit the cost to the steps of stages, each with its name. `slots` limits the requests that run, where known.
+
+    Raises `CannotPlan` with too few steps.
+    """
+    parts = [(name, steps, _usable(steps, slots)) for name, steps in stages]
+    features = np.concatenate([_features(steps, slots)[kept] for _, steps, kept in parts])
+    seconds = np.concatenate([steps.seconds[kept] for _, steps, kept in parts])
+    if len(seconds) < 2 * LEAST_STEPS:
+        raise CannotPlan(
+            f"only {len(seconds)} steps of the engine can be seen in these records, too few to fit what a step costs: "
+            "measure with streamed answers, for a longer time."
+        )
+    chosen = _chosen(features, seconds)
+    cost, error = _least_squares(features, seconds, chosen)
+    undisturbed, _ = _least_absolute(features, seconds, chosen)
+    fitted = features @ cost
+    relative = (seconds - fitted) / np.maximum(fitted, 1e-9)
+    spread = float(np.sqrt(np.mean(np.minimum(relative**2, 25.0))))
+    ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots))
+    fit = Fit(
+        _step_cost(cost, spread),
+        _step_cost(undisturbed, spread),
+        len(seconds),
+        1 - error / max(float(((seconds - seconds.mean()) ** 2).sum()), 1e-30),
+        _standard_errors(features, seconds - fitted, chosen),
+        ratios,
+        (),
+    )
+    return replace(fit, warnings=tuple(_warnings(fit, features)))
+
+
+def _step_cost(found: Floats, spread: float) -> StepCost:
+    base, running, tokens, prompts = found.tolist()
+    return StepCost(base, running, tokens, prompts, spread)
+
+
+def _usable(steps: Steps, slots: int | None) -> Flags:
+    """A first chunk of an engine without a common batch tells the prefill only where it did not wait for a slot."""
+    if steps.synchronised or slots is None:
+        return np.ones(len(steps.seconds), dtype=bool)
+    usable: Flags = (steps.prompts == 0) | (steps.occupied <= slots)
+    return usable
+
+
+def _features(steps: Steps, slots: int | None) -> Floats:
+    running = steps.running if slots is None else np.minimum(steps.running, slots)
+    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts])
+
+
+def _chosen(features: Floats, seconds: Floats) -> list[int]:
+    """The columns of the fit: of prompt tokens and prompts one, or both where they can be told apart."""
+    fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
+    prefills = features[features[:, PROMPTS] > 0]
+    if not len(prefills):
+        return fixed
+    errors = {extra: _least_squares(features, seconds, [*fixed, *extra])[1] for extra in ((TOKENS,), (PROMPTS,))}
+    best = (PROMPTS,) if errors[(PROMPTS,)] < (1 - BETTER) * errors[(TOKENS,)] else (TOKENS,)
+    if min(np.ptp(prefills[:, TOKENS]), np.ptp(prefills[:, PROMPTS] + prefills[:, TOKENS])) > 0:
+        varied = np.std(prefills[:, PROMPTS]) == 0 or np.std(prefills[:, TOKENS]) == 0
+        correlation = 0.0 if varied else float(np.corrcoef(prefills[:, PROMPTS], prefills[:, TOKENS])[0, 1])
+        both = _least_squares(features, seconds, [*fixed, TOKENS, PROMPTS])[1]
+        if abs(correlation) < COLLINEAR and both < (1 - BETTER) * errors[best]:
+            return [*fixed, TOKENS, PROMPTS]
+    return [*fixed, *best]
+
+
+def _least_squares(
+    features: Floats, seconds: Floats, chosen: list[int], weights: Floats | None = None
+) -> tuple[Floats, float]:
+    """Coefficients, none below zero, and the sum of squared errors."""
+    rows = features[:, chosen]
+    scale = np.maximum(np.abs(rows).max(axis=0), 1e-12)
+    root = np.ones(len(seconds)) if weights is None else np.sqrt(weights)
+    # nnls on the triangular factor costs the same whatever the number of steps.
+    weighted = rows / scale * root[:, None]
+    q, r = np.linalg.qr(weighted)
+    found, _ = nnls(r, q.T @ (seconds * root))
+    whole = np.zeros(4)
+    whole[chosen] = found / scale
+    return whole, float(((features @ whole - seconds) ** 2).sum())
+
+
+def _least_absolute(features: Floats, seconds: Floats, chosen: list[int]) -> tuple[Floats, float]:
+    """By iteratively reweighted least squares (Schlossmacher 1973)."""
+    whole, _ = _least_squares(features, seconds, chosen)
+    floor = 1e-4 * float(np.median(seconds))
+    for _ in range(REWEIGHTINGS):
+        weights = 1 / np.maximum(np.abs(seconds - features @ whole), floor)
+        whole, _ = _least_squares(features, seconds, chosen, weights / weights.mean())
+    return whole, float(np.abs(features @ whole - seconds).sum())
+
+
+def _standard_errors(features: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, float, float, float]:
+    """Robust to a variance that grows with the step (White 1980)."""
+    rows = features[:, chosen]
+    bread = np.linalg.pinv(rows.T @ rows)
+    meat = (rows * residuals[:, None]).T @ (rows * residuals[:, None])
+    errors = np.zeros(4)
+    errors[chosen] = np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0))
+    base, running, tokens, prompts = errors.tolist()
+    return base, running, tokens, prompts
+
+
+def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None) -> list[TenSeconds]:
+    fitted, measured, end = (_features(steps, slots) @ cost)[kept], steps.seconds[kept], steps.end[kept]
+    if not len(end):
+        return []
+    period = np.floor((end - end[0]) / DRIFT_SECONDS).astype(np.int64)
+    count = np.bincount(period)
+    ratio = np.bincount(period, weights=measured) / np.maximum(np.bincount(period, weights=fitted), 1e-12)
+    return [
+        TenSeconds(name, float(end[0] + k * DRIFT_SECONDS), float(ratio[k]))
+        for k in np.flatnonzero(count >= LEAST_STEPS)
+    ]
+
+
+def _off(ratio: float) -> float:
+    return max(ratio, 1 / ratio)
+
+
+def _warnings(fit: Fit, features: Floats) -> list[str]:
+    typical = np.median(features, axis=0)
+    mean, usual = (cost.seconds(*typical[1:].tolist()) for cost in (fit.cost, fit.undisturbed))
+    said = []
+    if usual > 0 and _off(mean / usual) > DIFFERENT:
+        said.append(
+            f"the mean step takes {mean / usual:.2f} times the usual one: some steps are much longer, so p99 latencies "
+            "may be underestimated"
+        )
+    if fit.worst is not None and _off(fit.worst.ratio) > DRIFTING:
+        said.append(
+            f"steps took {fit.worst.ratio:.2f} times the fitted cost for 10 s at {fit.worst.stage} "
+            f"({fit.worst.start:.0f} s into the run): the machine drifted, or the cost is not linear"
+        )
+    return said

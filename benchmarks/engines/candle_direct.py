@@ -1,0 +1,76 @@
+"""The candle engine with one user against candle-transformers in a plain loop: the same model, prompt and tokens.
+
+    python -m benchmarks.engines.candle_direct --rounds 5    # on a quiet machine; writes results/candle_direct.json
+
+Both are timed from their first to their last token, in turn. The ratio is the engine's speed over the loop's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+
+from engines.contract.base import EngineUnavailable, GenerateRequest, Model
+from engines.contract.registry import load_engine
+from engines.models.fetch import fetch_model
+from engines.rust.programs import build, cargo
+
+RESULT = Path(__file__).parents[1] / "results" / "candle_direct.json"
+PROMPT = 40
+
+
+def direct(model: Model, tokens: int) -> float:
+    """Seconds that the plain loop takes from its first to its last token."""
+    command = ["run", "--release", "--locked", "--package", "enginebench-candle", "--example", "direct", "--"]
+    done = cargo([*command, str(model.folder), str(PROMPT), str(tokens)], quiet=True)
+    if done.returncode:
+        raise EngineUnavailable(done.stderr)
+    return float(done.stdout)
+
+
+def engine(model: Model, tokens: int) -> float:
+    """The same through the engine's process."""
+    ids = tuple(100 + 37 * at % 40_000 for at in range(PROMPT))
+
+    async def answer() -> float:
+        child = load_engine("candle", model, {"dtype": "float32", "device": "cpu"})
+        await child.start()
+        try:
+            stamps = []
+            async for ready in child.generate(GenerateRequest("", ids, tokens, ignore_eos=True)):
+                stamps += [time.perf_counter()] * len(ready)
+            return stamps[-1] - stamps[0]
+        finally:
+            await child.stop()
+
+    return asyncio.run(answer())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=128)
+    given = parser.parse_args()
+    build("candle")
+    model = fetch_model()
+    direct(model, 2)  # builds it
+    rounds = [(engine(model, given.tokens), direct(model, given.tokens)) for _ in range(given.rounds)]
+    ratios = [loop / served for served, loop in rounds]
+    result = {
+        "tokens": given.tokens,
+        "engine_tokens_per_second": [(given.tokens - 1) / served for served, _ in rounds],
+        "direct_tokens_per_second": [(given.tokens - 1) / loop for _, loop in rounds],
+        "ratio_median": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
+    }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    median, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    print(f"the engine has {median:.3f} [{low:.3f}, {high:.3f}] of the speed of the plain loop")
+
+
+if __name__ == "__main__":
+    main()

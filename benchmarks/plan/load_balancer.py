@@ -1,0 +1,81 @@
+"""HAProxy in front of several servers, for the duration of a measurement.
+
+Requests for answers are balanced; everything else (`/metrics`, `/v1/engine`) goes to the first server, so that looking
+at a server does not take a turn of the round robin.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+Algorithm = Literal["roundrobin", "leastconn"]
+START_LIMIT = 10.0  # seconds
+
+CONFIGURATION = """\
+defaults
+    mode http
+    option http-no-delay
+    timeout connect 5s
+    timeout client 600s
+    timeout server 600s
+
+frontend clients
+    bind 127.0.0.1:{port}
+    use_backend first unless METH_POST
+    default_backend replicas
+
+backend replicas
+    balance {algorithm}
+{servers}
+
+backend first
+    server replica0 {first}
+"""
+
+
+def find_haproxy() -> str | None:
+    """Debian puts it where only administrators look."""
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
+
+
+def configuration(port: int, algorithm: Algorithm, servers: Sequence[str]) -> str:
+    """`servers` are addresses such as 127.0.0.1:8000."""
+    lines = "\n".join(f"    server replica{k} {address}" for k, address in enumerate(servers))
+    return CONFIGURATION.format(port=port, algorithm=algorithm, servers=lines, first=servers[0])
+
+
+@contextmanager
+def load_balancer(program: str, algorithm: Algorithm, ports: Sequence[int], folder: Path) -> Iterator[str]:
+    """Its URL, once it accepts connections. `ports` of the servers on this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    written = folder / f"haproxy-{algorithm}.cfg"
+    written.write_text(configuration(port, algorithm, [f"127.0.0.1:{each}" for each in ports]))
+    process = subprocess.Popen([program, "-db", "-f", str(written)], stdin=subprocess.DEVNULL)
+    try:
+        _wait_for(port, process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_LIMIT
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as line:
+            if line.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise SystemExit("HAProxy did not start")

@@ -1,0 +1,188 @@
+"""How far are the predictions of `enginebench plan` off on real engines, at loads beyond those it was fitted to?
+
+    python -m benchmarks.plan.real_engines --engine candle --engine mistralrs     # about five minutes an engine
+    python -m benchmarks.plan.real_engines --engine vllm --output benchmarks/results/plan_real_engines.json
+
+Each engine is served and measured at all loads in mixed order, several times over. The model is fitted to the loads of
+`--fit`; those of `--unseen`, up to 1.5 times beyond, are predicted. Other work on the machine makes steps longer:
+`drift` is the standard deviation of measured over fitted step time in periods of ten seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from analysis.plan.basis import declared_slots
+from analysis.plan.engine.model import FittedModel
+from analysis.plan.errors import CannotPlan
+from analysis.plan.evidence.hold_out import HeldOut, fit_stages, predict_unseen
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.fleet.replicas import BEYOND
+from analysis.run.load import RunData, load_run
+from benchmarks.plan.planned_fleet import enginebench
+from loadtests.harness.run.host import host_facts, versions
+
+TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
+OPTIONS: Mapping[str, tuple[str, ...]] = {  # of other engines, their defaults
+    "candle": ("concurrency=16",),
+    "mistralrs": ("concurrency=16",),
+    "burn": ("concurrency=16",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """One load that the model had not seen, over all its stages: predicted over measured, less 1."""
+
+    users: int
+    requests: int
+    errors: Mapping[str, float]
+
+    @property
+    def within(self) -> bool:
+        return all(abs(self.errors[figure]) <= most for figure, most in TARGETS.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One engine. `refused` is the reason why there is no prediction."""
+
+    engine: str
+    options: tuple[str, ...]
+    fitted: tuple[int, ...]
+    drift: float | None
+    model: Mapping[str, Any] | None
+    unseen: tuple[Unseen, ...]
+    refused: str | None
+    load_average: tuple[float, float]  # of the machine, before and after
+    made_at: str
+
+
+def mixed(loads: Sequence[int], passes: int, seed: int = 0) -> list[int]:
+    """Every load once in each pass, in an order of its own."""
+    rng = Random(seed)
+    return [load for _ in range(passes) for load in rng.sample(list(loads), len(loads))]
+
+
+def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings: argparse.Namespace) -> RunData:
+    given = [word for option in options for word in ("-o", option)]
+    model = ["--model", settings.model] if settings.model else []
+    with tempfile.TemporaryDirectory() as name:
+        enginebench(
+            "run", "concurrent", "--engine", engine, *given, *model, "--stages", ",".join(map(str, stages)),
+            "--stage-seconds", f"{settings.seconds:g}", "--prompt-tokens", settings.prompt_tokens,
+            "--output-tokens", settings.output_tokens, "--runs", str(settings.runs or name), "--allow-invalid",
+            "--label", f"plan-{engine}",
+        )  # fmt: skip
+        newest = max(
+            Path(settings.runs or name).glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime
+        )
+        return load_run(newest.parent)
+
+
+def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[FittedModel, tuple[Unseen, ...]]:
+    """The model of the fitted loads, and its errors on the others. Raises `CannotPlan`."""
+    stages = measured_stages([run])
+    fitted = fit_stages([one for one in stages if one.load.value in fit], declared_slots([run]))
+    return fitted, tuple(_unseen(fitted, users, [one for one in stages if one.load.value == users]) for users in unseen)
+
+
+def _unseen(fitted: FittedModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
+    if not stages:
+        raise CannotPlan(f"no stage with {users} users was measured.")
+    held_out = predict_unseen(fitted, stages)
+    return Unseen(users, sum(len(one.lengths) for one in stages), {name: _error(held_out, name) for name in TARGETS})
+
+
+def _error(stages: Sequence[HeldOut], figure: str) -> float:
+    return fmean(one.predicted[figure].median for one in stages) / fmean(one.measured[figure] for one in stages) - 1
+
+
+def result_of(engine: str, settings: argparse.Namespace) -> Result:
+    options = tuple(settings.option or OPTIONS.get(engine, ()))
+    before = os.getloadavg()[0]
+    run = measure(engine, options, mixed([*settings.fit, *settings.unseen], settings.passes), settings)
+    refused: str | None = None
+    fitted: FittedModel | None = None
+    unseen: tuple[Unseen, ...] = ()
+    try:
+        fitted, unseen = judged(run, settings.fit, settings.unseen)
+    except CannotPlan as reason:
+        refused = str(reason)
+    return Result(
+        engine,
+        options,
+        tuple(settings.fit),
+        None if fitted is None else fitted.fit.drift,
+        None if fitted is None else asdict(fitted.model),
+        unseen,
+        refused,
+        (before, os.getloadavg()[0]),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def print_result(one: Result) -> None:
+    if one.refused is not None:
+        print(f"{one.engine}: {one.refused}")
+        return
+    print(f"{one.engine}, fitted to {', '.join(map(str, one.fitted))} users; the machine drifted by {one.drift:.1%}")
+    for unseen in one.unseen:
+        errors = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in unseen.errors.items())
+        verdict = "within" if unseen.within else "NOT within"
+        print(f"  {unseen.users} users ({unseen.requests} requests): {errors}: {verdict} the targets", flush=True)
+
+
+def whole_numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", action="append", required=True, help="may be repeated")
+    parser.add_argument("-o", "--option", action="append", help="of the engine, in place of this program's own")
+    parser.add_argument("--model", help="default: the embedded model")
+    parser.add_argument("--fit", type=whole_numbers, default=[1, 2, 4, 6, 8], help="users (default 1,2,4,6,8)")
+    parser.add_argument("--unseen", type=whole_numbers, default=[10, 12], help="users (default 10,12)")
+    parser.add_argument("--passes", type=int, default=2, help="stages of each load (default 2)")
+    parser.add_argument("--seconds", type=float, default=25.0, help="of a stage, warm-up included (default 25)")
+    parser.add_argument("--prompt-tokens", default="uniform:16-64")
+    parser.add_argument("--output-tokens", default="uniform:8-32")
+    parser.add_argument("--runs", type=Path, help="keep the runs there")
+    parser.add_argument("--output", type=Path, help="one JSON document; engines measured earlier keep their figures")
+    settings = parser.parse_args()
+    if max(settings.unseen) > BEYOND * max(settings.fit):
+        sys.exit(f"predictions go up to {BEYOND} times the largest fitted load.")
+    found = []
+    for engine in settings.engine:
+        found.append(result_of(engine, settings))
+        print_result(found[-1])
+    if settings.output:
+        write(settings.output, found)
+
+
+def write(path: Path, found: Sequence[Result]) -> None:
+    earlier = json.loads(path.read_text())["engines"] if path.exists() else {}
+    document = {
+        "command": ["python", "-m", "benchmarks.plan.real_engines", *sys.argv[1:]],
+        "host": host_facts(),
+        "versions": versions("enginebench", "transformers", "mistralrs", "vllm"),
+        "targets": TARGETS,
+        "engines": earlier | {one.engine: asdict(one) for one in found},
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What the engines on PyTorch share: their common options, the device, the number format, and OpenMP's settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from engines.contract.base import EngineUnavailable
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torch", "transformers", "safetensors", "tokenizers")
+LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine reports
+NATIVE_BF16 = ("avx512_bf16", "amx_bf16", " bf16 ")  # as Linux names it on x86 and on Arm
+
+
+@dataclass(frozen=True, slots=True)
+class TorchOptions:
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "auto: float16 on a GPU, bfloat16 on a CPU that has it in hardware, else float32"
+    )
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
+
+
+def missing_packages() -> str | None:
+    """One sentence where a package is missing that all engines on PyTorch need."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        return f"it needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
+    return None
+
+
+def missing_gpu() -> str | None:
+    """One sentence where there is no NVIDIA GPU. NVML is asked, because importing torch takes seconds."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except Exception as error:  # no package, no library, no driver
+        return f"it needs an NVIDIA GPU and its driver, and NVML finds none ({error})."
+    return None if count else "it needs an NVIDIA GPU, and NVML finds none."
+
+
+def libraries() -> dict[str, str]:
+    return {name: version(name) for name in LIBRARIES}
+
+
+def limit_spinning() -> None:
+    """To be called before torch is imported.
+
+    OpenMP's workers spin while they wait for each other, by default for milliseconds. On cores shared with a server and
+    a load generator that makes every token ten times slower; with no spin at all each is a third slower. A short one
+    costs nothing either way.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def chosen_device(wanted: str) -> torch.device:
+    """Raises `EngineUnavailable` where it does not exist."""
+    import torch
+
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise EngineUnavailable(f"there is no device `{wanted}`; use cpu, cuda or cuda:<number>.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise EngineUnavailable(f"torch finds {torch.cuda.device_count()} CUDA devices, so not `{wanted}`; use cpu.")
+    return device
+
+
+def chosen_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    import torch
+
+    if wanted != "auto":
+        dtype: torch.dtype = getattr(torch, wanted)
+        return dtype
+    if device.type != "cpu":
+        return torch.float16
+    return torch.bfloat16 if _cpu_computes_bf16() else torch.float32
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def device_memory(device: torch.device) -> int | None:
+    """Bytes that torch has reserved on a GPU; `None` elsewhere."""
+    import torch
+
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
+
+
+def _cpu_computes_bf16() -> bool:
+    """Whether the CPU has bfloat16 instructions; without them it is slower than float32."""
+    try:
+        with open("/proc/cpuinfo") as cpuinfo:
+            flags = next(line for line in cpuinfo if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return False
+    return any(name in flags for name in NATIVE_BF16)

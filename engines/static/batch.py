@@ -1,0 +1,131 @@
+"""Continuous batching on a static decoder: requests join and leave between two steps.
+
+A chunk of one prompt is read, then every sequence whose prompt is read advances by one token, and so on: a long prompt
+delays the running answers by one chunk at a time. The rows in use are always the first ones: when a sequence
+leaves, the last one's keys and values move into its row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engines.contract.base import Chunk, GenerateRequest
+from engines.text.answer import AnswerText
+from engines.text.sampling import Sampler, logprob_of
+
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+
+    from engines.static.decoder import Decoder
+
+
+class Sequence:
+    """One request and how far it is."""
+
+    def __init__(
+        self,
+        request: GenerateRequest,
+        tokenizer: Tokenizer,
+        end_ids: frozenset[int],
+        device: torch.device,
+        context_length: int,
+    ) -> None:
+        """Raises `BadRequest` where the prompt leaves no room for an answer."""
+        most = request.most_tokens(context_length)
+        self.request = request
+        self.cancelled = False
+        self.cached = 0  # tokens whose keys and values are in the cache
+        self.next_token: int | None = None  # generated and not yet in the cache; none while the prompt is being read
+        self._text = AnswerText(request, tokenizer, end_ids, most)
+        self._sampler = Sampler(request, () if request.ignore_eos else sorted(end_ids), device)
+        self._tokenizer = tokenizer
+        self._takes_likeliest = request.greedy and not request.min_tokens
+
+    def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk:
+        """What the next token, sampled from these logits, adds to the answer."""
+        id = likeliest if self._takes_likeliest else self._sampler.pick(logits)
+        wanted = self.request.logprobs
+        logprobs = () if wanted is None else (logprob_of(logits, id, wanted, self._tokenizer),)
+        text, finish = self._text.add(id)
+        self.next_token = id
+        return Chunk(text, 1, finish, logprobs)
+
+
+Generated = list[tuple[Sequence, Chunk | None]]  # `None` for a sequence that was cancelled and has left
+
+
+class Batch:
+    """The running sequences, one per row of the decoder's cache, and those that wait for a row."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._rows: list[Sequence] = []
+        self._waiting: deque[Sequence] = deque()
+
+    def add(self, sequence: Sequence) -> None:
+        self._waiting.append(sequence)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return [*self._rows, *self._waiting]
+
+    @property
+    def cache_usage(self) -> float:
+        """Share of the cache's places that hold a token, 0 to 1."""
+        buckets = self._decoder.buckets
+        return sum(sequence.cached for sequence in self._rows) / (buckets.batches[-1] * buckets.lengths[-1])
+
+    def admit(self) -> Generated:
+        """Let cancelled sequences go and give free rows to those that wait."""
+        left = [one for one in self.sequences if one.cancelled]
+        for sequence in left:
+            self._remove(sequence)
+        while self._waiting and len(self._rows) < self._decoder.buckets.batches[-1]:
+            self._rows.append(self._waiting.popleft())
+        return [(one, None) for one in left]
+
+    def read(self) -> Generated:
+        """One chunk of the first prompt that is not read yet; with its end comes the first token."""
+        row = next((row for row, one in enumerate(self._rows) if one.next_token is None), None)
+        if row is None:
+            return []
+        sequence = self._rows[row]
+        prompt = sequence.request.prompt_token_ids
+        piece = prompt[sequence.cached : sequence.cached + self._decoder.buckets.chunk]
+        logits = self._decoder.read(row, piece, sequence.cached)
+        sequence.cached += len(piece)
+        if sequence.cached < len(prompt):
+            return []
+        return self._without_finished([(sequence, sequence.chunk(logits, int(logits.argmax())))])
+
+    def advance(self) -> Generated:
+        """One token for each sequence whose prompt is read."""
+        running = [(row, one) for row, one in enumerate(self._rows) if one.next_token is not None]
+        if not running:
+            return []
+        tokens = [one.next_token or 0 for one in self._rows]
+        logits = self._decoder.advance(tokens, [one.cached for one in self._rows])
+        best = logits.argmax(-1).tolist()
+        generated: Generated = []
+        for row, sequence in running:
+            sequence.cached += 1
+            generated.append((sequence, sequence.chunk(logits[row], best[row])))
+        return self._without_finished(generated)
+
+    def _without_finished(self, generated: Generated) -> Generated:
+        for sequence, chunk in generated:
+            if chunk is not None and chunk.finish_reason is not None:
+                self._remove(sequence)
+        return generated
+
+    def _remove(self, sequence: Sequence) -> None:
+        if sequence in self._waiting:
+            self._waiting.remove(sequence)
+            return
+        row, last = self._rows.index(sequence), len(self._rows) - 1
+        if row != last:
+            self._decoder.cache.move(last, row, self._rows[last].cached)
+            self._rows[row] = self._rows[last]
+        self._rows.pop()

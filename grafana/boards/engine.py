@@ -1,0 +1,317 @@
+"""Engine: where does the time go? Measured in the servers, ours or others'; no load test is needed."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import StackingMode
+
+from grafana import load_promql as load
+from grafana import variables
+from grafana.boards.board import Board, restarts, run_starts, stages
+from grafana.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, spread, tile
+from grafana.promql import (
+    CHOSEN,
+    DECODE,
+    E2E,
+    ICL,
+    ON_INSTANCE,
+    OUTPUT_TOKENS,
+    PREFILL,
+    PROMPT_TOKENS,
+    QUEUE,
+    REQUESTS,
+    TPOT,
+    TTFT,
+    WINDOW,
+    Query,
+    attainment,
+    gauge,
+    mean,
+    percentiles,
+    quantile,
+    rate,
+)
+
+OK = rate(REQUESTS, where='outcome="ok"')
+OUTCOME_COLOURS = {
+    "ok": GREEN,
+    "cancelled": GREY,
+    "rejected": ORANGE,
+    "timeout": PURPLE,
+    "bad_request": BLUE,
+    "engine_error": RED,
+    "unavailable": "#b8405e",
+}
+PHASES = {"queue": QUEUE, "prefill": PREFILL, "decode": DECODE}
+PHASE_COLOURS = {"queue": ORANGE, "prefill": BLUE, "decode": GREEN, "delivery": PURPLE}
+NO_PHASES = "not reported by these engines"
+
+
+def board() -> Board:
+    return Board(
+        uid="enginebench-engine",
+        title="Engine",
+        question="Where does the time go? Queue, prefill, decode and delivery; batch, KV cache and tokens, measured in "
+        "the servers.",
+        variables=[
+            variables.data_source(),
+            variables.engine(),
+            variables.model(),
+            variables.server(),
+            variables.run(),
+            variables.ttft_objective(),
+            variables.e2e_objective(),
+        ],
+        annotations=[run_starts(), stages(), restarts()],
+        rows={
+            "": _glance,
+            "Where the time goes": _phases,
+            "Saturation": _saturation,
+            "Latency in the server": _latency,
+            "Process": _process,
+        },
+    )
+
+
+def _glance() -> list[Panel]:
+    return [
+        tile(
+            "Engine",
+            "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are.",
+            units.Short,
+            Query(gauge("enginebench_engine_ready", of="min")),
+            [(None, RED), (1, GREEN)],
+            empty="no server is scraped",
+            texts={"0": "not ready", "1": "ready"},
+        ),
+        tile(
+            "Requests", "Finished requests per second, of any outcome.", units.RequestsPerSecond, Query(rate(REQUESTS))
+        ),
+        tile(
+            "TTFT p99",
+            "99 % of requests had their first token within this time, measured in the server.",
+            units.Seconds,
+            Query(quantile(0.99, TTFT)),
+        ),
+        tile(
+            "TTFT met",
+            "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
+            units.PercentUnit,
+            Query(attainment(TTFT, "$slo_ttft")),
+            [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
+        ),
+        tile(
+            "E2E met",
+            "Share of all requests whose last token met the threshold chosen above. Failed ones count as missed.",
+            units.PercentUnit,
+            Query(attainment(E2E, "$slo_e2e")),
+            [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
+        ),
+        tile(
+            "Not ok",
+            "Share of requests with any outcome but `ok`, cancelled ones included.",
+            units.PercentUnit,
+            Query(f"1 - {OK} / {rate(REQUESTS)}"),
+            [(None, GREEN), (0.001, ORANGE), (0.01, RED)],
+        ),
+    ]
+
+
+def _phases() -> list[Panel]:
+    together = " All chosen engines together: choose one engine to see it alone."
+    whole = " + ".join(rate(f"{histogram}_sum", by="") for histogram in PHASES.values())
+    # The client's TTFT starts when the request is due, so that its own lag has to be taken off.
+    delivery = f"clamp_min({load.mean(load.TTFT, '')} - {load.mean(load.SEND_LAG, '')} - {mean(TTFT, '')}, 0)"
+    return [
+        lines(
+            "Mean time per request, by phase",
+            "Waiting for a slot (queue), until the first token (prefill), until the last token (decode); during a "
+            "load test also from the engine to the client (delivery)." + together,
+            units.Seconds,
+            [
+                *(Query(mean(histogram, by=""), phase) for phase, histogram in PHASES.items()),
+                Query(delivery, "delivery"),
+            ],
+            stacked=StackingMode.NORMAL,
+            colours=PHASE_COLOURS,
+            empty=NO_PHASES,
+        ),
+        lines(
+            "Share of time, by phase",
+            "Where requests spend their time. A growing queue calls for replicas, a growing prefill for shorter "
+            "prompts or more compute, a growing decode for memory bandwidth." + together,
+            units.PercentUnit,
+            [Query(f"{rate(histogram + '_sum', by='')} / ({whole})", phase) for phase, histogram in PHASES.items()],
+            top=1,
+            stacked=StackingMode.NORMAL,
+            colours=PHASE_COLOURS,
+            empty=NO_PHASES,
+        ),
+        lines(
+            "Time in the queue",
+            "Wait for a free slot of the engine: p50 dotted, p95 dashed, p99 solid. Zero while slots are free.",
+            units.Seconds,
+            percentiles(QUEUE),
+            empty=NO_PHASES,
+        ),
+    ]
+
+
+def _saturation() -> list[Panel]:
+    refused = rate(REQUESTS, by="engine, outcome", where='outcome=~"rejected|unavailable"')
+    return [
+        lines(
+            "Batch: running and slots",
+            "Requests in the engine, and its number of slots (dashed). When all slots are taken, further requests wait "
+            "in the queue.",
+            units.Short,
+            [
+                Query(gauge("enginebench_requests_running"), "{{engine}} running"),
+                Query(gauge("enginebench_engine_max_concurrency"), "{{engine}} slots"),
+            ],
+            dashed=["slots"],
+        ),
+        lines(
+            "Waiting and refused",
+            "Requests in the server's queue, and requests per second (dashed) that were refused because it was full or "
+            "the engine not ready. A queue that keeps rising under steady load exceeds the engine's capacity.",
+            units.Short,
+            [
+                Query(gauge("enginebench_requests_waiting"), "{{engine}} waiting"),
+                Query(f"sum by (engine) ({refused})", "{{engine}} refused"),
+            ],
+            dashed=["refused"],
+        ),
+        lines(
+            "KV cache in use",
+            "Share of the engine's key-value cache that holds running requests. Near 100 % (orange: 95 %) requests "
+            "wait or are recomputed.",
+            units.PercentUnit,
+            [Query(gauge("enginebench_kv_cache_usage_ratio", of="max"))],
+            top=1,
+            steps=[(None, GREEN), (0.95, ORANGE)],
+            empty="not reported by these engines",
+        ),
+        lines(
+            "Tokens in and out",
+            "Prompt tokens per second of admitted requests (dashed), and generated tokens per second of all users.",
+            TOKENS_PER_SECOND,
+            [Query(rate(PROMPT_TOKENS), "{{engine}} input"), Query(rate(OUTPUT_TOKENS), "{{engine}} output")],
+            dashed=["input"],
+        ),
+        lines(
+            "Mean length of a request",
+            "Prompt (dashed) and output tokens per request. Compare latencies of two periods only where these are the "
+            "same.",
+            "suffix: tokens",
+            [
+                Query(f"{rate(PROMPT_TOKENS)} / {rate(TTFT + '_count')}", "{{engine}} input"),
+                Query(f"{rate(OUTPUT_TOKENS)} / {rate(TTFT + '_count')}", "{{engine}} output"),
+            ],
+            dashed=["input"],
+        ),
+        lines(
+            "Requests by outcome",
+            "Finished requests by outcome, all chosen engines together. `rejected`: the queue was full; `cancelled`: "
+            "the client disconnected; `timeout`: the deadline passed.",
+            units.RequestsPerSecond,
+            [Query(rate(REQUESTS, by="outcome"), "{{outcome}}")],
+            stacked=StackingMode.NORMAL,
+            colours=OUTCOME_COLOURS,
+        ),
+    ]
+
+
+def _latency() -> list[Panel]:
+    return [
+        lines(
+            "TTFT in the server",
+            "From the request's arrival to its first token, queueing included: p50 dotted, p95 dashed, p99 solid. The "
+            "grey line is the threshold chosen above.",
+            units.Seconds,
+            [*percentiles(TTFT), Query("vector($slo_ttft)", "SLO")],
+        ),
+        lines(
+            "TPOT in the server",
+            "Per request: time after the first token, divided by the tokens after the first. Its inverse is the speed "
+            "that one user sees.",
+            units.Seconds,
+            percentiles(TPOT),
+        ),
+        lines(
+            "ICL: inter-chunk latency",
+            "Gaps between successive chunks, pooled over all requests, so long answers weigh more. A chunk may hold "
+            "several tokens. Stalls that TPOT averages away show here.",
+            units.Seconds,
+            percentiles(ICL),
+        ),
+        lines(
+            "E2E in the server",
+            "From the request's arrival to its last token. Grows with the length of the answers, so compare it only at "
+            "equal lengths. The grey line is the threshold chosen above.",
+            units.Seconds,
+            [*percentiles(E2E), Query("vector($slo_e2e)", "SLO")],
+        ),
+        spread(
+            "TTFT distribution",
+            "How many requests fell into each bucket of time to first token. Two bands mean two kinds of request, for "
+            "example served at once and queued.",
+            Query(f"sum by (le) (increase({TTFT}_bucket{{{CHOSEN}}}{WINDOW}))", "{{le}}"),
+        ),
+        lines(
+            "Speed for one user",
+            "Output tokens per second that one user sees: the inverse of TPOT, for the median user and (dashed) the "
+            "slowest 5 %. People read about 5 to 10 tokens per second (orange: 5).",
+            TOKENS_PER_SECOND,
+            [
+                Query(f"1 / {quantile(0.5, TPOT)}", "{{engine}} median"),
+                Query(f"1 / {quantile(0.95, TPOT)}", "{{engine}} slow 5 %"),
+            ],
+            steps=[(None, GREEN), (5, ORANGE)],
+            dashed=["slow 5 %"],
+        ),
+    ]
+
+
+def _process() -> list[Panel]:
+    return [
+        labels_table(
+            "What is running",
+            "Engine, model and number format of each server. They must be known for a fair comparison.",
+            Query(f'enginebench_build_info{{{CHOSEN},model=~"$model"}}'),
+            {
+                "instance": "server",
+                "engine": "engine",
+                "engine_version": "version",
+                "model": "model",
+                "dtype": "format",
+            },
+            width=8,
+            empty="no server is scraped",
+        ),
+        lines(
+            "CPU",
+            "Cores used by the HTTP server's process (dashed) and by the engine's processes. The HTTP server runs on "
+            "one core: near 1 (orange: 0.9) it is the limit, not the engine.",
+            "suffix: cores",
+            [
+                Query(rate("enginebench_engine_cpu_seconds_total"), "{{engine}} engine"),
+                Query(rate("process_cpu_seconds_total", by="instance", chosen=ON_INSTANCE), "{{instance}} server"),
+            ],
+            steps=[(None, GREEN), (0.9, ORANGE)],
+            dashed=["server"],
+        ),
+        lines(
+            "Memory",
+            "Resident memory of the engine's processes, its peak, and the HTTP server's (dashed). A line that climbs "
+            "under steady load is a leak.",
+            units.BytesIEC,
+            [
+                Query(gauge("enginebench_engine_memory_bytes"), "{{engine}} engine"),
+                Query(gauge("enginebench_engine_memory_peak_bytes"), "{{engine}} peak"),
+                Query(f"process_resident_memory_bytes{{{ON_INSTANCE}}}", "{{instance}} server"),
+            ],
+            dashed=["server"],
+        ),
+    ]

@@ -1,0 +1,265 @@
+"""GPU: is it busy, with what, and did power or heat limit it? From our servers' NVML metrics, or DCGM's exporter's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import StackingMode
+
+from grafana import variables
+from grafana.boards.board import Board, run_starts, stages
+from grafana.palette import BLUE, BY_GPU, GREEN, ORANGE, RED
+from grafana.panels import TOKENS_PER_SECOND, Panel, Steps, lines, tile
+from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
+
+NO_GPU = "no GPU here"
+NO_LINK = "no GPU here, or it has no NVLink"
+HOPPER = "no GPU here, or one before Hopper"
+HOT = 85  # °C; most GPUs lower their clock rates above
+
+
+def board() -> Board:
+    return Board(
+        uid="enginebench-gpu",
+        title="GPU",
+        question="Is the GPU busy, and with what? Did power or heat limit it? What does a token cost in energy?",
+        variables=[
+            variables.data_source(),
+            variables.gpu_host(),
+            variables.engine(),
+            variables.model(),
+            variables.run(),
+        ],
+        annotations=[run_starts(), stages()],
+        rows={"": _glance, "Activity": _activity, "Power and heat": _power, "Links and errors": _links},
+    )
+
+
+def _glance() -> list[Panel]:
+    used = f"sum by (instance) ({_of('memory_used_bytes')}) / sum by (instance) ({_of('memory_total_bytes')})"
+    return [
+        _tile("GPUs", "Number of GPUs, MIG slices counted each.", units.Short, f"count by (instance) ({_of('info')})"),
+        _tile(
+            "Utilisation",
+            "Mean share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
+            units.PercentUnit,
+            f"avg by (instance) ({_of('utilization_ratio')})",
+        ),
+        _tile("Memory used", "Share of all GPU memory that is in use.", units.PercentUnit, used),
+        _tile(
+            "Hottest",
+            f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
+            units.Celsius,
+            f"max by (instance) ({_of('temperature_celsius')})",
+            [(None, GREEN), (HOT - 5, ORANGE), (HOT, RED)],
+        ),
+        _tile(
+            "Throttled",
+            "Number of GPUs whose clock rates power or heat reduces right now.",
+            units.Short,
+            f"count by (instance) (max by (instance, gpu) ({_of('throttled')}) > 0) "
+            f"or 0 * count by (instance) ({_of('throttled')})",
+            [(None, GREEN), (1, RED)],
+        ),
+        _tile(
+            "Energy per token",
+            "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts.",
+            "suffix: J/token",
+            _per_host("energy"),
+        ),
+    ]
+
+
+def _activity() -> list[Panel]:
+    return [
+        _lines(
+            "GPU utilisation",
+            "Share of time in which a kernel was running. It says that the GPU was in use, not how much of it.",
+            units.PercentUnit,
+            [_each("utilization_ratio")],
+            top=1,
+        ),
+        _lines(
+            "Memory bandwidth and multiprocessors",
+            "Share of the memory bandwidth in use, and (dashed) of the multiprocessors. Decoding fills the memory "
+            "bandwidth first. Hopper and later, or DCGM.",
+            units.PercentUnit,
+            [_each("dram_activity_ratio", "DRAM"), _each("sm_activity_ratio", "SM")],
+            top=1,
+            dashed=["SM"],
+            empty=HOPPER,
+        ),
+        _lines(
+            "Tensor cores",
+            "Share of time in which tensor cores were in use. Prefilling fills them first. Hopper and later, or DCGM.",
+            units.PercentUnit,
+            [_each("tensor_activity_ratio")],
+            top=1,
+            empty=HOPPER,
+        ),
+        _lines(
+            "GPU memory",
+            "Memory in use by all processes, and the total (dashed). Engines that reserve their cache at start show a "
+            "flat line.",
+            units.BytesIEC,
+            [_each("memory_used_bytes", "used"), _each("memory_total_bytes", "size")],
+            dashed=["size"],
+        ),
+        _lines(
+            "Memory by process",
+            "Memory of each process on the GPU. A process that is not the engine takes part of the capacity measured.",
+            units.BytesIEC,
+            [Query(_of("process_memory_bytes"), "{{instance}} GPU {{gpu}} {{process}} {{pid}}")],
+            stacked=StackingMode.NORMAL,
+            empty="no GPU here, or the driver hides its processes (containers without the host's process ids)",
+        ),
+        _lines(
+            "Output per GPU",
+            "Tokens per second, divided by the number of GPUs. With a price per GPU hour it gives the cost per token.",
+            TOKENS_PER_SECOND,
+            [Query(_per_host("output"), "{{host}}")],
+        ),
+    ]
+
+
+def _power() -> list[Panel]:
+    return [
+        _lines(
+            "Power",
+            "Power draw of each GPU, and its limit (dashed). At the limit clock rates drop.",
+            units.Watt,
+            [_each("power_watts", "drawn"), _each("power_limit_watts", "limit")],
+            dashed=["limit"],
+        ),
+        _lines(
+            "Temperature",
+            f"Above about {HOT} °C (orange) most GPUs reduce their clock rates, and a long run measures the cooling.",
+            units.Celsius,
+            [_each("temperature_celsius")],
+            steps=[(None, GREEN), (HOT, ORANGE)],
+        ),
+        _lines(
+            "Clock rates",
+            "Clock rates of multiprocessors and memory (dashed). Runs at different clock rates are not comparable.",
+            units.Hertz,
+            [_each("sm_clock_hertz", "SM"), _each("memory_clock_hertz", "memory")],
+            dashed=["memory"],
+        ),
+        _lines(
+            "Throttling by reason",
+            "1 while clock rates are reduced, by reason. Such a run measured the cooling or the power supply.",
+            units.Short,
+            [Query(_of("throttled"), "{{instance}} GPU {{gpu}} {{reason}}")],
+            top=1,
+            steps=[(None, GREEN), (1, ORANGE)],
+        ),
+        _lines(
+            "Energy per output token",
+            "Energy of all GPUs of a host, divided by the tokens that its engines generated. Idle power counts, so it "
+            "falls as batches grow.",
+            "suffix: J/token",
+            [Query(_per_host("energy"), "{{host}}")],
+        ),
+        _lines(
+            "Engine's device memory",
+            "Device memory that the engine itself says it has allocated, on all its GPUs.",
+            units.BytesIEC,
+            [Query(f"sum by (engine) (enginebench_engine_device_memory_bytes{{{ON_INSTANCE}}})", "{{engine}}")],
+            empty="no GPU here, or not reported by this engine",
+        ),
+    ]
+
+
+def _links() -> list[Panel]:
+    return [
+        _lines(
+            "PCIe",
+            "Traffic from the GPU and (dashed) to it. Weights, offloaded caches and logits pass here.",
+            units.BytesPerSecondSI,
+            [_each("pcie_sent_bytes_per_second", "sent"), _each("pcie_received_bytes_per_second", "received")],
+            dashed=["received"],
+        ),
+        _lines(
+            "NVLink",
+            "Traffic between GPUs: sent and (dashed) received. Tensor parallelism exchanges activations here at every "
+            "layer.",
+            units.BytesPerSecondSI,
+            [
+                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} sent"),
+                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} received"),
+            ],
+            dashed=["received"],
+            empty=NO_LINK,
+        ),
+        _lines(
+            "ECC and Xid errors",
+            "Memory errors since the driver was loaded, corrected and not, and errors that the driver reported by "
+            "their Xid number. Any uncorrected error or Xid makes a run doubtful.",
+            units.Short,
+            [
+                Query(_of("ecc_errors_total"), f"{EACH} ECC {{{{kind}}}}"),
+                Query(_of("xid_errors_total"), f"{EACH} Xid {{{{xid}}}}"),
+            ],
+            steps=[(None, GREEN), (1, ORANGE)],
+        ),
+    ]
+
+
+EACH = "{{instance}} GPU {{gpu}}"
+
+
+def _of(name: str) -> str:
+    return f"enginebench_gpu_{name}{{{ON_INSTANCE}}}"
+
+
+def _each(name: str, what: str = "") -> Query:
+    """A number per GPU; `what` tells several in one panel apart."""
+    return Query(_of(name), f"{EACH} {what}".rstrip())
+
+
+def _per_host(what: str) -> str:
+    """Energy per token, or tokens per second and GPU. DCGM's exporter has another port than the engines, so hosts are
+    what both have in common."""
+    chosen = 'engine=~"$engine"'
+    tokens = _by_host(rate(OUTPUT_TOKENS, by="instance", chosen=chosen))
+    if what == "energy":
+        energy = _by_host(rate("enginebench_gpu_energy_joules_total", by="instance", chosen=ON_INSTANCE))
+        return f"{energy} / ({tokens} > 0)"
+    gpus = _by_host(f"count by (instance) ({_of('memory_total_bytes')})")
+    return f"{tokens} / {gpus}"
+
+
+def _by_host(expr: str) -> str:
+    return f'sum by (host) (label_replace({expr}, "host", "$1", "instance", "(.+?)(:[0-9]+)?"))'
+
+
+def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:
+    legend = "{{host}}" if "by (host)" in expr else "{{instance}}"
+    return tile(title, description, unit, Query(expr, legend), steps, empty=NO_GPU)
+
+
+def _lines(
+    title: str,
+    description: str,
+    unit: str,
+    queries: list[Query],
+    *,
+    top: float | None = None,
+    steps: Steps = ((None, GREEN),),
+    stacked: StackingMode | None = None,
+    dashed: Sequence[str] = (),
+    empty: str = NO_GPU,
+) -> Panel:
+    return lines(
+        title,
+        description,
+        unit,
+        queries,
+        top=top,
+        steps=steps,
+        stacked=stacked,
+        palette=BY_GPU,
+        dashed=dashed,
+        empty=empty,
+    )

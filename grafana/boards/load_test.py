@@ -1,0 +1,191 @@
+"""Load test: is it good enough now? What the clients see, beside what the servers say."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import StackingMode
+
+from grafana import load_promql as load
+from grafana import promql as server
+from grafana import variables
+from grafana.boards.board import Board, run_ends, run_starts, stages
+from grafana.load_promql import NO_RUN, NO_SLO
+from grafana.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
+from grafana.promql import Query
+
+FINISHED = 'outcome!="cut_off"'
+FAILED = 'outcome!~"ok|cut_off"'
+OUTCOME_COLOURS = {
+    "http_error": RED,
+    "rejected": ORANGE,
+    "timeout": PURPLE,
+    "disconnected": "#c08a00",
+    "bad_stream": "#b8405e",
+    "dropped": BLUE,
+}
+LATE = 0.005  # seconds: from here on a report warns that the client was late
+ATTAINED = [(None, RED), (0.95, ORANGE), (0.99, GREEN)]
+
+
+def board() -> Board:
+    return Board(
+        uid="enginebench-load-test",
+        title="Load test",
+        question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
+        "load generator itself keeps up.",
+        variables=[
+            variables.data_source(),
+            variables.run(),
+            variables.engine(),
+            variables.model(),
+            variables.server(),
+        ],
+        annotations=[run_starts(), stages(), run_ends()],
+        rows={"": _glance, "Load and answers": _load, "Latency of the users": _latency},
+    )
+
+
+def _glance() -> list[Panel]:
+    failed = f"({load.rate(load.REQUESTS, where=FAILED)} or 0 * {load.rate(load.REQUESTS)})"
+    return [
+        tile(
+            "Attainment",
+            "Share of attempted requests that met every SLO given with `--slo`. Failures count as missed.",
+            units.PercentUnit,
+            Query(load.attainment()),
+            ATTAINED,
+            empty=NO_SLO,
+        ),
+        tile(
+            "TTFT p99",
+            "99 % of the first tokens came within this time, counted from the instant at which the request was due.",
+            units.Seconds,
+            Query(load.quantile(0.99, load.TTFT)),
+            empty=NO_RUN,
+        ),
+        tile(
+            "Achieved",
+            "Finished requests per second, failed ones included.",
+            units.RequestsPerSecond,
+            Query(load.rate(load.REQUESTS, where=FINISHED)),
+            empty=NO_RUN,
+        ),
+        tile(
+            "Output",
+            "Generated tokens per second as the clients received them, all users together.",
+            TOKENS_PER_SECOND,
+            Query(load.rate(load.OUTPUT_TOKENS)),
+            empty=NO_RUN,
+        ),
+        tile(
+            "Failed",
+            "Share of finished requests with any outcome but `ok`.",
+            units.PercentUnit,
+            Query(f"{failed} / {load.rate(load.REQUESTS, where=FINISHED)}"),
+            [(None, GREEN), (0.001, ORANGE), (0.01, RED)],
+            empty=NO_RUN,
+        ),
+        tile(
+            "Send lag p99",
+            "How late the load generator sent its requests. Above 5 ms the report warns: then the client is part of "
+            "what is measured.",
+            units.Seconds,
+            Query(load.quantile(0.99, load.SEND_LAG)),
+            [(None, GREEN), (LATE, ORANGE), (0.02, RED)],
+            empty=NO_RUN,
+        ),
+    ]
+
+
+def _load() -> list[Panel]:
+    return [
+        lines(
+            "Offered against achieved",
+            "Requests per second: planned (open loops only), finished, and those that met every SLO (goodput). The "
+            "load at which the lines separate is the knee.",
+            units.RequestsPerSecond,
+            [
+                Query(load.gauge("enginebench_load_offered_rate"), "{{engine}} offered"),
+                Query(load.rate(load.REQUESTS, where=FINISHED), "{{engine}} achieved"),
+                Query(load.rate(load.GOOD), "{{engine}} goodput"),
+            ],
+            dashed=["offered"],
+            empty=NO_RUN,
+        ),
+        lines(
+            "Attainment over time",
+            "Share of attempted requests that met every SLO. Orange line: 99 %.",
+            units.PercentUnit,
+            [Query(load.attainment())],
+            top=1,
+            steps=[(None, GREEN), (0.99, ORANGE)],
+            empty=NO_SLO,
+        ),
+        lines(
+            "Failures by kind",
+            "Failed requests per second: `rejected` by a full queue, `timeout`, `http_error`, `disconnected` or "
+            "`bad_stream` in the middle of an answer, `dropped` by the bound on requests in flight.",
+            units.RequestsPerSecond,
+            [Query(load.rate(load.REQUESTS, by="outcome", where=FAILED), "{{outcome}}")],
+            stacked=StackingMode.NORMAL,
+            colours=OUTCOME_COLOURS,
+            empty="no failures",
+        ),
+        lines(
+            "Users and requests in flight",
+            "Users at work, and requests sent and not yet answered. In an open loop the second grows without bound "
+            "when the load exceeds the capacity.",
+            units.Short,
+            [
+                Query(load.gauge("enginebench_load_users"), "{{engine}} users"),
+                Query(load.gauge("enginebench_load_in_flight"), "{{engine}} in flight"),
+            ],
+            dashed=["users"],
+            empty=NO_RUN,
+        ),
+        lines(
+            "Load generator",
+            "99th percentiles of how late requests were sent and how late answers were noticed. Above 5 ms (orange) "
+            "the report warns: add `--processes`.",
+            units.Seconds,
+            [
+                Query(load.quantile(0.99, load.SEND_LAG), "{{engine}} send lag"),
+                Query(load.quantile(0.99, load.CLIENT_LAG), "{{engine}} client lag"),
+            ],
+            steps=[(None, GREEN), (LATE, ORANGE)],
+            dashed=["client lag"],
+            empty=NO_RUN,
+        ),
+        lines(
+            "TTFT p99: clients against servers",
+            "The same requests measured at both ends. What lies between the lines is the network, the load "
+            "generator's lag and connections that queue.",
+            units.Seconds,
+            [
+                Query(load.quantile(0.99, load.TTFT), "{{engine}} client"),
+                Query(server.quantile(0.99, server.TTFT), "{{engine}} server"),
+            ],
+            dashed=["server"],
+        ),
+    ]
+
+
+def _latency() -> list[Panel]:
+    return [
+        _percentiles("TTFT", "ttft", load.TTFT, "From the instant at which a request was due to its first token"),
+        _percentiles("TPOT", "tpot", load.TPOT, "Per request: mean time per output token after the first chunk"),
+        _percentiles("E2E", "e2e", load.E2E, "From the instant at which a request was due to its last token"),
+    ]
+
+
+def _percentiles(name: str, objective: str, histogram: str, meaning: str) -> Panel:
+    return lines(
+        f"{name} of the users",
+        f"{meaning}, measured by the clients: p50 dotted, p95 dashed, p99 solid. The grey line is the SLO, where one "
+        "was given.",
+        units.Seconds,
+        [*load.percentiles(histogram), load.objective(objective)],
+        colours={"SLO": GREY},
+        empty=NO_RUN,
+    )

@@ -1,0 +1,65 @@
+"""Queries on what a load test exports: the client's own measurements, per run.
+
+The exporter's series carry scenario, engine, model and stage. Which run they belong to stands once, on
+`enginebench_load_run_info` of the same target, and a join adds it. So a run is chosen by its id, and a port that
+served another run an hour ago does no harm.
+"""
+
+from __future__ import annotations
+
+from grafana.promql import PERCENTILES, WINDOW, Query
+
+TTFT = "enginebench_load_ttft_seconds"
+TPOT = "enginebench_load_tpot_seconds"
+E2E = "enginebench_load_e2e_seconds"
+SEND_LAG = "enginebench_load_send_lag_seconds"
+CLIENT_LAG = "enginebench_load_client_lag_seconds"
+REQUESTS = "enginebench_load_requests_total"
+GOOD = "enginebench_load_good_requests_total"
+OUTPUT_TOKENS = "enginebench_load_output_tokens_total"
+RUN_INFO = "enginebench_load_run_info"
+RUN_START = "enginebench_load_run_start_seconds"
+OBJECTIVE = "enginebench_load_objective_seconds"
+
+CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
+NO_RUN = "no load test is running"
+NO_SLO = "no SLO given: --slo"
+
+
+def of_run(series: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
+    """`series`, restricted to runs and with the run's id as a label. `shift` is the offset that `series` has, too."""
+    return f"{series} * on (job, instance) group_left (run) max by (job, instance, run) ({RUN_INFO}{{{run}}}{shift})"
+
+
+def rate(counter: str, by: str = "engine", where: str = "", run: str = CHOSEN_RUN, shift: str = "") -> str:
+    selector = f"{{{where}}}" if where else ""
+    per_series = of_run(f"rate({counter}{selector}{WINDOW}{shift})", run, shift)
+    return f"sum by ({by}) ({per_series})" if by else f"sum ({per_series})"
+
+
+def gauge(name: str, of: str = "sum", by: str = "engine", run: str = CHOSEN_RUN, shift: str = "") -> str:
+    return f"{of} by ({by}) ({of_run(name + shift, run, shift)})"
+
+
+def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
+    return f"histogram_quantile({q}, {rate(histogram + '_bucket', 'engine, le', run=run, shift=shift)})"
+
+
+def percentiles(histogram: str) -> list[Query]:
+    return [Query(quantile(q / 100, histogram), f"{{{{engine}}}} p{q}") for q in PERCENTILES]
+
+
+def mean(histogram: str, by: str = "engine") -> str:
+    return f"{rate(histogram + '_sum', by)} / {rate(histogram + '_count', by)}"
+
+
+def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:
+    """Share of attempted requests that met every SLO. A request that the run's own end cut off is not judged."""
+    attempted = rate(REQUESTS, where='outcome!="cut_off"', run=run, shift=shift)
+    return f"clamp_max({rate(GOOD, run=run, shift=shift)} / {attempted}, 1)"
+
+
+def objective(metric: str) -> Query:
+    """The tightest limit given for a metric, in seconds, as a line named `SLO`."""
+    limits = of_run(f'{OBJECTIVE}{{objective=~"{metric}.*"}}')
+    return Query(f"min ({limits})", "SLO")

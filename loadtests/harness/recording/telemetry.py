@@ -1,0 +1,164 @@
+"""Once a second: the load generator's own state, and beside it what the server's `/metrics` says.
+
+The two are sampled apart, so that a server that is slow to answer a scrape does not hold up the other. How late the
+event loop is, a greenlet measures that asks to be woken every 20 ms: what delays it delays a request that is due, too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gevent
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtests.harness.client.access import Access
+from loadtests.harness.recording.recorder import Recorder
+from loadtests.harness.run.target import origin_of
+from records.telemetry import TelemetrySample
+
+INTERVAL = 1.0  # seconds between two samples
+TICK = 0.02  # seconds between two looks at the loop
+SCRAPE_TIMEOUT = 5.0  # seconds
+FAMILIES = ("enginebench_", "vllm:", "sglang:", "tgi_", "llamacpp:", "trtllm_", "DCGM_FI_", "process_")
+"""What is kept of `/metrics`: our families, those of other servers and GPU exporters, the server process's own."""
+
+
+class Scraper:
+    """Reads one server's `/metrics` over a connection that stays open."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        self._url = origin_of(url) + "/metrics"
+        self._http: httpx.Client | None = httpx.Client(
+            headers={**access.headers, "Accept-Encoding": "identity"},
+            verify=self._url.startswith("https:") and not access.insecure,
+            timeout=SCRAPE_TIMEOUT,
+            trust_env=False,
+        )
+
+    def scrape(self) -> dict[str, float]:
+        """Empty when the server has no such page, or does not answer just now."""
+        if self._http is None:
+            return {}
+        try:
+            answer = self._http.get(self._url)
+        except httpx.HTTPError:
+            return {}
+        if answer.status_code == 404:
+            self.close()  # it has none, and will have none in a second
+        return parse_metrics(answer.text) if answer.is_success else {}
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus' text format → value by name with labels, for `FAMILIES` only.
+
+    Histogram buckets are left out: they are ten times the rest, and no reported number is made from them. A page that
+    is not as it should be gives what could be read of it.
+    """
+    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(FAMILIES) and "_bucket" not in line)
+    values = {}
+    try:
+        for family in text_string_to_metric_families(wanted):
+            for sample in family.samples:
+                if math.isfinite(sample.value) and not sample.name.endswith("_created"):
+                    labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+                    values[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    except ValueError:
+        pass
+    return values
+
+
+class TelemetrySampler:
+    """Writes samples until it is stopped, and then a last one.
+
+    `since` is the run's start on this process's monotonic clock (ns). `users` tells how many users this process has,
+    `requests` is where they are recorded; both are `None` for Locust's master, which makes no load.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        since: int,
+        scraper: Scraper | None,
+        users: Callable[[], int] | None,
+        requests: Recorder | None,
+    ) -> None:
+        self._recorder = recorder
+        self._since = since
+        self._scraper = scraper
+        self._users = users
+        self._requests = requests
+        self._worst_lag = 0.0
+        self._greenlets: list[gevent.Greenlet[..., None]] = []
+
+    def start(self) -> None:
+        self._greenlets = [gevent.spawn(self._sample_client), gevent.spawn(self._watch_loop)]
+        if self._scraper is not None:
+            self._greenlets.append(gevent.spawn(self._sample_server, self._scraper))
+
+    def stop(self) -> None:
+        gevent.killall(self._greenlets)
+        users = None if self._users is None else 0
+        self._recorder.write(TelemetrySample(self._now(), users=users, last=True, lost=self._lost()))
+        if self._scraper is not None:
+            self._scraper.close()
+        self._recorder.close()
+
+    def _sample_server(self, scraper: Scraper) -> None:
+        for _ in _every(INTERVAL):
+            values = scraper.scrape()
+            if values:
+                self._recorder.write(TelemetrySample(self._now(), server=values))
+
+    def _sample_client(self) -> None:
+        last_time, last_cpu, last_delay = time.monotonic(), time.process_time(), run_delay()
+        for _ in _every(INTERVAL):
+            now, cpu, delay = time.monotonic(), time.process_time(), run_delay()
+            elapsed, makes_load = now - last_time, self._users is not None
+            sample = TelemetrySample(
+                t=self._now(),
+                client_cpu=(cpu - last_cpu) / elapsed if makes_load else None,
+                loop_lag=self._worst_lag if makes_load else None,
+                run_delay=(delay - last_delay) / elapsed if delay is not None and last_delay is not None else None,
+                users=None if self._users is None else self._users(),
+                lost=self._lost(),
+            )
+            self._recorder.write(sample)
+            last_time, last_cpu, last_delay, self._worst_lag = now, cpu, delay, 0.0
+
+    def _lost(self) -> int:
+        return 0 if self._requests is None else self._requests.lost
+
+    def _now(self) -> int:
+        return time.monotonic_ns() - self._since
+
+    def _watch_loop(self) -> None:
+        while True:
+            due = time.monotonic() + TICK
+            gevent.sleep(TICK)
+            self._worst_lag = max(self._worst_lag, time.monotonic() - due)
+
+
+def run_delay() -> float | None:
+    """Seconds for which this process was ready to run and had no core; `None` where the kernel does not count them."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _every(seconds: float) -> Iterator[None]:
+    """Cooperatively, at multiples of `seconds` from now; one that was missed is not made up for."""
+    due = time.monotonic()
+    while True:
+        due = max(due + seconds, time.monotonic())
+        gevent.sleep(due - time.monotonic())
+        yield

@@ -1,0 +1,38 @@
+"""Engines that are compared compute alike, unless somebody says otherwise."""
+
+import pytest
+
+from loadtests.harness.command.formats import same_format
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen", "says"),
+    [
+        pytest.param(
+            {"transformers": [], "mistralrs": ["max_seqs=8"]},
+            {"transformers": ["dtype=float32"], "mistralrs": ["max_seqs=8", "dtype=float32"]},
+            "transformers, mistralrs compute in float32",
+            id="the format that both have",
+        ),
+        pytest.param(
+            {"transformers": ["dtype=bfloat16"], "mistralrs": []},
+            {"transformers": ["dtype=bfloat16"], "mistralrs": []},
+            None,
+            id="what was set by hand stays",
+        ),
+        pytest.param({"transformers": []}, {"transformers": []}, None, id="one engine computes as it likes"),
+        pytest.param(
+            {"transformers": [], "fake": []},
+            {"transformers": [], "fake": []},
+            None,
+            id="the fake engine computes nothing",
+        ),
+    ],
+)
+def test_engines_are_served_in_one_format(
+    options: dict[str, list[str]], chosen: dict[str, list[str]], says: str | None
+) -> None:
+    got, sentence = same_format(options)
+    assert got == chosen
+    assert (sentence or "").startswith(says or "")
+    assert (sentence is None) == (says is None)

@@ -1,0 +1,340 @@
+"""`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
+from loadtests.harness.run.options import processes_options
+from records.files import read_meta, read_requests
+from records.metrics import BY_NAME
+from tests.support.documented_engine import NAME, installed
+from tests.support.locust_process import CONCURRENT, start
+from tests.support.scripted import Script, ScriptedServer
+
+RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
+SHORT = ["--stages", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+
+
+def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*RUN, "--engine", "fake", "-o", "ttft=0.05", "-o", "fake.tpot=0.01", *SHORT, "--runs", tmp_path],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert "Traceback" not in done.stderr
+    assert " requests, 0 failed" in done.stderr, done.stderr
+    (folder,) = tmp_path.iterdir()
+    meta = read_meta(folder)
+    assert (meta.label, meta.scenario) == ("fake", "concurrent")
+    assert [stage.label for stage in meta.stages] == ["2 users", "3 users"]
+    assert meta.engine is not None
+    assert meta.engine["name"] == "fake"
+    records = list(read_requests(folder))
+    assert {one.outcome for one in records} == {"ok"}
+    assert {one.output_tokens for one in records} == {8}
+    ttfts = sorted(BY_NAME["ttft"].of(one) or 0.0 for one in records)
+    assert 0.049 < ttfts[len(ttfts) // 2] < 0.1
+    assert {path.name for path in folder.iterdir()} >= {"locust.log", "server.log", "telemetry.jsonl"}
+    assert f"fake: {len(records)} requests, 0 failed" in done.stderr
+    port = meta.url.rpartition(":")[2]
+    assert not any(port in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    assert "fake" in done.stdout
+
+
+def test_a_server_that_is_there_is_tested_where_it_is(tmp_path: Path) -> None:
+    with ScriptedServer(Script(models=("first", "second"), engine=None)) as server:
+        done = subprocess.run(
+            [
+                *RUN,
+                "--url",
+                server.url,
+                "--model",
+                "second",
+                "--header",
+                "X-Tenant: a-secret",
+                *SHORT,
+                "--runs",
+                tmp_path,
+            ],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT | {"OPENAI_API_KEY": "a-secret-key"},
+        )
+        assert {body["model"] for body in server.bodies} == {"second"}
+        assert {headers["authorization"] for headers in server.headers} == {"Bearer a-secret-key"}
+        assert {headers["x-tenant"] for headers in server.headers} == {"a-secret"}
+    assert "Traceback" not in done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert read_meta(folder).label == server.url.removeprefix("http://")
+    tried, *asked = server.bodies
+    assert (tried["max_tokens"], tried.get("stream")) == (16, None), "before the run, to see what the server takes"
+    assert len(list(read_requests(folder))) == len(asked)
+    assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param([], "--engine NAME", id="nothing to test"),
+        pytest.param(["--engine", "fake", "--url", "http://x"], "--engine NAME", id="two things to test"),
+        pytest.param(["--engine", "fake", "--stages", "some"], "such as 10,20,40", id="stages that are no numbers"),
+        pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
+        pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
+        pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
+        pytest.param(["--engine", "vlm"], "fake", id="no such engine: the server lists the choices"),
+        pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
+    done = subprocess.run(
+        [*RUN, *options, "--stage-seconds", "1", "--runs", tmp_path], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "given", "sentence"),
+    [
+        pytest.param("capacity", {"by": "users"}, None, id="capacity has objectives of its own"),
+        pytest.param("concurrent", {"by": "users"}, "needs --slo", id="concurrent has none"),
+        pytest.param("rate", {"warm_up": "40"}, None, id="a stage of rate has 60 s"),
+        pytest.param("concurrent", {"warm_up": "40"}, "nothing left to measure", id="one of concurrent has 30 s"),
+        pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
+        pytest.param("mixed", {"isolate": "yes"}, None, id="mixed has classes"),
+        pytest.param("single", {"isolate": "yes"}, "several --classes", id="single has none"),
+        pytest.param("replay", {}, "give the trace to play again", id="there is no trace to replay"),
+    ],
+)
+def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
+    scenario: str, given: dict[str, str], sentence: str | None
+) -> None:
+    if sentence is None:
+        assert Job.of(find_scenario(scenario), given, 1, []).given == given
+    else:
+        with pytest.raises(UsageError, match=sentence):
+            Job.of(find_scenario(scenario), given, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        pytest.param([], 2, id="an invalid run leaves with 2"),
+        pytest.param(["--allow-invalid"], 0, id="unless told otherwise"),
+    ],
+)
+def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path, options: list[str], code: int) -> None:
+    with ScriptedServer(Script(statuses=[500] * 1000)) as server:
+        done = subprocess.run(
+            [
+                *RUN,
+                "--url",
+                server.url,
+                "--json",
+                *options,
+                "--stages",
+                "1",
+                "--stage-seconds",
+                "2",
+                "--runs",
+                tmp_path,
+            ],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == code, done.stderr
+    document = json.loads(done.stdout)
+    assert document["invalid"] is True
+    assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path, stop: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", "3", "--stage-seconds", "300", "--runs", tmp_path],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 60
+    while sum(1 for folder in tmp_path.iterdir() for _ in read_requests(folder)) < 5:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 3, "the server, its engine, Locust"
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "kept in" in said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    (folder,) = tmp_path.iterdir()
+    outcomes = [one.outcome for one in read_requests(folder)]
+    assert outcomes.count("ok") >= 5
+    assert set(outcomes) <= {"ok", "cut_off"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(["a=1"], {"x": ["a=1"], "y": ["a=1"]}, id="for all"),
+        pytest.param(["x.a=1", "b=2"], {"x": ["a=1", "b=2"], "y": ["b=2"]}, id="for one, and for all"),
+        pytest.param(["x.p=a.b=c"], {"x": ["p=a.b=c"], "y": []}, id="dots and equals signs in a value"),
+    ],
+)
+def test_settings_of_engines(given: list[str], expected: dict[str, list[str]]) -> None:
+    assert engine_options(given, ["x", "y"]) == expected
+
+
+def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"choose from .*concurrent"):
+        find_scenario("concurent")
+    with pytest.raises(UsageError, match="no file"):
+        find_scenario(str(tmp_path / "mine.py"))
+    (tmp_path / "mine.py").touch()
+    assert find_scenario(str(tmp_path / "mine.py")) == tmp_path / "mine.py"
+    assert find_scenario("concurrent").name == "concurrent.py"
+
+
+def test_the_scenarios_are_the_choices() -> None:
+    with pytest.raises(UsageError, match=r"choose from agents, .*concurrent, .*single, .*or give a file of your own"):
+        find_scenario("cli")
+
+
+def test_what_goes_to_locust_has_no_secrets_in_it(tmp_path: Path) -> None:
+    given = {"load": "2", "no_stream": "yes", "header": "X-Tenant: a-secret", "runs": str(tmp_path), "insecure": "yes"}
+    job = Job.of(CONCURRENT, given, 2, ["--loglevel", "DEBUG"])
+    assert job.words == ["--stages=2", "--no-stream", f"--runs={tmp_path}", "--insecure"]
+    assert job.secrets == {"ENGINEBENCH_HEADER": "X-Tenant: a-secret"}
+    assert (job.settings.header, job.settings.runs, job.processes, job.locust) == (
+        (("X-Tenant", "a-secret"),), tmp_path, 2, ("--loglevel", "DEBUG"),
+    )  # fmt: skip
+
+
+def test_several_processes_talk_on_a_port_of_their_own_and_on_loopback_only() -> None:
+    assert processes_options(1) == []
+    flags, values = processes_options(3)[::2], processes_options(3)[1::2]
+    assert flags == ["--processes", "--master-bind-host", "--master-bind-port", "--master-port"]
+    assert values[:2] == ["3", "127.0.0.1"]
+    assert values[2] == values[3]
+    assert values[2] not in processes_options(3)
+
+
+def test_engines_are_interleaved_so_that_a_drift_favours_neither() -> None:
+    order = [(repeat.index, engines) for repeat, engines in rounds(["a", "b"], 3)]
+    assert order == [(0, ["a", "b"]), (1, ["b", "a"]), (2, ["a", "b"])]
+    sets = [repeat.prompt_set for series in range(2) for repeat, _ in rounds(["a"], 3)]
+    assert len(set(sets)) == 6, "every round of every series asks its own prompts"
+
+
+TWIN = "cockatoo"  # the same engine under another name
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], subprocess.CompletedProcess[str]]:
+    """Two engines with one model, twice each: the folders in the order in which they were run."""
+    folder = tmp_path_factory.mktemp("repeated")
+    command = [*RUN, "--engine", NAME, "--engine", TWIN, "-o", "tpot=0.002", "--repeat", "2", "--stages", "2"]
+    command += ["--stage-seconds", "1.5", "--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:4-8"]
+    with installed(package := tmp_path_factory.mktemp("parrot")):
+        twin = package / "twin-1.dist-info"
+        twin.mkdir()
+        (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
+        (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
+        path = os.environ["PYTHONPATH"]
+        environment = ENVIRONMENT | {"PYTHONPATH": path}
+        done = subprocess.run([*command, "--runs", folder], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr
+    return sorted((path.parent for path in folder.glob("*/meta.json")), key=lambda run: read_meta(run).started_at), done
+
+
+def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
+    """By user: what was asked, one after the other."""
+    found: dict[int, list[tuple[str | None, int | None, int | None]]] = {}
+    for one in sorted(read_requests(run), key=lambda one: one.t_sched):
+        assert one.user is not None
+        found.setdefault(one.user, []).append((one.prompt_id, one.planned_prompt_tokens, one.planned_output_tokens))
+    return found
+
+
+Repeated = tuple[list[Path], subprocess.CompletedProcess[str]]
+
+
+def test_repeats_are_interleaved_and_numbered(repeated: Repeated) -> None:
+    runs, done = repeated
+    metas = [read_meta(run) for run in runs]
+    assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
+    assert done.returncode in {0, 2}, "two seconds of two users are too few samples to be valid"
+    assert "round 2 of 2" in done.stderr
+    assert NAME in done.stdout
+    assert TWIN in done.stdout
+
+
+def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(repeated: Repeated) -> None:
+    """The same prompts within a round, others in the next one, and the same planned lengths in both."""
+    parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
+    sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]
+    assert sets[0] == sets[1] != sets[2] == sets[3]
+    for one, other, same in ((parrot_0, twin_0, True), (parrot_1, twin_1, True), (parrot_0, parrot_1, False)):
+        assert one.keys() == other.keys() == {0, 1}
+        for user in one:
+            pairs = list(zip(one[user], other[user], strict=False))
+            assert len(pairs) >= 10
+            assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
+            assert {a[0] == b[0] for a, b in pairs} == {same}
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["--same-prompts", "by default"])
+def test_two_runs_ask_the_same_only_where_told_so(tmp_path: Path, same: bool) -> None:
+    flags = ["--same-prompts"] if same else []
+    with ScriptedServer() as server:
+        both = [start(server, tmp_path, "--stages", "2", "--stage-seconds", "1.5", *flags) for _ in range(2)]
+        for locust in both:
+            locust.wait()
+    one, other = (asked(run)[0] for run in (tmp_path / "runs").iterdir())
+    pairs = list(zip(one, other, strict=False))
+    assert len(pairs) >= 10
+    assert {a[0] == b[0] for a, b in pairs} == {same}
+
+
+def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
+    assert subjects(["a", "b"], []) == [Subject("a"), Subject("b")]
+    assert subjects(["a"], ["small"]) == [Subject("a", "small")]
+    assert subjects(["a", "b"], ["small", "large"]) == [
+        Subject("a", "small", "a small"), Subject("a", "large", "a large"),
+        Subject("b", "small", "b small"), Subject("b", "large", "b large"),
+    ]  # fmt: skip
+    assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
+    with pytest.raises(UsageError, match="named once"):
+        subjects(["a"], ["small", "small"])
+
+
+def test_several_models_of_one_server_are_asked_for_one_after_another(tmp_path: Path) -> None:
+    with ScriptedServer(Script(models=("first", "second"))) as server:
+        done = subprocess.run(
+            [*RUN, "--url", server.url, "--model", "first", "--model", "second", "--stages", "2",
+             "--stage-seconds", "1", "--prompt-tokens", "40", "--runs", tmp_path],
+            capture_output=True, text=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        models = [body["model"] for body in server.bodies]
+    assert "Traceback" not in done.stderr
+    assert models == sorted(models)
+    metas = [read_meta(path.parent) for path in tmp_path.glob("*/meta.json")]
+    assert {(meta.label, meta.model) for meta in metas} == {
+        ("first", "first"), ("second", "second"),
+    }  # fmt: skip
