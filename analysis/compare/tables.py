@@ -40,13 +40,12 @@ class ContrastTables:
         return self.engines, self.measures, self.runs, self.criteria
 
 
-def section_of(summaries: Sequence[RunSummary], margin: float) -> tuple[Contrasts, ContrastTables] | None:
+def contrasts_of(summaries: Sequence[RunSummary], margin: float) -> Contrasts | None:
     """For a report of several engines; `None` where there is nothing to compare."""
     try:
-        contrasts = contrast(summaries, margin=margin)
+        return contrast(summaries, margin=margin)
     except ValueError:
         return None
-    return contrasts, tables_of(contrasts, summaries)
 
 
 def tables_of(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> ContrastTables:

@@ -4,60 +4,48 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.plan.settings import PlanSettings
+from analysis.report.settings import NOT_ASKED, ReportSettings
+from settings_flags import read_settings, with_flags
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import Console
 
     from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
 
 RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
+RUNS = typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False)
+OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
+    " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+    metavar="FILE",
+)
 
 
+@with_flags(ReportSettings, PlanSettings, leave_out=NOT_ASKED)
 def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False),
-    ] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
-            metavar="METRIC_pN=SECONDS",
-        ),
-    ] = None,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
-            " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
-            metavar="FILE",
-        ),
-    ] = None,
+    runs: Annotated[list[str] | None, RUNS] = None,
+    output: Annotated[list[Path] | None, OUTPUT] = None,
     runs_folder: Annotated[Path, RUNS_FOLDER] = Path("runs"),
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
-    ] = None,
-    margin: Annotated[
-        float,
-        typer.Option(min=1.0, help="Ratio of throughputs from which a difference is of practical significance."),
-    ] = 1.05,
-    allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    **given: Any,
 ) -> None:
     """Report on one run, or compare several.
 
     Every number is computed again from the run's records, so a run that was killed can be reported on too.
 
     Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+
+    --price or --gpu adds what tokens cost, --peak with --slo how many replicas each engine needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -71,39 +59,59 @@ def report(
       enginebench report --slo ttft_p99=0.5 --slo tpot_p99=0.05
 
       enginebench report -o report.md -o numbers.csv
+
+      enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
+
+    log = Console(stderr=True, highlight=False)
+    with exit_with_sentence(log):
+        settings: ReportSettings = read_settings(ReportSettings, given)
+        plan: PlanSettings = read_settings(PlanSettings, given)
+        made, files = _made(runs or (), output or (), runs_folder, settings, plan, log)
+    _print(made, files, as_json)
+    if made.invalid and not settings.allow_invalid:
+        log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
+        raise typer.Exit(2)
+    searches = [run.search for run in made.runs if run.search is not None]
+    if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
+        raise typer.Exit(1)
+
+
+def _made(
+    runs: Sequence[str],
+    output: Sequence[Path],
+    runs_folder: Path,
+    settings: ReportSettings,
+    plan: PlanSettings,
+    log: Console,
+) -> tuple[Report, list[Path]]:
+    """The report, and the files it was written to."""
+    from analysis.report.decision.decide import decide
+    from analysis.report.decision.plans import plans_of
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
     from analysis.verdict.comparison import compare
     from analysis.verdict.loading import summaries_of
-    from records.slo import parse_objectives
 
-    log = Console(stderr=True, highlight=False)
-    with exit_with_sentence(log), log.status("Reading the runs …") as status:
-        _check_formats(output or ())
-        summaries = summaries_of(
-            runs or (),
-            runs_folder,
-            parse_objectives(slo or ()),
-            tokenizer,
-            lambda name: status.update(f"Reading {name} …"),
-            need_requests=True,
-        )
-        files = _files(output or [], summaries)
-        made = report_of(summaries, compare(summaries, allow_invalid, margin), files[0])
+    _check_formats(output)
+    if plan.peak is not None and not plan.slo:
+        raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+    with log.status("Reading the runs …") as status:
+        reading = (runs, runs_folder, plan.slo, settings.tokenizer, lambda name: status.update(f"Reading {name} …"))
+        summaries = summaries_of(*reading, need_requests=True)
+        comparison = compare(summaries, settings.allow_invalid, settings.margin)
+        if plan.peak is not None:
+            status.update("Simulating the peak …")
+        decision = decide(summaries, comparison, plan, None if plan.peak is None else plans_of(summaries, plan))
+        files = _files(output, summaries)
+        made = report_of(summaries, comparison, decision, files[0])
         status.update("Drawing the charts …")
         for path in files:
             write(made, path)
-    _print(made, files, as_json)
-    if made.invalid and not allow_invalid:
-        log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
-        raise typer.Exit(2)
-    searches = [summary.search for summary in summaries if summary.search is not None]
-    if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
-        raise typer.Exit(1)
+    return made, files
 
 
 def _check_formats(output: Sequence[Path]) -> None:
