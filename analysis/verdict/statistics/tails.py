@@ -7,7 +7,7 @@ percentile's by inverting them at q (Woodruff 1952), a share's by finding the le
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -69,6 +69,7 @@ class Sample:
     values: Floats
     ascending: Floats
     codes: Codes | None
+    _known: dict[tuple[float, bool], MeanError | None] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def bulk(self) -> Worth:
@@ -77,10 +78,10 @@ class Sample:
 
     def worth(self, q: float) -> Worth:
         n = len(self.values)
-        along_time = self._scaled(q, None)
+        along_time = self._scaled(q, False)
         if along_time is None:
             return Worth(n, n, n)
-        by_user = along_time if self.codes is None else self._scaled(q, self.codes) or along_time
+        by_user = along_time if self.codes is None else self._scaled(q, True) or along_time
         return Worth(n, effective_size(along_time, n), effective_size(by_user, n))
 
     def withheld(self, q: float) -> str | None:
@@ -102,9 +103,14 @@ class Sample:
         """The effective sample size of a share of which there is not a single miss."""
         return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
 
-    def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
+    def _scaled(self, q: float, by_user: bool) -> MeanError | None:
         """The error of the share of values at or below percentile q, over its variance for one value; `None` where
-        they are too few, or all the same."""
+        they are too few, or all the same. It is asked for several times."""
+        if (q, by_user) not in self._known:
+            self._known[q, by_user] = self._computed(q, self.codes if by_user else None)
+        return self._known[q, by_user]
+
+    def _computed(self, q: float, codes: Codes | None) -> MeanError | None:
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
         below = self.values <= level if level < self.ascending[-1] else self.values < level
         share = float(below.mean())
@@ -117,12 +123,12 @@ class Sample:
         A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than
         where there are more of them.
         """
-        mine, tail = self._scaled(q, self.codes), min(q, 1 - q)
+        mine, tail = self._scaled(q, True), min(q, 1 - q)
         if mine is None or tail > TAIL_SHARE:
             return mine
         wider = min(0.5, TAIL_WIDENING * tail)
-        alone = mine if self.codes is None else self._scaled(q, None)
-        other = self._scaled(1 - wider if q > 0.5 else wider, None)
+        alone = mine if self.codes is None else self._scaled(q, False)
+        other = self._scaled(1 - wider if q > 0.5 else wider, False)
         if alone is None or other is None:
             return mine
         return replace(mine, variance=mine.variance + max(0.0, other.variance / NEIGHBOUR - alone.variance))
