@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.plan.settings import PlanSettings
+from analysis.report.settings import ReportSettings
 from engines.contract.registry import ENGINES, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
@@ -21,6 +22,7 @@ DOCS = Path(__file__).parents[1] / "docs"
         pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
+        pytest.param("comparing.md", "report", ReportSettings, id="what a report may set"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.verdict.margin import MARGIN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,7 +38,7 @@ def compare(
     ] = Path("runs"),
     margin: Annotated[
         float, typer.Option(min=1.0, help="Ratio from which a difference is of practical significance.")
-    ] = 1.05,
+    ] = MARGIN,
     allow_different: Annotated[
         bool, typer.Option("--allow-different", help="Claim differences even between runs that are unlike.")
     ] = False,

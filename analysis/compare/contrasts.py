@@ -20,9 +20,9 @@ from analysis.verdict.comparison import Comparison, compare
 from analysis.verdict.contenders import Contender, contenders_of, paired, stages_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.likeness import different_scenarios, unlike
+from analysis.verdict.margin import MARGIN
 from analysis.verdict.statistics import (
     CONFIDENCE,
-    MARGIN,
     REPEATS,
     Difference,
     Estimate,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.plan.settings import PlanSettings
-from analysis.verdict.statistics import MARGIN
+from analysis.verdict.margin import MARGIN
 from settings_schema import setting, settings_of
 
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")

@@ -21,8 +21,9 @@ from analysis.units import (
 from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
+from analysis.verdict.margin import MARGIN
 from analysis.verdict.stages import StageSummary
-from analysis.verdict.statistics import MARGIN, REPEATS, Estimate, Ranking, repeats_interval, winner
+from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart

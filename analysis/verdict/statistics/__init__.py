@@ -35,7 +35,6 @@ from analysis.verdict.statistics.intervals import (
     share_interval,
 )
 from analysis.verdict.statistics.repeats import (
-    MARGIN,
     REPEATS,
     Pair,
     Ranking,
@@ -54,7 +53,6 @@ __all__ = [
     "DEPENDS_ON_CUT_OFF",
     "IN_CYCLES",
     "LOCK_STEP",
-    "MARGIN",
     "REPEATS",
     "Answer",
     "Difference",

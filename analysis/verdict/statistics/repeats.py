@@ -9,11 +9,11 @@ from itertools import combinations
 
 import numpy as np
 
+from analysis.verdict.margin import MARGIN
 from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_p_value, t_quantile
 
 REPEATS = 3  # runs of each engine below which no winner is named
 SAME = 1e-12  # share of their size by which equal runs may differ: a test of rounding errors says nothing
-MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 
 
 @dataclass(frozen=True, slots=True)
