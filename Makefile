@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
-SELECTED := not gpu and not lmrs
+SELECTED := not gpu and not lmrs and not own_environment
 
 # The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -53,10 +53,10 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-test: system ## the whole suite: what waits side by side, then what measures, two at a time
+test: system ## the whole suite: what waits side by side, then what measures, three at a time
 	@failed=0; \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
 
 check: lint test ## lint, types and tests
@@ -66,6 +66,10 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
+
+test-installed: $(STAMP) ## install vLLM in an environment of its own, and run its tests (about five minutes)
+	$(BIN)/enginebench engines install vllm
+	$(BIN)/python -m pytest -m own_environment
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
 	$(BIN)/python -m benchmarks.server.soak

@@ -19,6 +19,7 @@ COMMANDS = {
     "engines": "engines.cli",
     "models": "engines.cli",
     "doctor": "engines.cli",
+    "bench": "bench.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
     "answers": "loadtests.harness.answers.command",

@@ -16,7 +16,7 @@ import dataclasses
 import os
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -181,6 +181,29 @@ def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False
 def from_environment(declared: type[Any]) -> dict[str, str]:
     """Texts by field name, of those settings whose variable is set."""
     return {one.name: os.environ[one.variable] for one in settings_of(declared) if one.variable in os.environ}
+
+
+def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`["a=1", "fake.b=2"]`: for every engine, and for the one that is named. What is given later counts.
+
+    Raises `ValueError` with a sentence.
+    """
+    options: dict[str, dict[str, str]] = {engine: {} for engine in engines}
+    for option in given:
+        name, equals, value = option.partition("=")
+        engine, dot, of_one = name.partition(".")
+        if not (equals and name):
+            raise ValueError(
+                f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`."
+            )
+        if not dot:
+            for each in options.values():
+                each[name.strip()] = value
+        elif engine in options:
+            options[engine][of_one.strip()] = value
+        else:
+            raise ValueError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(options)}.")
+    return options
 
 
 def table(declared: type[Any], flags: bool = True) -> str:

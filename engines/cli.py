@@ -2,84 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from engines.listing import engines_app
+from engines.terminal import AsJson, console_of, escape, fail, mark, print_json, table_of
 
 app = typer.Typer()
 models_app = typer.Typer(invoke_without_command=True)
+app.add_typer(engines_app, name="engines")
 app.add_typer(models_app, name="models")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
-
-
-@app.command()
-def engines(
-    name: Annotated[str | None, typer.Argument(help="Show the options of this engine.", show_default=False)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the engines and which of them can run on this machine, or the options of one.
-
-    Example:  enginebench engines transformers
-    """
-    from engines.contract.registry import engine_class, names
-    from engines.contract.registry import spec as spec_of
-
-    try:
-        chosen = names() if name is None else [name]
-        specs = {one: spec_of(one) for one in chosen}
-    except ValueError as error:
-        _fail(str(error))
-    reasons = {one: engine_class(one).why_not_here() for one in specs}
-    versions = {one: engine_class(one).version_here() for one in specs}
-    if as_json:
-        _print_json(
-            [
-                asdict(spec)
-                | {
-                    "name": one,
-                    "version": versions[one],
-                    "why_not_here": reasons[one],
-                    "options": _options(one),
-                }
-                for one, spec in specs.items()
-            ]
-        )
-        return
-    console = _console()
-    if name is None:
-        table = _table("engine", "version", "what it is", "language", "batching", "here")
-        for one, spec in specs.items():
-            here = _mark(reasons[one] is None)
-            table.add_row(f"[bold]{one}[/]", versions[one] or "", spec.title, spec.language, spec.batching, here)
-    else:
-        table = _table("option", "default", "what it sets")
-        for option in _options(name):
-            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-            table.add_row(f"[bold]{option['name']}[/]", str(option["default"]), _escape(option["help"] + choices))
-    console.print(table)
-    for one, reason in reasons.items():
-        if reason is not None:
-            console.print(f"\n[bold]{one}[/] cannot run here: {_escape(reason)}")
-    if name is None:
-        runnable = sum(reason is None for reason in reasons.values())
-        console.print(f"\n{runnable} of {len(reasons)} engines can run here; `enginebench engines NAME` shows options.")
-    else:
-        console.print(f"\nSet them like this: enginebench serve --engine {name} -o option=value")
-
-
-def _options(name: str) -> list[dict[str, Any]]:
-    from engines.contract.registry import engine_class
-    from settings_schema import settings_of
-
-    declared = settings_of(engine_class(name).Options, flags=False)
-    return [{"name": one.name, "default": one.default, "choices": one.choices, "help": one.help} for one in declared]
 
 
 @models_app.callback()
@@ -95,7 +29,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     from engines.models.presets import PRESETS, WEIGHT_BYTES
 
     if as_json:
-        _print_json(
+        print_json(
             [
                 {name: value for name, value in asdict(preset).items() if name != "config"}
                 | {"architecture": preset.architecture, "context_length": preset.context_length}
@@ -104,7 +38,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             ]
         )
         return
-    table = _table("model\nsource", "licence\narchitecture")
+    table = table_of("model\nsource", "licence\narchitecture")
     for column in ("params (M)\ncontext", "f32, f16 GB\n8, 4-bit GB"):
         table.add_column(column, justify="right", no_wrap=True)
     for preset in PRESETS.values():
@@ -115,7 +49,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             f"{preset.parameters / 1e6:,.0f}\n[dim]{preset.context_length:,}[/]",
             f"{f32}{f16}\n[dim]{eight}{four}[/]",
         )
-    console = _console()
+    console = console_of()
     console.print(table)
     console.print(
         "\nGB are weights plus the cache of one sequence of 4096 tokens; context is in tokens. smollm2-135m is the "
@@ -144,10 +78,10 @@ def fetch(
         with terminal_progress() as progress:
             model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
     except (ValueError, EngineUnavailable) as error:
-        _fail(str(error))
+        fail(str(error))
     if as_json:
         gguf = None if model.gguf is None else str(model.gguf)
-        _print_json(
+        print_json(
             {
                 "name": model.name,
                 "folder": str(model.folder),
@@ -171,13 +105,13 @@ def doctor(as_json: AsJson = False) -> None:
     checks = examine()
     broken = [check for check in checks if check.required and not check.ok]
     if as_json:
-        _print_json([asdict(check) for check in checks])
+        print_json([asdict(check) for check in checks])
     else:
-        table = _table("check", "", "found")
+        table = table_of("check", "", "found")
         for check in checks:
-            remedy = "" if check.ok else f"\n[dim]{_escape(check.remedy)}[/]"
-            table.add_row(check.name, _mark(check.ok, check.required), _escape(check.found) + remedy)
-        console = _console()
+            remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
+            table.add_row(check.name, mark(check.ok, check.required), escape(check.found) + remedy)
+        console = console_of()
         console.print(table)
         optional = sum(not check.ok for check in checks) - len(broken)
         console.print(
@@ -187,41 +121,3 @@ def doctor(as_json: AsJson = False) -> None:
         )
     if broken:
         raise typer.Exit(2)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _mark(ok: bool, required: bool = False) -> str:
-    if ok:
-        return "[green]ok[/]"
-    return "[bold red]missing[/]" if required else "[yellow]missing[/]"
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _print_json(document: Any) -> None:
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
-
-
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(sentence, err=True)
-    raise typer.Exit(2)

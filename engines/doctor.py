@@ -48,6 +48,7 @@ def examine() -> list[Check]:
         _disk(),
         *_packages(),
         _gpu(),
+        *_cuda(),
         _kernel_stamps(),
         _open_files(),
         _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
@@ -140,6 +141,15 @@ def _gpu() -> Check:
     finally:
         pynvml.nvmlShutdown()
     return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {driver})", remedy)
+
+
+def _cuda() -> Iterator[Check]:
+    """Driver, CUDA and cuDNN against what each engine's GPU code needs."""
+    from engines.contract.registry import engine_class, names
+    from engines.cuda import answers
+
+    for answer in answers({name: engine_class(name) for name in names()}):
+        yield Check(f"GPU code of {answer.engine}", answer.ok, answer.found, answer.remedy)
 
 
 def _kernel_stamps() -> Check:

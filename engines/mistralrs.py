@@ -67,6 +67,7 @@ class MistralRsOptions:
 class MistralRsEngine(BlockingEngine):
     Options = MistralRsOptions
     options: MistralRsOptions
+    cuda_by = "wheel"
 
     @classmethod
     def why_not_here(cls) -> str | None:

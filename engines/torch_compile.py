@@ -46,12 +46,17 @@ class TorchCompileEngine(StaticEngine):
         return StaticEngine.why_not_here() or missing_compiler()
 
     def before_torch(self) -> None:
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        keep_compilations()
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         compiled = compiled_step(step, example, self.options.aot)
         compiled(*example)
         return compiled
+
+
+def keep_compilations() -> None:
+    """In the user's cache. To be called before torch is imported."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
 
 
 def missing_compiler() -> str | None:
@@ -111,7 +116,7 @@ def _flat(layer: Any, names: list[str]) -> torch.nn.Module:
 
     from engines.static.step import LayerWeights, Place
 
-    absent = dict.fromkeys(LayerWeights._fields)
+    absent: dict[str, Any] = dict.fromkeys(LayerWeights._fields)
 
     class Flat(torch.nn.Module):
         def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *rest: torch.Tensor) -> Any:

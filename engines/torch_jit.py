@@ -9,7 +9,7 @@ maintenance: torch-compile is its successor.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engines.static.engine import StaticEngine
 
@@ -28,7 +28,8 @@ class TorchJitEngine(StaticEngine):
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that TorchScript is deprecated, and that lengths become constants
-            traced = torch.jit.trace(step.eval(), example, check_trace=False)
+            trace: Any = torch.jit.trace  # untyped
+            traced = trace(step.eval(), example, check_trace=False)
             run: RunStep = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
             for _ in range(2):  # the first calls profile and optimise
                 run(*example)

@@ -43,6 +43,7 @@ from engines.text.sampling import Sampler, logprob_of
 class TransformersEngine(BlockingEngine):
     Options = TorchOptions
     options: TorchOptions
+    cuda_by = "torch"
 
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.

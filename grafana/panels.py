@@ -214,9 +214,9 @@ def _target(query: Query, ref_id: str) -> prometheus.Dataquery:
 
 
 def _legend() -> common_builders.VizLegendOptions:
-    """Names side by side, each with its last value. A table under a panel shows three rows and hides the others."""
+    """Names side by side. A table under a panel shows three of its rows; values are in the tooltip and the tiles."""
     legend = common_builders.VizLegendOptions().placement(common.LegendPlacement.BOTTOM).show_legend(True)
-    return legend.display_mode(common.LegendDisplayMode.LIST).calcs(["lastNotNull"])
+    return legend.display_mode(common.LegendDisplayMode.LIST).calcs([])
 
 
 def _thresholds(steps: Steps) -> builders.ThresholdsConfig:

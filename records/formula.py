@@ -8,7 +8,9 @@ An operand that was not observed makes the whole formula `None`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter, sub, truediv
 from typing import Any
 
 from records.stage import SECOND
@@ -100,30 +102,61 @@ class Where(Formula):
         return f"{self.of}, where {self.field} = {self.value}"
 
 
-def evaluate(formula: Formula, record: Any) -> float | None:
-    """The formula's value for one record: any object with the fields as attributes."""
+Reader = Callable[[Any], float | None]
+
+
+def reader(formula: Formula) -> Reader:
+    """A function that gives the formula's value for one record: any object with the fields as attributes.
+
+    Made once for each formula. The load generator computes every metric of every request while it measures.
+    """
     match formula:
         case Field(name):
-            value: float | None = getattr(record, name)
-            return value
+            return attrgetter(name)
         case Between(start, end):
-            begun, ended = evaluate(start, record), evaluate(end, record)
-            return None if begun is None or ended is None else (ended - begun) / SECOND
+            return _of_two(reader(end), reader(start), lambda ended, begun: (ended - begun) / SECOND)
         case Difference(left, right):
-            a, b = evaluate(left, record), evaluate(right, record)
-            return None if a is None or b is None else a - b
+            return _of_two(reader(left), reader(right), sub)
         case Quotient(top, bottom):
-            a, b = evaluate(top, record), evaluate(bottom, record)
-            return None if a is None or b is None else a / b
+            return _of_two(reader(top), reader(bottom), truediv)
         case Positive(of):
-            value = evaluate(of, record)
-            return value if value is not None and value > 0 else None
+            return _positive(reader(of))
         case FirstOf(first, second):
-            value = evaluate(first, record)
-            return evaluate(second, record) if value is None else value
+            return _first_of(reader(first), reader(second))
         case Where(field, wanted, of):
-            return evaluate(of, record) if getattr(record, field) == wanted else None
+            return _where(field, wanted, reader(of))
     raise AssertionError(f"not a formula: {formula!r}")
+
+
+def _of_two(one: Reader, other: Reader, combine: Callable[[float, float], float]) -> Reader:
+    def read(record: Any) -> float | None:
+        a, b = one(record), other(record)
+        return None if a is None or b is None else combine(a, b)
+
+    return read
+
+
+def _positive(of: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        value = of(record)
+        return value if value is not None and value > 0 else None
+
+    return read
+
+
+def _first_of(first: Reader, second: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        value = first(record)
+        return second(record) if value is None else value
+
+    return read
+
+
+def _where(field: str, wanted: str, of: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        return of(record) if getattr(record, field) == wanted else None
+
+    return read
 
 
 def _enclosed(formula: Formula) -> str:

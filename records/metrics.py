@@ -6,10 +6,10 @@ python -m records.metrics        # the tables of docs/metrics.md
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from records.formula import Between, Field, FirstOf, Formula, Positive, Where, evaluate
+from records.formula import Between, Field, FirstOf, Formula, Positive, Reader, Where, reader
 
 Unit = Literal["s", "tokens/s", "req/s", "requests", "tokens", "share", "J"]
 Population = Literal["attempted", "answered", "sent", "chunks"]
@@ -28,10 +28,11 @@ class Metric:
     meaning: str
     unit: Unit = "s"
     objective: str | None = None
+    of: Reader = field(init=False, repr=False, compare=False)
+    """The value for one record or observation; `None` where a part of it was not observed."""
 
-    def of(self, request: object) -> float | None:
-        """The value for one record or observation; `None` where a part of it was not observed."""
-        return evaluate(self.formula, request)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", reader(self.formula))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from records.search import SearchRecord
@@ -30,33 +30,44 @@ class Imported:
     lacks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunMeta:
-    """Everything needed to repeat the run and to judge whether another is comparable.
-
-    `plan` holds the stages as they were asked for; a run may append to it. `stages` are those that have begun.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What was run: in `meta.json`, and again in the summary that is made of it."""
 
     run_id: str
     started_at: str  # ISO 8601, UTC
     scenario: str
     url: str
     model: str | None
-    plan: tuple[StagePlan, ...]
     workload: Mapping[str, Any]  # prompt and output lengths, sampling, seed, think time, …
     engine: Mapping[str, Any] | None  # what the server's /v1/engine said; None where it has none
     host: Mapping[str, Any]  # cpu, cores, memory, os, kernel of the load generator
     versions: Mapping[str, str]
     label: str  # what reports call this run: the engine's name, or the URL
     command: tuple[str, ...]
-    stages: tuple[Stage, ...] = ()
-    events: tuple[RunEvent, ...] = ()
     repeat: int = 0  # which of an engine's repeats this is
     commit: str | None = None
     workers: int = 1
+    search: SearchRecord | None = None  # of a run that searches for capacity
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(RunFacts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeta(RunFacts):
+    """Everything needed to repeat the run and to judge whether another is comparable.
+
+    `plan` holds the stages as they were asked for; a run may append to it. `stages` are those that have begun.
+    """
+
+    plan: tuple[StagePlan, ...]
+    stages: tuple[Stage, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     hosts: int = 1  # machines that the workers run on
     client_error: tuple[tuple[float, float, float], ...] = ()  # calibration: chunks/s, run delay, TTFT p99 error (s)
-    search: SearchRecord | None = None  # of a run that searches for capacity
     imported: Imported | None = None  # from another tool's results
     schema: int = SCHEMA_VERSION
 

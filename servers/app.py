@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.responses import PlainTextResponse, Response
 
-from engines.process.child import ChildEngine
-from servers.gpu import GpuCollector
+from engines.process.replicas import ServedEngine
+from servers.exposition import exposition
+from servers.gpu.collector import GpuCollector
 from servers.http import errors
 from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError
@@ -63,7 +63,7 @@ STREAM = {
 }
 
 
-def create_app(engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
+def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
     """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
 
     Raises `ValueError` with a sentence where traces are asked for and OpenTelemetry is not installed.
@@ -105,6 +105,7 @@ def _snapshot(lifecycle: Lifecycle) -> Snapshot:
         waiting=lifecycle.admission.waiting,
         ready=lifecycle.state == "ready",
         restarts=lifecycle.engine.restarts,
+        replicas=lifecycle.engine.replicas_ready,
         info=lifecycle.engine.info,
     )
 
@@ -197,8 +198,8 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, regis
     async def scrape(request: Request) -> Response:
         """Metrics in Prometheus' text format."""
         metrics.engine_stats = await lifecycle.engine.stats()
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
+        page, content_type = await exposition(registry, request.headers.get("accept", ""))
+        return Response(page, media_type=content_type)
 
 
 def _json(document: object) -> Response:

@@ -65,15 +65,15 @@ def _serve(
     settings: ServerSettings,
 ) -> str | None:
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
-    from engines.contract.registry import engine_class, load_engine, spec
+    from engines.contract.registry import check_options, spec
+    from engines.process.replicas import load_replicas
     from servers.http.address import listen
-    from settings_schema import from_text
 
     needs_model = spec(engine).needs_model
-    from_text(engine_class(engine).Options, options)  # before a model is downloaded
+    check_options(engine, options)  # before a model is downloaded
     listener = listen(settings)
     prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
-    loaded = load_engine(engine, prepared, options, watch)
+    loaded = load_replicas(engine, prepared, options, watch)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.
     from servers.app import create_app

@@ -8,7 +8,7 @@ import logging
 from typing import Literal
 
 from engines.contract.base import EngineError, EngineInfo, GenerateRequest
-from engines.process.child import ChildEngine
+from engines.process.replicas import ServedEngine
 from servers.admission import Admission
 from servers.http.errors import ApiError
 from servers.openai.prompts import Tokenizer
@@ -25,7 +25,7 @@ log = logging.getLogger("enginebench.server")
 class Lifecycle:
     """The engine's state as clients see it. `open` starts to load it in the background, `close` stops it."""
 
-    def __init__(self, engine: ChildEngine, tokenizer: Tokenizer, settings: ServerSettings) -> None:
+    def __init__(self, engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> None:
         self.engine = engine
         self.admission = Admission(1, settings.queue_size)
         self.failure: str | None = None  # why the engine could not be loaded
@@ -33,7 +33,6 @@ class Lifecycle:
         self._settings = settings
         self._draining = False
         self._loading: asyncio.Task[None] | None = None
-        self._warming: asyncio.Task[None] | None = None  # after a restart; the first warm-up belongs to the loading
 
     @property
     def state(self) -> State:
@@ -43,12 +42,6 @@ class Lifecycle:
             return "failed"
         if self._loading is None or not self._loading.done():
             return "loading"
-        return self._engine_state
-
-    @property
-    def _engine_state(self) -> State:
-        if self._warming is not None and not self._warming.done():
-            return "restarting"
         return self.engine.state
 
     def info(self) -> EngineInfo:
@@ -60,7 +53,7 @@ class Lifecycle:
 
     async def until_ready(self) -> None:
         """Wait while the engine is restarted, also while the server drains. Raises `ApiError` 503 if it has stopped."""
-        while (state := self._engine_state) != "ready":
+        while (state := self.engine.state) != "ready":
             if state != "restarting":
                 raise self._unavailable("draining" if self._draining else state)
             await asyncio.sleep(READY_CHECK)
@@ -93,37 +86,24 @@ class Lifecycle:
 
     async def close(self) -> None:
         self._draining = True
-        for task in (self._loading, self._warming):
-            if task is not None and not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        if self._loading is not None and not self._loading.done():
+            self._loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._loading
         await self.engine.stop()
 
     async def _load(self) -> None:
-        self.engine.on_restart = self._restarted
+        self.engine.on_change = lambda: self.admission.resize(self.engine.capacity)
+        if self._settings.warmup_tokens:
+            self.engine.warm_up = self._warm_up
         try:
             info = await self.engine.start()
         except EngineError as error:
             self.failure = str(error)
             log.error("%s could not be loaded: %s", self.engine.name, error)
             return
-        await self._prepare(info)
-
-    def _restarted(self, info: EngineInfo) -> None:
-        self._warming = asyncio.get_running_loop().create_task(self._prepare(info), name="warm the engine up")
-
-    async def _prepare(self, info: EngineInfo) -> None:
-        if self._settings.warmup_tokens:
-            await self._warm_up(info)
         self.admission.resize(info.max_concurrency)
 
-    async def _warm_up(self, info: EngineInfo) -> None:
-        """Send a request before clients do: with many engines the first one is slower than the rest."""
+    def _warm_up(self, info: EngineInfo) -> GenerateRequest:
         ids = tuple(self._tokenizer.encode(WARMUP_PROMPT, True, info.context_length))[: info.context_length // 2]
-        request = GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)
-        try:
-            async for _ in self.engine.generate(request):
-                pass
-        except EngineError as error:
-            log.warning("the warm-up request failed: %s", error)
+        return GenerateRequest(self._tokenizer.decode(ids), ids, self._settings.warmup_tokens)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -80,6 +81,7 @@ class Snapshot:
     waiting: int
     ready: bool
     restarts: int
+    replicas: int  # that accept requests
     info: EngineInfo | None
 
 
@@ -150,6 +152,7 @@ class Metrics(Collector):
         yield self._gauge("requests_running", "Requests that hold one of the engine's slots.", now.running)
         yield self._gauge("requests_waiting", "Requests waiting for a slot.", now.waiting)
         yield self._gauge("engine_ready", "1 while requests are accepted, else 0.", float(now.ready))
+        yield self._gauge("engine_replicas", "Processes of the engine that accept requests.", now.replicas)
         yield self._counter("engine_restarts", "Restarts of the engine's process.", now.restarts)
         stats = self.engine_stats
         if stats.memory_bytes is not None:
@@ -197,7 +200,9 @@ def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
     return registry
 
 
+@cache
 def own_version() -> str:
+    """Looked up once: it takes milliseconds."""
     try:
         return version("enginebench")
     except PackageNotFoundError:  # run from a checkout that was never installed

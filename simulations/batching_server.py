@@ -28,7 +28,8 @@ class BatchingServer:
     `per_token` for each prompt token and `per_prompt` for each prompt that it prefills, times lognormal noise of
     coefficient of variation `jitter`.
 
-    `pauses`: running requests pause while prompts are prefilled.
+    `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
+    length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.
     """
 
     base: float = 0.02
@@ -37,6 +38,7 @@ class BatchingServer:
     per_prompt: float = 0.0
     slots: int = 16
     pauses: bool = False
+    grouped: bool = False
     jitter: float = 0.0
     delivery: float = 0.0005
     slowdown: Callable[[float], float] = field(default=lambda now: 1.0)
@@ -60,6 +62,7 @@ class _Request:
     prompt: int
     output: int
     stamps: list[float] = field(default_factory=list)
+    served: int = 0  # step that computed it last
 
 
 def serve(
@@ -76,7 +79,7 @@ def serve(
     running: list[_Request] = []
     requests: list[_Request] = []
     sigma = math.sqrt(math.log1p(server.jitter**2))
-    now = 0.0
+    now, step = 0.0, 0
     while coming or waiting or running:
         if not waiting and not running:
             now = max(now, coming[0][0] + server.delivery)
@@ -86,11 +89,18 @@ def serve(
             requests.append(waiting[-1])
         admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running)))]
         receiving = admitted if admitted and server.pauses else running + admitted
-        cost = server.base + server.per_running * len(receiving) + server.per_prompt * len(admitted)
-        cost += server.per_token * sum(request.prompt for request in admitted)
+        step += 1
+        for request in admitted:
+            request.served = step
+        if server.grouped:
+            receiving = _next_group(running + admitted, step)
+        prefilled = [request.prompt for request in receiving if not request.stamps]
+        cost = server.base + server.per_running * len(receiving) + server.per_prompt * len(prefilled)
+        cost += server.per_token * sum(prefilled)
         now += cost * server.slowdown(now) * (rng.lognormvariate(-(sigma**2) / 2, sigma) if sigma else 1.0)
         for request in receiving:
             request.stamps.append(now)
+            request.served = step
         running += admitted
         ended = [request for request in running if len(request.stamps) == request.output]
         running = [request for request in running if len(request.stamps) < request.output]
@@ -102,6 +112,16 @@ def serve(
         if all(sched >= until for sched in (*pending, *(one.sched for one in (*running, *waiting)))):
             break
     return requests
+
+
+def _next_group(requests: list[_Request], step: int) -> list[_Request]:
+    groups: dict[tuple[int, bool], list[_Request]] = {}
+    for one in requests:
+        groups.setdefault((one.prompt + len(one.stamps), not one.stamps), []).append(one)
+    return max(
+        groups.values(),
+        key=lambda group: sum(step - one.served + math.log2(one.prompt + len(one.stamps)) for one in group),
+    )
 
 
 def write_run(

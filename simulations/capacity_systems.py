@@ -121,9 +121,10 @@ def switching(busy: float, stay: float) -> Changing:
 def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Floats, Floats]:
     """Waits and ends with `servers` servers of mean service time 1 s each."""
     times = service(rng, sent.shape)
-    if servers == 1:
-        steps = np.cumsum(np.concatenate([[0.0], times[:-1] - np.diff(sent)]))  # Lindley 1952
-        wait = steps - np.minimum.accumulate(steps)
+    if servers == 1 or service is constant:
+        wait = np.empty_like(sent)
+        for first in range(servers):  # with equal service times the servers take turns
+            wait[first::servers] = _waits(sent[first::servers], times[first::servers])
         return wait, sent + wait + times
     free, wait_of = [0.0] * servers, []
     for at, lasts in zip(sent.tolist(), times.tolist(), strict=True):
@@ -132,6 +133,12 @@ def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Fl
         wait_of.append(begins - at)
     wait = np.array(wait_of)
     return wait, sent + wait + times
+
+
+def _waits(sent: Floats, times: Floats) -> Floats:
+    """Of one server (Lindley 1952)."""
+    steps = np.cumsum(np.concatenate([[0.0], times[:-1] - np.diff(sent)]))
+    return np.asarray(steps - np.minimum.accumulate(steps), dtype=np.float64)
 
 
 def batching(

@@ -19,16 +19,20 @@ from engines.rust import programs as rust_programs
 from tests.support.reference import PROMPTS
 
 T = TypeVar("T")
+LONG = ("tests/simulations/", "tests/loadtests/scenarios/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist, tests that share a fixture of their module run in the same process, so that it is made once.
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
-    lock (`engines.models.cache.built_once`).
+    lock (`engines.models.cache.built_once`). Files that need torch in the test's own process have one group, because
+    its import takes ten seconds of CPU. The largest groups start first; among single tests those of these rooms do,
+    which take longest: a long test at the end would run alone.
     """
+    items.sort(key=lambda item: not any(room in item.path.as_posix() for room in LONG))
     for item in items:
-        if isinstance(item, pytest.Function):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
             shared = sorted(name for name, fixture in fixtures.items() if fixture.scope == "module")
             if shared:

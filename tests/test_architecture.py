@@ -1,4 +1,5 @@
-"""Imports flow one way: engines ← servers; records ← loadtests and analysis. Read off the syntax tree."""
+"""Imports flow one way: engines ← servers; records ← loadtests and analysis; bench joins engines and analysis. Read off
+the syntax tree."""
 
 import ast
 import subprocess
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("records", "engines", "servers", "loadtests", "analysis")
+ROOMS = ("records", "engines", "bench", "servers", "loadtests", "analysis")
 MAY_IMPORT = {
     "records": {"records"},
     "engines": {"engines", "settings_schema"},
+    "bench": {
+        *("bench", "engines", "analysis", "records", "settings_flags", "settings_schema"),
+        "loadtests.harness.run.host",  # facts of the machine
+    },
     "servers": {"servers", "engines", "settings_flags", "settings_schema"},
     "loadtests": {"loadtests", "records", "settings_flags", "settings_schema"},
     "analysis": {"analysis", "records", "settings_flags", "settings_schema"},

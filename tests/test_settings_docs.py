@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.plan.settings import PlanSettings
-from analysis.report.settings import ReportSettings
-from engines.contract.registry import ENGINES, engine_class
+from bench.settings import BenchSettings
+from engines.contract.registry import ENGINES, ReplicaOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from settings_schema import settings_of, table
@@ -22,7 +22,8 @@ DOCS = Path(__file__).parents[1] / "docs"
         pytest.param("running-load-tests.md", "scenario", Scenario, id="what a scenario may set"),
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
-        pytest.param("comparing.md", "report", ReportSettings, id="what a report may set"),
+        pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
+        pytest.param("engines.md", "every engine", ReplicaOptions, id="options of every engine"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )

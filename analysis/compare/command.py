@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.verdict.margin import MARGIN
+from analysis.settings import ClaimSettings, ReadSettings
+from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from analysis.verdict.summary import RunSummary
 
 
+@with_flags(ReadSettings, ClaimSettings)
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Runs, or folders of runs; those with the same label are repeats.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Runs, or folders of runs; those with the same label are repeats.", metavar="RUNS"),
+    ],
     baseline: Annotated[
         str | None,
         typer.Option(help="The label to compare with. Default: transformers, else the first.", show_default=False),
@@ -27,25 +31,8 @@ def compare(
         str | None,
         typer.Option(help="The stage to show, such as '8 users'. Default: the heaviest common.", show_default=False),
     ] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Objective in seconds, such as ttft_p99=0.5, to compare goodput.", metavar="METRIC_pN=SECONDS"
-        ),
-    ] = None,
-    runs_folder: Annotated[
-        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
-    ] = Path("runs"),
-    margin: Annotated[
-        float, typer.Option(min=1.0, help="Ratio from which a difference is of practical significance.")
-    ] = MARGIN,
-    allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Claim differences even between runs that are unlike.")
-    ] = False,
-    allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Claim differences despite invalid findings.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document: every stage and measure.")] = False,
+    **given: Any,
 ) -> None:
     """Compare engines with a baseline: every measure, with tests, effect sizes and success criteria.
 
@@ -65,14 +52,15 @@ def compare(
     from analysis.compare.contrasts import contrast
     from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
-    from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log), log.status("Reading the runs …") as status:
+        reading: ReadSettings = read_settings(ReadSettings, given)
+        claims: ClaimSettings = read_settings(ClaimSettings, given)
         summaries = summaries_of(
-            runs, runs_folder, parse_objectives(slo or ()), reading=lambda name: status.update(f"Reading {name} …")
+            names, reading.runs, reading.slo, reading=lambda name: status.update(f"Reading {name} …")
         )
-        contrasts = contrast(summaries, baseline, stage, allow_different, allow_invalid, margin)
+        contrasts = contrast(summaries, baseline, stage, claims.allow_different, claims.allow_invalid, claims.margin)
     _show(contrasts, summaries, as_json)
     if contrasts.blocked:
         raise typer.Exit(2)

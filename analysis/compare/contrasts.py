@@ -15,12 +15,12 @@ from typing import Literal
 from analysis.compare.answers import SameAnswers, same_answers
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
+from analysis.settings import MARGIN
 from analysis.units import in_words
 from analysis.verdict.comparison import Comparison, compare
 from analysis.verdict.contenders import Contender, contenders_of, paired, stages_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.likeness import different_scenarios, unlike
-from analysis.verdict.margin import MARGIN
 from analysis.verdict.statistics import (
     CONFIDENCE,
     REPEATS,

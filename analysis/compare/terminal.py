@@ -30,11 +30,11 @@ def print_contrasts(console: Console, contrasts: Contrasts, summaries: Sequence[
     console.print(Text(contrasts.sentence, style="bold"))
 
 
-def print_table(console: Console, table: TextTable) -> None:
+def print_table(console: Console, table: TextTable, left_out_first: Sequence[str] = LEFT_OUT) -> None:
     if not table.rows:
         return
     kept, left_out = list(range(len(table.headers))), []
-    for name in LEFT_OUT:
+    for name in left_out_first:
         if _width(console, table, kept) <= console.width:
             break
         if name in table.headers:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from analysis.settings import ClaimSettings, ReadSettings
+from settings_flags import read_settings, with_flags
 
+
+@with_flags(ReadSettings, ClaimSettings, leave_out={"margin"})
 def gate(
-    runs: Annotated[list[str], typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
+    ],
     baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
@@ -19,20 +26,8 @@ def gate(
     ] = 20,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for the CI server.", metavar="FILE")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a comment for the pull request.", metavar="FILE")] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Objective in seconds, such as ttft_p99=0.5, to judge attainment.", metavar="METRIC_pN=SECONDS"
-        ),
-    ] = None,
-    runs_folder: Annotated[
-        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
-    ] = Path("runs"),
-    allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Judge even where host, model or workload differ.")
-    ] = False,
-    allow_invalid: Annotated[bool, typer.Option("--allow-invalid", help="Judge despite invalid findings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    **given: Any,
 ) -> None:
     """Compare runs with a baseline, and fail when something has become worse.
 
@@ -54,19 +49,19 @@ def gate(
     from analysis.gate.gate import GateRefused, judge
     from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
-    from records.slo import parse_objectives
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log), log.status("Reading the runs …"):
-        objectives = parse_objectives(slo or ())
-        current = summaries_of(runs, runs_folder, objectives, tell_apart=False)
+        reading: ReadSettings = read_settings(ReadSettings, given)
+        claims: ClaimSettings = read_settings(ClaimSettings, given)
+        current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
         if save_baseline:
             typer.echo(f"{len(save(baseline, current))} runs saved in {baseline}")
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
-        before = summaries_of([str(baseline)], baseline, objectives)
-        found = judge(before, current, fail_at / 100, allow_different, allow_invalid)
+        before = summaries_of([str(baseline)], baseline, reading.slo)
+        found = judge(before, current, fail_at / 100, claims.allow_different, claims.allow_invalid)
         outputs.write(found, junit, markdown)
     outputs.show(found, as_json)
     if not found.passed:

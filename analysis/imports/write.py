@@ -103,12 +103,9 @@ def _summary(results: Results, file: Path, place: Path, label: str, loads: Seque
     stages = tuple(_stage(index, *pair) for index, pair in enumerate(zip(results.aggregates, loads, strict=True)))
     return RunSummary(
         folder=place,
-        commit=None,
-        workers=1,
         client_error=None,
         requests=sum(stage.requests for stage in stages),
         objectives=(),
-        search=None,
         stages=stages,
         flow=FlowSeries(1.0, (), ()),
         findings=(finding,),

@@ -20,7 +20,7 @@ from analysis.plan.fleet.replicas import Fleet, Measured, Peak, Replicas, fewest
 from analysis.plan.money.bill import Bill, bill
 from analysis.plan.money.prices import Source, gpu_hours, price_source, read_prices
 from analysis.plan.settings import Balancer, PlanSettings
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
 from analysis.units import format_seconds, format_share, significant
 from analysis.verdict.stages import StageSummary

@@ -14,7 +14,7 @@ from analysis.plan.evidence.hold_out import fit_stages
 from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.plan.fleet.replicas import Measured
 from analysis.plan.simulation.predict import pooled
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
 from records.load import Users
 from records.run import READY, STARTED

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.plan.settings import PlanSettings
+from analysis.settings import RunsSettings
 from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ def about() -> None:
 
 
 @app.command()
-@with_flags(PlanSettings)
+@with_flags(RunsSettings, PlanSettings)
 def plan(
-    runs: Annotated[list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.")],
-    runs_folder: Annotated[
-        Path, typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
-    ] = Path("runs"),
+    names: Annotated[
+        list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.", metavar="RUNS")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the page.")] = False,
     **given: Any,
 ) -> None:
@@ -67,14 +67,15 @@ def plan(
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
+        where: RunsSettings = read_settings(RunsSettings, given)
         settings: PlanSettings = read_settings(PlanSettings, given)
         if settings.check is not None:
-            _check(settings, runs, runs_folder, as_json, log)
+            _check(settings, names, where.runs, as_json, log)
             return
         if settings.peak is None or not settings.slo:
             raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
-            loaded = [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)]
+            loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
             summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
             groups = alternatives.grouped(loaded)
         with log.status("Simulating …"):

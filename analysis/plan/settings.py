@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from analysis.settings import slo_setting
 from records.load import Load, Rate, Users
-from records.slo import Objective, parse_objectives, write_objectives
+from records.slo import Objective
 from settings_schema import setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
@@ -33,10 +34,6 @@ def parse_peak(text: str) -> Load | Path:
 
 def write_peak(peak: Load | Path | None) -> str:
     return f"{peak.value:g}{peak.unit}" if isinstance(peak, Users | Rate) else str(peak or "")
-
-
-def parse_slo(text: str) -> tuple[Objective, ...]:
-    return parse_objectives(text.splitlines())
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -110,14 +107,7 @@ class PlanSettings:
     peak: Load | Path | None = setting(
         None, f"What the fleet must bear: {PEAK_GRAMMAR}.", metavar="LOAD", read=parse_peak, write=write_peak
     )
-    slo: tuple[Objective, ...] = setting(
-        (),
-        "Objective in seconds, such as ttft_p99=1; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
-        metavar="METRIC_pN=SECONDS",
-        read=parse_slo,
-        write=write_objectives,
-        repeatable=True,
-    )
+    slo: tuple[Objective, ...] = slo_setting()
     peak_seconds: float = setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
     arrivals: str = setting("poisson", "Arrivals of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS")
     balancer: Balancer = setting("round_robin", "How the load balancer chooses a replica.")

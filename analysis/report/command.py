@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.plan.settings import PlanSettings
-from analysis.report.settings import NOT_ASKED, ReportSettings
+from analysis.report.settings import NOT_ASKED
+from analysis.settings import ClaimSettings, RunsSettings
 from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
+    from rich.status import Status
 
     from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
 
-RUNS_FOLDER = typer.Option("--runs", help="Where runs are looked for.", envvar="ENGINEBENCH_RUNS", metavar="FOLDER")
-RUNS = typer.Argument(help="Runs (folders or ids), or folders of runs. Default: the newest run.", show_default=False)
+RUNS = typer.Argument(
+    help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
+)
 OUTPUT = typer.Option(
     "--output",
     "-o",
@@ -29,13 +31,16 @@ OUTPUT = typer.Option(
     " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
+TOKENIZER = typer.Option(
+    help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE", show_default=False
+)
 
 
-@with_flags(ReportSettings, PlanSettings, leave_out=NOT_ASKED)
+@with_flags(RunsSettings, ClaimSettings, PlanSettings, leave_out={*NOT_ASKED, "allow_different"})
 def report(
-    runs: Annotated[list[str] | None, RUNS] = None,
+    names: Annotated[list[str] | None, RUNS] = None,
     output: Annotated[list[Path] | None, OUTPUT] = None,
-    runs_folder: Annotated[Path, RUNS_FOLDER] = Path("runs"),
+    tokenizer: Annotated[Path | None, TOKENIZER] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
     **given: Any,
 ) -> None:
@@ -65,14 +70,28 @@ def report(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
+    from analysis.verdict.loading import summaries_of
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
-        settings: ReportSettings = read_settings(ReportSettings, given)
+        folder: RunsSettings = read_settings(RunsSettings, given)
+        claims: ClaimSettings = read_settings(ClaimSettings, given)
         plan: PlanSettings = read_settings(PlanSettings, given)
-        made, files = _made(runs or (), output or (), runs_folder, settings, plan, log)
+        _check_formats(output or ())
+        if plan.peak is not None and not plan.slo:
+            raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+        with log.status("Reading the runs …") as status:
+            summaries = summaries_of(
+                names or (),
+                folder.runs,
+                plan.slo,
+                tokenizer,
+                lambda name: status.update(f"Reading {name} …"),
+                need_requests=True,
+            )
+            made, files = _made(summaries, output or (), claims, plan, status)
     _print(made, files, as_json)
-    if made.invalid and not settings.allow_invalid:
+    if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
     searches = [run.search for run in made.runs if run.search is not None]
@@ -81,12 +100,11 @@ def report(
 
 
 def _made(
-    runs: Sequence[str],
+    summaries: Sequence[RunSummary],
     output: Sequence[Path],
-    runs_folder: Path,
-    settings: ReportSettings,
+    claims: ClaimSettings,
     plan: PlanSettings,
-    log: Console,
+    status: Status,
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
     from analysis.report.decision.decide import decide
@@ -94,23 +112,16 @@ def _made(
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
     from analysis.verdict.comparison import compare
-    from analysis.verdict.loading import summaries_of
 
-    _check_formats(output)
-    if plan.peak is not None and not plan.slo:
-        raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
-    with log.status("Reading the runs …") as status:
-        reading = (runs, runs_folder, plan.slo, settings.tokenizer, lambda name: status.update(f"Reading {name} …"))
-        summaries = summaries_of(*reading, need_requests=True)
-        comparison = compare(summaries, settings.allow_invalid, settings.margin)
-        if plan.peak is not None:
-            status.update("Simulating the peak …")
-        decision = decide(summaries, comparison, plan, None if plan.peak is None else plans_of(summaries, plan))
-        files = _files(output, summaries)
-        made = report_of(summaries, comparison, decision, files[0])
-        status.update("Drawing the charts …")
-        for path in files:
-            write(made, path)
+    comparison = compare(summaries, claims.allow_invalid, claims.margin)
+    if plan.peak is not None:
+        status.update("Simulating the peak …")
+    decision = decide(summaries, comparison, plan, None if plan.peak is None else plans_of(summaries, plan))
+    files = _files(output, summaries)
+    made = report_of(summaries, comparison, decision, files[0])
+    status.update("Drawing the charts …")
+    for path in files:
+        write(made, path)
     return made, files
 
 

@@ -10,7 +10,7 @@ from records.stage import SECOND
 
 
 def expression(formula: Formula) -> pl.Expr:
-    """What `records.formula.evaluate` gives for one request, for a whole column; null where a part is missing."""
+    """What `records.formula.reader` gives for one request, for a whole column; null where a part is missing."""
     match formula:
         case Field(name):
             return pl.col(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.settings import MARGIN
 from analysis.units import (
     format_interval,
     format_ratio,
@@ -21,7 +22,6 @@ from analysis.units import (
 from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.likeness import different_scenarios, number_format, unlike
-from analysis.verdict.margin import MARGIN
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary

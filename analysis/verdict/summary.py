@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from analysis.verdict.finding import Finding
 from analysis.verdict.findings import findings_of
 from analysis.verdict.stages import StageSummary, summarise_stage
 from records.files import write_atomically
-from records.search import SearchRecord
+from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 
@@ -37,29 +36,14 @@ class FlowSeries:
     throughput: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(RunFacts):
     """What was run, and what came out. `folder` is not written into `summary.json`: runs move."""
 
     folder: Path
-    run_id: str
-    label: str
-    started_at: str
-    scenario: str
-    url: str
-    model: str | None
-    engine: Mapping[str, Any] | None
-    workload: Mapping[str, Any]
-    host: Mapping[str, Any]
-    versions: Mapping[str, str]
-    command: tuple[str, ...]
-    repeat: int
-    commit: str | None
-    workers: int
     client_error: float | None  # seconds: the largest of its stages; None where one of them has none
     requests: int  # of the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
-    search: SearchRecord | None  # of a run that searched for capacity
     stages: tuple[StageSummary, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
@@ -85,27 +69,12 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     edges, step = _edges(run)
     flows = Flows(run, windows, edges)
     stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
-    meta = run.meta
     return RunSummary(
         folder=run.folder,
-        run_id=meta.run_id,
-        label=meta.label,
-        started_at=meta.started_at,
-        scenario=meta.scenario,
-        url=meta.url,
-        model=meta.model,
-        engine=meta.engine,
-        workload=meta.workload,
-        host=meta.host,
-        versions=meta.versions,
-        command=meta.command,
-        repeat=meta.repeat,
-        commit=meta.commit,
-        workers=meta.workers,
+        **run.meta.facts,
         client_error=_largest([stage.client_error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
-        search=meta.search,
         stages=stages,
         flow=FlowSeries(
             step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())

@@ -29,7 +29,9 @@ from statistics import median
 
 import psutil
 
-from benchmarks.engines.memory_bandwidth import Reader, bytes_per_token
+from bench.limits import Reader
+from bench.measure import decode_rate
+from bench.model_cost import bytes_per_token
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
@@ -48,7 +50,7 @@ BASELINE = "transformers"
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """An engine with its settings. `weights`: how its matrices are kept (`memory_bandwidth.BITS`); `long`: the numbers
+    """An engine with its settings. `weights`: how its matrices are kept (`model_cost.BITS`); `long`: the numbers
     of users with long prompts."""
 
     engine: str
@@ -197,18 +199,6 @@ class Benchmark:
         if (count := sum(tokens for _, tokens in arrived)) != self._tokens:
             raise RuntimeError(f"{engine.name} gave {count} tokens, not {self._tokens}")
         return arrived, text
-
-
-def decode_rate(arrivals: list[list[tuple[float, int]]]) -> float | None:
-    """Tokens per second while every user is being answered; `None` where that never was.
-
-    `arrivals`: per user, when how many tokens came.
-    """
-    start = max(arrived[0][0] for arrived in arrivals)
-    end = min(arrived[-1][0] for arrived in arrivals)
-    if end <= start:
-        return None
-    return sum(tokens for arrived in arrivals for at, tokens in arrived if start < at <= end) / (end - start)
 
 
 def _cpu(process: psutil.Process) -> float:

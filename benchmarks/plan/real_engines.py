@@ -34,6 +34,7 @@ from benchmarks.plan.planned_fleet import enginebench
 from loadtests.harness.run.host import host_facts, versions
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
+LEAST_REQUESTS = 100  # of one load, over all its stages
 OPTIONS: Mapping[str, tuple[str, ...]] = {  # of other engines, their defaults
     "candle": ("concurrency=16",),
     "mistralrs": ("concurrency=16",),
@@ -50,8 +51,11 @@ class Unseen:
     errors: Mapping[str, float]
 
     @property
-    def within(self) -> bool:
-        return all(abs(self.errors[figure]) <= most for figure, most in TARGETS.items())
+    def verdict(self) -> str:
+        if self.requests < LEAST_REQUESTS:
+            return f"fewer than {LEAST_REQUESTS} requests: too few to judge"
+        within = all(abs(self.errors[figure]) <= most for figure, most in TARGETS.items())
+        return "within the targets" if within else "NOT within the targets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
         engine,
         options,
         tuple(settings.fit),
-        None if fitted is None else fitted.fit.drift,
+        fitted.fit.drift if fitted is not None and len(fitted.fit.ratios) > 1 else None,
         None if fitted is None else asdict(fitted.model),
         unseen,
         refused,
@@ -137,11 +141,11 @@ def print_result(one: Result) -> None:
     if one.refused is not None:
         print(f"{one.engine}: {one.refused}")
         return
-    print(f"{one.engine}, fitted to {', '.join(map(str, one.fitted))} users; the machine drifted by {one.drift:.1%}")
+    drift = "unknown: steps are few" if one.drift is None else f"{one.drift:.1%}"
+    print(f"{one.engine}, fitted to {', '.join(map(str, one.fitted))} users; drift of the machine {drift}")
     for unseen in one.unseen:
         errors = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in unseen.errors.items())
-        verdict = "within" if unseen.within else "NOT within"
-        print(f"  {unseen.users} users ({unseen.requests} requests): {errors}: {verdict} the targets", flush=True)
+        print(f"  {unseen.users} users ({unseen.requests} requests): {errors}: {unseen.verdict}", flush=True)
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Literal
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
-Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens"]
+# "messages": it gets chats as they were sent too, and renders them itself.
+Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "messages"]
 ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fatal", "internal"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
 
@@ -178,6 +179,7 @@ class EngineInfo:
     features: tuple[Feature, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
+    replicas: int = 1  # processes that share the requests; `max_concurrency` is that of all together
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +204,13 @@ class Launch:
 
     `command` is a program that implements the protocol. Without one, `engines.process.worker` runs the engine's class
     on the interpreter `python` (none: this one), which needs only the engine's own packages. `environment` is added to,
-    or with `None` removed from, the variables of this process.
+    or with `None` removed from, the variables of this process. `cores` are the CPUs that it may use (none: all).
     """
 
     command: tuple[str, ...] | None = None
     python: str | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
+    cores: tuple[int, ...] = ()
 
 
 class Engine(ABC):
@@ -219,6 +222,10 @@ class Engine(ABC):
     """
 
     Options: ClassVar[type[Any]]
+
+    # What brings the CUDA of its GPU code: the torch of its environment, the toolkit that compiles it, its own wheel;
+    # none for an engine without GPU code. `enginebench doctor` compares that with the driver.
+    cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = None
 
     def __init__(self, model: Model | None, options: Any) -> None:
         self.model = model

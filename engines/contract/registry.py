@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import Engine, EngineUnavailable, Model
-from settings_schema import from_text
+from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from settings_schema import Setting, from_text, setting, settings_of
 
 if TYPE_CHECKING:
     from engines.process.child import ChildEngine
     from engines.process.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """What may be set of every engine."""
+
+    replicas: int = setting(
+        1, "processes with the whole model each, on a GPU or a share of the cores of their own", least=1
+    )
 
 
 ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
@@ -46,6 +55,18 @@ ENGINES: dict[str, EngineSpec] = {
     "transformers": EngineSpec(
         "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
     ),
+    "transformers-batching": EngineSpec(
+        "engines.transformers_batching:TransformersBatchingEngine",
+        "Hugging Face Transformers with its own continuous batching",
+        "python",
+        "continuous",
+    ),
+    "pytorch-baseline": EngineSpec(
+        "engines.pytorch_baseline:PytorchBaselineEngine",
+        "intentionally unoptimised: no cache, no batching, separate operations",
+        "python",
+        "none",
+    ),
     "torch-jit": EngineSpec(
         "engines.torch_jit:TorchJitEngine",
         "our static decoder as a TorchScript trace, optimised for inference",
@@ -55,6 +76,18 @@ ENGINES: dict[str, EngineSpec] = {
     "torch-compile": EngineSpec(
         "engines.torch_compile:TorchCompileEngine",
         "our static decoder compiled by Inductor, just in time or ahead of time",
+        "python",
+        "continuous",
+    ),
+    "cuda-graph": EngineSpec(
+        "engines.cuda_graph:CudaGraphEngine",
+        "our static decoder, its decode step captured as a CUDA graph per batch size",
+        "python",
+        "continuous",
+    ),
+    "compile-cuda-graph": EngineSpec(
+        "engines.cuda_graph:CompileCudaGraphEngine",
+        "our static decoder compiled by Inductor and captured as CUDA graphs",
         "python",
         "continuous",
     ),
@@ -71,6 +104,18 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.burn:BurnEngine", "our decoder and scheduler on Burn's operations", "rust", "continuous"
     ),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
+    "remote": EngineSpec(
+        "engines.remote:RemoteEngine",
+        "any OpenAI-compatible server, behind ours",
+        "any",
+        "continuous",
+        needs_model=False,
+    ),
+    "sglang": EngineSpec("engines.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "tensorrt-llm": EngineSpec(
+        "engines.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, through its class LLM", "c++", "continuous"
+    ),
+    "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM in process (AsyncLLM)", "python", "continuous"),
 }
 
 
@@ -112,12 +157,30 @@ def engine_class(name: str) -> type[Engine]:
     return kind
 
 
+def settings(name: str) -> tuple[Setting, ...]:
+    """What may be set of an engine with `-o`. Raises `ValueError` with the choices."""
+    return (*settings_of(engine_class(name).Options, flags=False), *settings_of(ReplicaOptions, flags=False))
+
+
+def check_options(name: str, options: Mapping[str, str]) -> tuple[int, dict[str, str], Any]:
+    """The number of replicas, the engine's own options, and these parsed. Raises `ValueError` with a sentence."""
+    shared = {one.name for one in settings_of(ReplicaOptions)}
+    replicas = from_text(ReplicaOptions, {key: text for key, text in options.items() if key in shared}).replicas
+    own = {key: text for key, text in options.items() if key not in shared}
+    return replicas, own, from_text(engine_class(name).Options, own)
+
+
 def load_engine(
-    name: str, model: Model | None = None, options: Mapping[str, str] | None = None, watch: Watch | None = None
+    name: str,
+    model: Model | None = None,
+    options: Mapping[str, str] | None = None,
+    watch: Watch | None = None,
+    place: Callable[[Launch], Launch] = lambda launch: launch,
 ) -> ChildEngine:
     """An engine that is ready to be started in a child process of its own, supervised as `watch` says.
 
-    Raises `ValueError` for an unknown name or option and `EngineUnavailable` where the engine cannot run here.
+    `place` restricts the process to its share of the machine. Raises `ValueError` for an unknown name or option and
+    `EngineUnavailable` where the engine cannot run here.
     """
     from engines.process.child import ChildEngine
     from engines.process.environments import ask, is_foreign
@@ -127,7 +190,7 @@ def load_engine(
     parsed = from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    launch = kind.launch(parsed, model)
+    launch = place(kind.launch(parsed, model))
     reason = ask(launch, spec(name).target)["why_not_here"] if is_foreign(launch) else kind.why_not_here()
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")

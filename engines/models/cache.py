@@ -40,7 +40,7 @@ def built_once(
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, progress):
+        with locked(folder, progress):
             if folder.is_dir():  # another process built it while this one waited
                 return folder
             _check_space(folder.parent, needs_bytes)
@@ -63,7 +63,8 @@ def built_once(
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, progress: Progress) -> Iterator[None]:
+def locked(folder: Path, progress: Progress) -> Iterator[None]:
+    """Held by one process at a time. The lock lies beside the folder, which need not exist."""
     import filelock
 
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))

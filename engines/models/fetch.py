@@ -20,7 +20,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.convert import convert
-from engines.models.presets import PRESETS, Preset
+from engines.models.presets import PRESETS, STACK, Preset
 from engines.models.progress import Progress, silent
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
@@ -102,12 +102,12 @@ def _random(spec: str, progress: Progress) -> Model:
     if name not in PRESETS:
         raise ValueError(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
     preset: Preset = PRESETS[name]
+    folder = cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}"
+    if preset.config["model_type"] == STACK:
+        built_once(folder, lambda unfinished: random_model.write_bytewise(preset, unfinished), progress=progress)
+        return Model(spec, folder, random_weights=True)
     embedded = _embedded(progress).folder
-    folder = built_once(
-        cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}",
-        lambda unfinished: random_model.write(preset, embedded, unfinished),
-        progress=progress,
-    )
+    built_once(folder, lambda unfinished: random_model.write(preset, embedded, unfinished), progress=progress)
     return Model(spec, folder, random_weights=True)
 
 

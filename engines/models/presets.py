@@ -47,6 +47,8 @@ class Preset:
     def _kept_values(self, tokens: int) -> int:
         """Keys and values of all layers, or the state that a state-space model has whatever the length."""
         config, layers = self.config, self._number("num_hidden_layers", "n_layer")
+        if config["model_type"] == STACK:
+            return 0
         if "state_size" in config:
             return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
         width, heads = self._number("hidden_size", "n_embd"), self._number("num_attention_heads", "n_head")
@@ -79,6 +81,8 @@ def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **mo
     }
 
 
+STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
+
 LLAMA_3_ROPE = {
     "rope_type": "llama3",
     "factor": 32.0,
@@ -92,6 +96,32 @@ def _llama_3_2(*shape: int, head_dim: int, **more: Any) -> dict[str, Any]:
     rope = {"rope_theta": 500_000.0, "rope_scaling": LLAMA_3_ROPE}
     fixed = {"head_dim": head_dim, "tie_word_embeddings": True, **rope, **more}
     return _llama_like("LlamaForCausalLM", "llama", (*shape, 131_072), **fixed)
+
+
+def _llama_1_or_2(*shape: int, context: int, epsilon: float = 1e-5) -> dict[str, Any]:
+    """`shape`: width, inner width, layers, heads. Every head has keys of its own."""
+    fixed = {"rms_norm_eps": epsilon, "rope_theta": 10_000.0}
+    return _llama_like("LlamaForCausalLM", "llama", (32_000, *shape, shape[-1], context), **fixed)
+
+
+def _gpt_2(width: int, layers: int, heads: int) -> dict[str, Any]:
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "attn_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-5,
+        "n_ctx": 1024,
+        "n_embd": width,
+        "n_head": heads,
+        "n_layer": layers,
+        "n_positions": 1024,
+        "resid_pdrop": 0.1,
+        "tie_word_embeddings": True,
+        "vocab_size": 50_257,
+    }
 
 
 def _on_hub(name: str, hub_id: str, licence: str, parameters: int, config: Mapping[str, Any]) -> Preset:
@@ -115,13 +145,27 @@ _ALL = (
     ),
     Preset(
         "llama-3.2-tiny",
-        "none: only random:llama-3.2-tiny",
+        "none: only random weights",
         "none",
         33_948_928,
         # Spread widely enough that a greedy answer does not repeat one token.
         _llama_3_2(128_256, 256, 512, 2, 4, 1, head_dim=64, initializer_range=0.2),
     ),
-    # Copies of meta-llama's own repositories for which no access has to be requested.
+    Preset(
+        "unoptimized-512",
+        "none: only random weights",
+        "none",
+        34_901_248,
+        {
+            "architectures": ["UnoptimizedStack"],
+            "model_type": STACK,
+            "hidden_size": 512,
+            "max_position_embeddings": 2048,
+            "num_hidden_layers": 8,
+            "vocab_size": 32_000,
+        },
+    ),
+    # For Meta's models, copies of its repositories for which no access has to be requested.
     _on_hub(
         "llama-3.2-1b",
         "unsloth/Llama-3.2-1B-Instruct",
@@ -135,6 +179,27 @@ _ALL = (
         "Llama 3.2 Community",
         3_212_749_824,
         _llama_3_2(128_256, 3072, 8192, 28, 24, 8, head_dim=128),
+    ),
+    _on_hub(
+        "llama-2-7b",
+        "NousResearch/Llama-2-7b-chat-hf",
+        "Llama 2 Community",
+        6_738_415_616,
+        _llama_1_or_2(4096, 11_008, 32, 32, context=4096),
+    ),
+    _on_hub(
+        "llama-2-13b",
+        "NousResearch/Llama-2-13b-chat-hf",
+        "Llama 2 Community",
+        13_015_864_320,
+        _llama_1_or_2(5120, 13_824, 40, 40, context=4096),
+    ),
+    _on_hub(
+        "llama-30b",
+        "huggyllama/llama-30b",
+        "LLaMA, non-commercial",
+        32_528_943_616,
+        _llama_1_or_2(6656, 17_920, 60, 52, context=2048, epsilon=1e-6),
     ),
     _on_hub(
         "mistral-7b",
@@ -184,29 +249,9 @@ _ALL = (
             tie_word_embeddings=True,
         ),
     ),
-    _on_hub(
-        "gpt2",
-        "openai-community/gpt2",
-        "MIT",
-        124_439_808,
-        {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": "gpt2",
-            "activation_function": "gelu_new",
-            "attn_pdrop": 0.1,
-            "embd_pdrop": 0.1,
-            "initializer_range": 0.02,
-            "layer_norm_epsilon": 1e-5,
-            "n_ctx": 1024,
-            "n_embd": 768,
-            "n_head": 12,
-            "n_layer": 12,
-            "n_positions": 1024,
-            "resid_pdrop": 0.1,
-            "tie_word_embeddings": True,
-            "vocab_size": 50_257,
-        },
-    ),
+    _on_hub("gpt2", "openai-community/gpt2", "MIT", 124_439_808, _gpt_2(768, 12, 12)),
+    _on_hub("gpt2-medium", "openai-community/gpt2-medium", "MIT", 354_823_168, _gpt_2(1024, 24, 16)),
+    _on_hub("gpt2-xl", "openai-community/gpt2-xl", "MIT", 1_557_611_200, _gpt_2(1600, 48, 25)),
     _on_hub(
         "mamba-130m",
         "state-spaces/mamba-130m-hf",

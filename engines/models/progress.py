@@ -21,12 +21,12 @@ def silent(task: str, done: int = 0, total: int | None = None) -> None:
 
 
 @contextmanager
-def terminal_progress() -> Iterator[Progress]:
-    """Bars on standard error, or one line per task where that is not a terminal."""
+def terminal_progress(bars: bool = True) -> Iterator[Progress]:
+    """Bars on standard error, or one line per task where that is not a terminal, or without `bars`."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    if console.is_terminal:
+    if bars and console.is_terminal:
         with _bars(console) as draw:
             yield draw
     else:

@@ -14,6 +14,9 @@ from typing import Any
 
 from engines.models import llama_chat
 from engines.models.presets import LLAMA_3_ROPE, Preset
+from engines.text.detokenize import byte_alphabet
+
+PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- endfor %}"
 
 
 def identity(preset: Preset) -> str:
@@ -37,6 +40,27 @@ def write(preset: Preset, embedded: Path, folder: Path) -> None:
         json.dumps(settings | {"model_max_length": preset.context_length}, indent=2)
     )
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
+
+
+def write_bytewise(preset: Preset, folder: Path) -> None:
+    """Fill `folder` for a model without a tokenizer of its own: a token per byte, and no chat markers."""
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    names = ["<pad>", "<s>", "</s>"]
+    tokens = [*names, *sorted(byte_alphabet())]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": id, "content": name, **flags} for id, name in enumerate(names)],
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
+    }
+    fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
+    (folder / "tokenizer.json").write_text(json.dumps(fitted, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": preset.context_length}, indent=2))
+    (folder / "chat_template.jinja").write_text(PLAIN_TEMPLATE, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
 
 

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from engines.contract.base import EngineUnavailable, Model
@@ -41,6 +42,14 @@ def with_weights(model: Model, progress: Progress = silent) -> Model:
 
     folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed, progress=progress)
     return replace(model, folder=folder, random_weights=False)
+
+
+def weights_of(model: Model) -> tuple[Path, bool]:
+    """A folder to load, and whether the library must make up the weights: those of families that we cannot write."""
+    try:
+        return with_weights(model).folder, False
+    except EngineUnavailable:
+        return model.folder, True
 
 
 def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:

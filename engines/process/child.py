@@ -9,13 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from engines.contract import registry
-from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
+from engines.contract.base import (
+    EngineError,
+    EngineInfo,
+    EngineStats,
+    EngineUnavailable,
+    GenerateRequest,
+    Launch,
+    Model,
+)
 from engines.contract.protocol import AskStats, Load
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
@@ -26,6 +35,8 @@ from engines.process.watch import Watch
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
+
+log = logging.getLogger("enginebench.engines")
 
 
 class ChildEngine:
@@ -48,7 +59,8 @@ class ChildEngine:
         self._state: State = "stopped"
         self.info: EngineInfo | None = None
         self.restarts = 0
-        self.on_restart: Callable[[EngineInfo], None] | None = None  # called when a new child is ready
+        self.on_change: Callable[[], None] | None = None  # called when it ended, and when a new child is ready
+        self.warm_up: Callable[[EngineInfo], GenerateRequest] | None = None  # a request before every child is ready
         self._load = Load(name, model, dict(options))
         self._launch = launch
         self._target = target
@@ -63,6 +75,20 @@ class ChildEngine:
         if self._state == "ready" and self._process is not None and self._process.exited.done():
             return "restarting"  # it ended a moment ago; the supervising task has not run yet
         return self._state
+
+    @property
+    def running(self) -> int:
+        """Requests that the child has not finished."""
+        return self._process.running if self._process is not None else 0
+
+    @property
+    def capacity(self) -> int:
+        """Requests that it runs at a time, also while it is restarted."""
+        return self.info.max_concurrency if self.info is not None else 1
+
+    @property
+    def replicas_ready(self) -> int:
+        return int(self.state == "ready")
 
     @property
     def pid(self) -> int | None:
@@ -124,6 +150,7 @@ class ChildEngine:
         target = self._target or registry.spec(self.name).target if self._launch.command is None else ""
         command = command_of(self._launch, target)
         process = self._process = Process(self.name)
+        process.on_exit = self._changed
         try:
             await process.start(command, environment_of(self._launch, target))
         except OSError as error:
@@ -135,6 +162,7 @@ class ChildEngine:
         try:
             async with asyncio.timeout(self._watch.load_timeout):
                 self.info = await asyncio.shield(process.loaded)
+                await self._warm(process, self.info)
         except TimeoutError:
             await self._end_process()
             raise EngineUnavailable(
@@ -145,6 +173,20 @@ class ChildEngine:
             raise
         self._state = "ready"
         return self.info
+
+    async def _warm(self, process: Process, info: EngineInfo) -> None:
+        """Run a request before others do: with many engines the first one is slower than the rest."""
+        if self.warm_up is None:
+            return
+        try:
+            async for _ in process.open_stream(next(self._ids), self.warm_up(info)):
+                pass
+        except EngineError as error:
+            log.warning("the warm-up request of %s failed: %s", self.name, error)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     async def _end_process(self) -> None:
         process, self._process = self._process, None
@@ -178,11 +220,10 @@ class ChildEngine:
 
     async def _relaunch(self) -> bool:
         try:
-            info = await self._start_process()
+            await self._start_process()
         except EngineUnavailable:
             return False
-        if self.on_restart is not None:
-            self.on_restart(info)
+        self._changed()
         return True
 
     async def _supervise(self) -> None:

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,12 +20,17 @@ from engines.contract.base import EngineUnavailable, Launch
 from engines.models.cache import built_once, cache_folder
 
 OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
+# Binds itself to cores, then becomes the engine: the engine counts its cores when it starts.
+BIND = "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execvp(sys.argv[2], sys.argv[2:])"
 QUESTION_TIMEOUT = 120.0  # seconds; a first import of a large library is slow
 
 
 def command_of(launch: Launch, target: str) -> tuple[str, ...]:
     """The command line for an engine with the class `target` ("module:Class")."""
-    return launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
+    command = launch.command or (launch.python or sys.executable, "-m", "engines.process.worker", target)
+    if not launch.cores or not hasattr(os, "sched_setaffinity"):
+        return command
+    return (sys.executable, "-I", "-S", "-c", BIND, ",".join(map(str, launch.cores)), *command)
 
 
 def environment_of(launch: Launch, target: str) -> dict[str, str]:
@@ -34,6 +40,7 @@ def environment_of(launch: Launch, target: str) -> dict[str, str]:
         path = [str(modules_folder(target))]
         if is_foreign(launch):
             environment = {name: value for name, value in environment.items() if name not in OURS}
+            environment["ENGINEBENCH_CACHE"] = str(cache_folder())  # our way to find it needs a package of ours
         else:
             path += filter(None, [os.environ.get("PYTHONPATH")])
         environment["PYTHONPATH"] = os.pathsep.join(path)
@@ -73,7 +80,7 @@ def _source(module: str) -> Path:
 
 def ask(launch: Launch, target: str) -> Mapping[str, str | None]:
     """`why_not_here` and `version_here` of the engine, as its own interpreter answers."""
-    command = [*command_of(launch, target), "--describe"]
+    command = [*command_of(replace(launch, cores=()), target), "--describe"]
     try:
         done = subprocess.run(
             command, env=environment_of(launch, target), capture_output=True, text=True, timeout=QUESTION_TIMEOUT

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, cast
 
 import msgspec
@@ -76,6 +76,7 @@ class Process(asyncio.SubprocessProtocol):
         self.asked_at: float | None = None  # when the open heartbeat was sent
         self.last_output_at = time.monotonic()
         self.killed_because: str | None = None
+        self.on_exit: Callable[[], None] | None = None  # called once, before its open streams fail
         self.tree: ProcessTree | None = None
         self._stopping = False
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -109,6 +110,11 @@ class Process(asyncio.SubprocessProtocol):
     @property
     def pid(self) -> int | None:
         return self._transport.get_pid() if self._transport is not None else None
+
+    @property
+    def running(self) -> int:
+        """Requests that it has not finished."""
+        return len(self._streams)
 
     def send(self, message: ToChild) -> None:
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
@@ -194,11 +200,13 @@ class Process(asyncio.SubprocessProtocol):
         if not self.loaded.done():
             self.loaded.set_exception(EngineUnavailable(f"the engine's process ended while loading: {reason}."))
         self.loaded.exception()  # marks it as retrieved
+        if not self.exited.done():
+            self.exited.set_result(-1 if code is None else code)
+        if self.on_exit is not None:
+            self.on_exit()
         for stream in self._streams.values():
             stream.end(None, EngineCrashed(f"the engine's process ended while this request was running: {reason}."))
         self._streams.clear()
-        if not self.exited.done():
-            self.exited.set_result(-1 if code is None else code)
 
     def kill(self, because: str) -> None:
         """End it and all processes under it."""

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from engines.contract.base import EngineUnavailable
+from engines.cuda import machine
 from settings_schema import setting
 
 if TYPE_CHECKING:
@@ -36,16 +37,8 @@ def missing_packages() -> str | None:
 
 
 def missing_gpu() -> str | None:
-    """One sentence where there is no NVIDIA GPU. NVML is asked, because importing torch takes seconds."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        pynvml.nvmlShutdown()
-    except Exception as error:  # no package, no library, no driver
-        return f"it needs an NVIDIA GPU and its driver, and NVML finds none ({error})."
-    return None if count else "it needs an NVIDIA GPU, and NVML finds none."
+    """One sentence where there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
+    return None if machine() is not None else "it needs an NVIDIA GPU and its driver, and there is none."
 
 
 def libraries() -> dict[str, str]:

@@ -84,6 +84,7 @@ class StaticEngine(Engine):
 
     Options = StaticOptions
     options: StaticOptions
+    cuda_by = "torch"
     name: ClassVar[str]
 
     @abstractmethod

@@ -70,7 +70,7 @@ class Layer(torch.nn.Module):
     def _attention(self, qkv: torch.Tensor, place: Place, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         heads, key_heads, width = self.heads, self.key_heads, self.width
         batch, tokens = qkv.shape[0], qkv.shape[1]
-        q, k, v = qkv.split([heads * width, key_heads * width, key_heads * width], dim=-1)
+        q, k, v = qkv.split_with_sizes([heads * width, key_heads * width, key_heads * width], dim=-1)
         at = place.rows, place.positions
         q = _rotated(q.view(batch, tokens, heads, width), place)
         keys.index_put_(at, _rotated(k.view(batch, tokens, key_heads, width), place))

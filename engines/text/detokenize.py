@@ -23,12 +23,12 @@ def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | No
     token = str(tokenizer.id_to_token(id))
     if found := re.fullmatch(r"<0x([0-9A-F]{2})>", token):  # SentencePiece
         return text, (int(found[1], 16),)
-    alphabet = _byte_alphabet()
+    alphabet = byte_alphabet()
     return text, tuple(alphabet[letter] for letter in token) if all(letter in alphabet for letter in token) else None
 
 
 @cache
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """Byte-level BPE writes a byte as one printable character: itself if it is one, else one from 256 upwards."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]

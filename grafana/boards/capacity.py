@@ -9,12 +9,13 @@ from grafana import variables
 from grafana.boards.board import Board, run_starts, stages
 from grafana.palette import BLUE, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
-from grafana.promql import OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, gauge, quantile, rate
+from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, quantile, rate
 
 CHOSEN_PLAN = 'engine=~"$engine",model=~"$model"'
 NO_PLAN = "no plan: enginebench plan --publish"
 CURRENCY = "currencyUSD"
-READY = gauge("enginebench_engine_ready")  # replicas that accept requests
+# Replicas that accept requests. Servers of ours may have several; of others each server is one.
+READY = f"sum by (engine) (enginebench_engine_replicas{{{CHOSEN}}} or enginebench_engine_ready{{{CHOSEN}}})"
 REQUEST_RATE = rate(REQUESTS)
 
 
@@ -90,8 +91,9 @@ def _glance() -> list[Panel]:
             [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
         ),
         tile(
-            "Cost per million tokens",
-            "The price chosen above times the replicas that are ready, over the output tokens of an hour at this rate.",
+            "Cost per 1M tokens",
+            "Cost of a million output tokens: the price chosen above times the replicas that are ready, over the "
+            "tokens of an hour at this rate.",
             CURRENCY,
             Query(COST),
         ),

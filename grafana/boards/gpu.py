@@ -16,6 +16,7 @@ from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
 NO_GPU = "no GPU here"
 NO_LINK = "no GPU here, or it has no NVLink"
 HOPPER = "no GPU here, or one before Hopper"
+BUT_CAPPED = f'enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}'
 HOT = 85  # °C; most GPUs lower their clock rates above
 
 
@@ -39,7 +40,12 @@ def board() -> Board:
 def _glance() -> list[Panel]:
     used = f"sum by (instance) ({_of('memory_used_bytes')}) / sum by (instance) ({_of('memory_total_bytes')})"
     return [
-        _tile("GPUs", "Number of GPUs, MIG slices counted each.", units.Short, f"count by (instance) ({_of('info')})"),
+        _tile(
+            "GPUs",
+            "Number of GPUs, MIG slices counted each.",
+            units.Short,
+            f"count by (instance) ({_of('memory_total_bytes')})",
+        ),
         _tile(
             "Utilisation",
             "Mean share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
@@ -56,10 +62,10 @@ def _glance() -> list[Panel]:
         ),
         _tile(
             "Throttled",
-            "Number of GPUs whose clock rates power or heat reduces right now.",
+            "Number of GPUs whose clock rates are reduced right now, except by their power cap, which busy GPUs reach.",
             units.Short,
-            f"count by (instance) (max by (instance, gpu) ({_of('throttled')}) > 0) "
-            f"or 0 * count by (instance) ({_of('throttled')})",
+            f"count by (instance) (max by (instance, gpu) ({BUT_CAPPED}) > 0) "
+            f"or 0 * count by (instance) ({BUT_CAPPED})",
             [(None, GREEN), (1, RED)],
         ),
         _tile(
@@ -177,8 +183,8 @@ def _links() -> list[Panel]:
             "PCIe",
             "Traffic from the GPU and (dashed) to it. Weights, offloaded caches and logits pass here.",
             units.BytesPerSecondSI,
-            [_each("pcie_sent_bytes_per_second", "sent"), _each("pcie_received_bytes_per_second", "received")],
-            dashed=["received"],
+            [_each("pcie_sent_bytes_per_second", "out"), _each("pcie_received_bytes_per_second", "in")],
+            dashed=["in"],
         ),
         _lines(
             "NVLink",
@@ -186,19 +192,19 @@ def _links() -> list[Panel]:
             "layer.",
             units.BytesPerSecondSI,
             [
-                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} sent"),
-                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} received"),
+                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} out"),
+                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} in"),
             ],
-            dashed=["received"],
+            dashed=["in"],
             empty=NO_LINK,
         ),
         _lines(
             "ECC and Xid errors",
-            "Memory errors since the driver was loaded, corrected and not, and errors that the driver reported by "
-            "their Xid number. Any uncorrected error or Xid makes a run doubtful.",
+            "Memory errors that ECC could not correct since the driver was loaded, and errors that the driver reported "
+            "by their Xid number. Any of them makes a run doubtful.",
             units.Short,
             [
-                Query(_of("ecc_errors_total"), f"{EACH} ECC {{{{kind}}}}"),
+                Query(f'enginebench_gpu_ecc_errors_total{{{ON_INSTANCE},kind="uncorrected"}}', f"{EACH} ECC"),
                 Query(_of("xid_errors_total"), f"{EACH} Xid {{{{xid}}}}"),
             ],
             steps=[(None, GREEN), (1, ORANGE)],
@@ -231,7 +237,7 @@ def _per_host(what: str) -> str:
 
 
 def _by_host(expr: str) -> str:
-    return f'sum by (host) (label_replace({expr}, "host", "$1", "instance", "(.+?)(:[0-9]+)?"))'
+    return f'sum by (host) (label_replace({expr}, "host", "$1", "instance", "(.+?)(:\\\\d+)?"))'
 
 
 def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:

@@ -6,28 +6,27 @@ nothing in the process can find `concurrent.futures`. The locustfile imports `lo
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from pathlib import Path
 from types import ModuleType
 
 
 def restore_standard_packages() -> None:
     """Rename every locustfile that hides a standard package, and load the package in its place."""
+    paths = sysconfig.get_paths()
+    installed = tuple(f"{paths[key]}{os.sep}" for key in ("stdlib", "platstdlib", "purelib", "platlib"))
     for name, module in list(sys.modules.items()):
-        if name in sys.stdlib_module_names and _is_a_locustfile(module):
+        if name in sys.stdlib_module_names and _is_a_locustfile(module, installed):
             _restore(name, module)
 
 
-def _is_a_locustfile(module: ModuleType) -> bool:
+def _is_a_locustfile(module: ModuleType, installed: tuple[str, ...]) -> bool:
     """A plain file outside the standard library and outside site-packages."""
     file = getattr(module, "__file__", None)
-    if file is None or hasattr(module, "__path__"):
-        return False
-    paths = sysconfig.get_paths()
-    return not any(Path(file).is_relative_to(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return file is not None and not hasattr(module, "__path__") and not file.startswith(installed)
 
 
 def _restore(name: str, locustfile: ModuleType) -> None:

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypedDict, TypeVar
 
 from msgspec import UNSET
@@ -104,12 +104,15 @@ class Intake:
                 raise bad_request("Give `max_completion_tokens` or `max_tokens`, not both.", "max_tokens")
             if body.top_logprobs is not None and not body.logprobs:
                 raise bad_request("`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-            prompt = self._tokenizer.render(read_messages(body.messages, info.context_length))
+            messages = read_messages(body.messages, info.context_length)
+            prompt = self._tokenizer.render(messages)
         # Templates write the special tokens themselves.
         ids = self._tokenizer.encode(prompt, special=False, limit=info.context_length)
         max_tokens = self._max_tokens(body.max_completion_tokens or body.max_tokens, None, len(ids), info)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         request = self._request(body, prompt, ids, max_tokens, logprobs, info)
+        if "messages" in info.features:
+            request = replace(request, messages=tuple(messages))
         wire = ChatWire(self.model_name(info), self._fingerprint_of(info), len(ids), **_usage_options(body))
         return AcceptedRequest(request, wire, bool(body.stream), self._timeout(body))
 

@@ -13,7 +13,6 @@ from analysis.run.formulas import expression
 from analysis.run.lines import KILLED, SCHEMA
 from analysis.run.load import NotARun, find_run, load_run, with_metrics
 from analysis.run.table import write_table
-from records.formula import evaluate
 from records.metrics import REQUEST_METRICS, Metric
 from records.request import RequestRecord
 from records.stage import SECOND
@@ -118,7 +117,7 @@ def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -
     columns = {name: [getattr(one, name) for one in CASES] for name in SCHEMA if name != "icl"}
     column = pl.DataFrame(columns, schema={name: kind for name, kind in SCHEMA.items() if name != "icl"})
     values = column.select(value=expression(metric.formula))["value"].to_list()
-    assert values == pytest.approx([evaluate(metric.formula, one) for one in CASES])
+    assert values == pytest.approx([metric.of(one) for one in CASES])
     assert any(value is not None for value in values)
 
 

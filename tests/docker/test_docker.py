@@ -28,7 +28,7 @@ def composition(program: Program) -> Composition:
 
     def read(*files: str, **variables: str) -> dict[str, Any]:
         arguments = [argument for file in files for argument in ("-f", str(DOCKER / file))]
-        unset = {"ENGINE", "EXTRAS", "SCENARIO"} - set(variables)
+        unset = {"ENGINE", "EXTRAS", "SCENARIO", "TARGET", "MODEL"} - set(variables)
         environment = {name: value for name, value in os.environ.items() if name not in unset} | variables
         command = [compose, *arguments, "--profile", "*", "config", "--format", "json"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
@@ -63,10 +63,11 @@ def test_the_image_holds_every_room_of_the_wheel() -> None:
 
 
 def test_the_image_does_not_run_as_root() -> None:
-    final_stage = DOCKERFILE.split("\nFROM ")[-1]
-    users = re.findall(r"^USER (.+)$", final_stage, re.MULTILINE)
-    assert users == ["10001"]
-    assert "useradd --uid 10001" in final_stage
+    _build, base, *images = DOCKERFILE.split("\nFROM ")[1:]
+    assert re.findall(r"^USER (.+)$", base, re.MULTILINE) == ["10001"]
+    assert "useradd --uid 10001" in base
+    assert [image.split("\n")[0] for image in images] == ["base AS load", "base AS server"]
+    assert not any("USER" in image for image in images)
 
 
 def test_torch_has_a_version_that_the_dockerfile_finds_in_the_lock() -> None:
@@ -86,6 +87,7 @@ def test_every_port_is_published_on_loopback_only(composition: Composition, file
         "prometheus": [("127.0.0.1", "9090")],
         "grafana": [("127.0.0.1", "3000")],
         "load": [("127.0.0.1", "8089")],
+        "vllm": [("127.0.0.1", "8001")],
     }
 
 
@@ -103,8 +105,8 @@ def test_every_file_that_is_mounted_exists(composition: Composition) -> None:
 
 def test_foreign_images_have_a_version_of_their_own(composition: Composition) -> None:
     images = [service["image"] for service in composition("compose.yaml").values() if "image" in service]
-    assert len(images) == 2
-    assert all(re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", image) for image in images), images
+    assert len(images) == 3
+    assert all(re.fullmatch(r"[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+", image) for image in images), images
 
 
 def test_every_container_is_locked_down(composition: Composition) -> None:

@@ -10,6 +10,8 @@ from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
 from tests.support.rust_answers import PROMPT, first_words
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 
 def test_what_it_cannot_run_is_refused_with_a_sentence(
     rust_program: Callable[[str], Path], background: BackgroundLoop

@@ -18,6 +18,8 @@ from tests.conftest import BackgroundLoop
 from tests.support.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
 from tests.support.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 
 @pytest.fixture(scope="module")
 def candle(rust_program: Callable[[str], Path], background: BackgroundLoop) -> Iterator[ChildEngine]:

@@ -11,27 +11,29 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
-from engines.contract.registry import ENGINES, load_engine, spec
+from engines.contract.registry import ENGINES, engine_class, load_engine, spec
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
+from engines.process.installed import InstalledEngine
 from engines.process.stream import ReceivedChunk
 from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support import documented_engine
 from tests.support.lmrs_model import write_stand_in, write_tiny_llama
+from tests.support.served import served
 
-STATIC = ("torch-jit", "torch-compile")
+STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
 class Loaded:
     """An engine at work, driven from plain test functions."""
 
-    def __init__(self, name: str, background: BackgroundLoop, folder: Path) -> None:
+    def __init__(self, name: str, background: BackgroundLoop, folder: Path, url: str = "") -> None:
         self.name = name
         self.background = background
-        model, options = _what_it_needs(name, folder)
+        model, options = _what_it_needs(name, folder, url)
         self.engine: ChildEngine = load_engine(name, model, options)
         self.info: EngineInfo = background.run(self.engine.start())
         self.tokenizer = None if model is None else Tokenizer.from_file(str(model.folder / "tokenizer.json"))
@@ -51,13 +53,17 @@ class Loaded:
         return _text(chunks), sum(chunk.tokens for chunk in chunks), finish
 
 
-def _what_it_needs(name: str, folder: Path) -> tuple[Model | None, dict[str, str]]:
+def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dict[str, str]]:
     if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
         os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
         return write_tiny_llama(folder), {"same_tokens": "no"}
     if name in STATIC:  # in floats of 32 bits, in which the size of the batch changes no answer
         few_shapes = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}
         return with_weights(fetch_model("random:llama-3.2-tiny")), few_shapes
+    if name == "remote":
+        return None, {"url": f"{url}/v1"}
+    if name == "vllm":  # compiling takes a minute
+        return with_weights(fetch_model("random:llama-3.2-tiny")), {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
     if spec(name).needs_model:  # what the engines say with a trained model is checked in their own tests
         return with_weights(fetch_model("random:llama-3.2-tiny")), {}
     return None, {"ttft": "0.01", "tpot": "0.001"}
@@ -67,7 +73,13 @@ def _text(chunks: list[ReceivedChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-@pytest.fixture(scope="module", params=[*ENGINES, documented_engine.NAME])
+def _as_parameter(name: str) -> object:
+    """Engines in environments of their own have a marker: `make test` does not install them."""
+    own = name in ENGINES and issubclass(engine_class(name), InstalledEngine)
+    return pytest.param(name, marks=pytest.mark.own_environment) if own else name
+
+
+@pytest.fixture(scope="module", params=[_as_parameter(name) for name in (*ENGINES, documented_engine.NAME)])
 def loaded(
     request: pytest.FixtureRequest,
     background: BackgroundLoop,
@@ -75,10 +87,19 @@ def loaded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Loaded]:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in ENGINES and (reason := engine_class(name).why_not_here()):
+        pytest.skip(f"{name} cannot run here: {reason}")
     if name in PROGRAMS:
         rust_program(name)
-    with documented_engine.installed(folder) if name == documented_engine.NAME else contextlib.nullcontext():
-        one = Loaded(name, background, folder)
+    with contextlib.ExitStack() as open_until_the_end:
+        if name == documented_engine.NAME:
+            open_until_the_end.enter_context(documented_engine.installed(folder))
+        elif issubclass(kind := engine_class(name), InstalledEngine) and (reason := kind.why_not_here()) is not None:
+            pytest.skip(f"{name} cannot run here: {reason}")
+        url = ""
+        if name == "remote":
+            url = open_until_the_end.enter_context(served("ttft=0.01", "tpot=0.001")).url
+        one = Loaded(name, background, folder, url)
         yield one
         background.run(one.engine.stop())
 

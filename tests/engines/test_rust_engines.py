@@ -23,6 +23,8 @@ from tests.support.reference import Reference
 from tests.support.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text
 from tests.support.tiny_models import write_tiny
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 NAMES = ["candle", "burn"]
 
 

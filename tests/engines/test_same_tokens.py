@@ -16,7 +16,10 @@ from servers.openai.prompts import load_tokenizer
 from tests.conftest import BackgroundLoop
 from tests.support.reference import Reference
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 TOKENS = 24
+VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,10 @@ def expected(model: Model, question: GenerateRequest) -> str:
         pytest.param("candle", {"dtype": "float32", "concurrency": "4"}, id="candle, in a batch"),
         pytest.param("burn", {"dtype": "float32"}, id="burn"),
         pytest.param("mistralrs", {"dtype": "float32"}, id="mistralrs"),
+        pytest.param("vllm", VLLM, id="vllm", marks=pytest.mark.own_environment),
+        pytest.param(
+            "vllm", VLLM | {"speculative_tokens": "3"}, id="vllm, guessing", marks=pytest.mark.own_environment
+        ),
         pytest.param("lmrs", {"dtype": "float32"}, id="lmrs", marks=pytest.mark.lmrs),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records.formula import Between, Field, FirstOf, Formula, Positive, Where, evaluate
+from records.formula import Between, Field, FirstOf, Formula, Positive, Where, reader
 from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, tables
 from tests.support.records import MS, record
 from tests.support.served import ROOT
@@ -110,7 +110,7 @@ def test_formulas(formula: Formula, value: float | None, text: str) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(record(), name, None)
 
-    assert evaluate(formula, Lenient()) == pytest.approx(value)
+    assert reader(formula)(Lenient()) == pytest.approx(value)
     assert str(formula) == text
 
 

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from servers.gpu import GpuCollector
+from servers.gpu.collector import GpuCollector
+from servers.gpu.nvml import NvmlDriver
 from servers.metrics import registry_of
 
 Answers = dict[str, Callable[..., Any]]
@@ -25,7 +26,7 @@ class Driver:
     def __getattr__(self, name: str) -> Any:
         if name in self._answers:
             return self._answers[name]
-        if name.startswith("nvml") and not name.startswith("nvmlClocksEventReason"):
+        if name.startswith("nvml") and not name.startswith(("nvmlClocksEventReason", "nvmlEventType")):
             return self._not_supported
         return getattr(pynvml, name)
 
@@ -75,7 +76,7 @@ BUSY: Answers = {
 
 def scraped(driver: Driver) -> dict[str, float]:
     """Values by name and labels, as `name{gpu="0"}`."""
-    collector = GpuCollector(period=3600, nvml=driver)
+    collector = GpuCollector(3600, [NvmlDriver(driver, {})])
     collector.start()
     try:
         return samples_of(collector)
@@ -143,7 +144,7 @@ def test_without_a_gpu_there_is_nothing() -> None:
 def test_the_thread_goes_on_reading() -> None:
     readings = iter(range(1, 1_000_000))
     collector = GpuCollector(
-        period=0.005, nvml=machine({"nvmlDeviceGetTotalEnergyConsumption": lambda: 1000 * next(readings)})
+        0.005, [NvmlDriver(machine({"nvmlDeviceGetTotalEnergyConsumption": lambda: 1000 * next(readings)}), {})]
     )
     collector.start()
     try:
@@ -199,7 +200,7 @@ class Activity:
 
 def test_activity_is_taken_between_two_samples_and_old_samples_are_freed() -> None:
     activity = Activity()
-    collector = GpuCollector(period=3600, nvml=activity.driver())
+    collector = GpuCollector(3600, [NvmlDriver(activity.driver(), {})])
     collector.start()  # one sample to begin with, one more for the first reading
     seen = samples_of(collector)
     assert seen["sm_activity_ratio 0"] == 0.8

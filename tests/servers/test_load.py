@@ -17,8 +17,6 @@ import pytest
 
 from tests.support.served import CHAT, TEXT, Served, body, served, until
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Served]:
@@ -79,6 +77,7 @@ def test_metrics_count_requests_and_tokens_exactly() -> None:
         assert server.metric("build_info", engine="fake", model="fake", device="none") == 1
 
 
+@pytest.mark.alone
 def test_server_and_client_agree_on_the_time_to_first_token() -> None:
     """What the client sees is what the server says and the way there and back: never less, and under 2 ms more.
 
@@ -235,6 +234,7 @@ def test_requests_that_wait_when_the_engine_crashes_wait_for_the_restarted_one()
         assert server.metric("engine_restarts_total") == 1
 
 
+@pytest.mark.alone
 def test_a_slow_reader_changes_no_duration() -> None:
     """The engine is done after a moment; its client reads the answer three seconds later."""
     content = json.dumps(body(30_000, stream=True)).encode()

@@ -15,6 +15,8 @@ from engines.contract.base import EngineUnavailable, Model
 from servers.http.errors import ApiError
 from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 

@@ -38,11 +38,9 @@ def test_an_ar1_process_has_its_correlation() -> None:
     ("system", "numbers"),
     [
         pytest.param("independent, 300 requests, 20 users", ("p50", "p90", "share 0.9", "mean", "rate"), id="few"),
-        pytest.param("AR(1) 0.8, 3000 requests", ("p50", "p90", "share 0.9", "mean"), id="correlated"),
+        pytest.param("AR(1) 0.8, 3000 requests", ("p50", "p90", "share 0.9", "mean", "ratio of p95"), id="correlated"),
         pytest.param("4 pinned replicas, 40 users, 2000 requests", ("p50", "share 0.5", "mean", "rate"), id="pinned"),
-        pytest.param(
-            "closed loop, 40 users, 4 servers, 1000 requests", ("p50", "share 0.5", "mean", "rate"), id="closed loop"
-        ),
+        pytest.param("closed loop, 40 users, 4 servers, 1000 requests", ("p50", "share 0.5", "rate"), id="closed loop"),
         pytest.param("20 slow bursts, 3000 requests", ("p50", "share 0.5", "mean", "rate"), id="bursts"),
     ],
 )
@@ -54,17 +52,13 @@ def test_intervals_hold(system: str, numbers: tuple[str, ...]) -> None:
         assert cell.coverage is not None
         assert cell.coverage >= 0.86, cell
         assert cell.width is not None
-        assert 0.8 < cell.width < 1.6, cell
+        assert 0.8 < cell.width < 1.8, cell
 
 
-def test_convoys_have_no_percentiles() -> None:
+def test_one_run_of_convoys_has_no_interval() -> None:
     cells = coverage.measure("convoys: 40 users, 40 slots", 20, SEED)
-    assert {cell.number: cell.shown for cell in cells if cell.number.startswith("p")} == {
-        "p50": 0,
-        "p90": 0,
-        "p95": 0,
-        "p99": 0,
-    }
+    withheld = {cell.number for cell in cells if cell.shown == 0}
+    assert withheld >= {"p50", "p90", "p95", "p99", "share 0.5", "mean", "rate"}
 
 
 def test_identical_engines_have_no_winner_and_different_ones_have() -> None:

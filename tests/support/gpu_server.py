@@ -5,6 +5,7 @@ Tokens and energy grow with the same clock, so their ratio is known: `GPU_JOULES
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from engines.contract.base import EngineInfo, EngineStats
-from servers.gpu import GpuCollector
+from servers.gpu.collector import GpuCollector
+from servers.gpu.nvml import NvmlDriver
 from servers.metrics import Metrics, Snapshot, registry_of
 
 GPU_ENGINE = "on-a-gpu"
@@ -41,13 +43,14 @@ STATS = EngineStats(memory_bytes=3 * GIB, device_memory_bytes=60 * GIB, kv_cache
 
 
 class ScriptedDriver:
-    """A Hopper GPU that is always equally busy. Constants and structures are those of the real module."""
+    """A Hopper GPU that is always equally busy and had one Xid. Constants and structures are the real module's."""
 
     def __init__(self, since: float) -> None:
         self._since = since
+        self._told = False  # of an Xid
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("nvml") and not name.startswith("nvmlClocksEventReason"):
+        if name.startswith("nvml") and not name.startswith(("nvmlClocksEventReason", "nvmlEventType")):
             raise AttributeError(name)  # a call without a scripted answer must not reach a real driver
         return getattr(pynvml, name)
 
@@ -94,6 +97,35 @@ class ScriptedDriver:
     def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int) -> int:
         return int(pynvml.nvmlClocksEventReasonSwPowerCap)
 
+    def nvmlDeviceGetMigMode(self, gpu: int) -> tuple[int, int]:
+        return (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_DISABLE)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=60 * GIB)]
+
+    def nvmlDeviceGetTotalEccErrors(self, gpu: int, kind: int, since: int) -> int:
+        return 0
+
+    def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        kibibytes = int((time.monotonic() - self._since) * 1e6)
+        value = SimpleNamespace(ullVal=kibibytes, uiVal=55)
+        wide = fields[0][0] != pynvml.NVML_FI_DEV_MEMORY_TEMP
+        kind = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG if wide else pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        return [SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, valueType=kind, value=value)]
+
+    def nvmlEventSetCreate(self) -> object:
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, gpu: int, kinds: int, events: object) -> None: ...
+    def nvmlEventSetWait(self, events: object, milliseconds: int) -> SimpleNamespace:
+        if self._told:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        self._told = True
+        return SimpleNamespace(device=0, eventData=13)
+
+    def nvmlDeviceGetIndex(self, gpu: int) -> int:
+        return gpu
+
     def nvmlGpmQueryDeviceSupport(self, gpu: int) -> SimpleNamespace:
         return SimpleNamespace(isSupportedDevice=1)
 
@@ -113,9 +145,9 @@ class BusyServer(Collector):
 
     def __init__(self) -> None:
         self._since = time.monotonic()
-        self._metrics = Metrics(GPU_ENGINE, lambda: Snapshot(12, 0, True, 0, INFO))
+        self._metrics = Metrics(GPU_ENGINE, lambda: Snapshot(12, 0, True, 0, 1, INFO))
         self._metrics.engine_stats = STATS
-        self.gpus = GpuCollector(nvml=ScriptedDriver(self._since))
+        self.gpus = GpuCollector(drivers=[NvmlDriver(ScriptedDriver(self._since), {})])
 
     def collect(self) -> Iterator[Metric]:
         self._metrics.generation_tokens = int((time.monotonic() - self._since) * TOKENS_PER_SECOND)

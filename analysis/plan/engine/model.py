@@ -26,6 +26,7 @@ class EngineModel:
 
     cost: StepCost
     synchronised: bool = True  # one batch; else every request has steps of its own
+    grouped: bool = False  # of the batch, only requests of the same length are computed together
     slots: int | None = None
     slots_from: str = "not seen"  # or "saturation", "engine"
     most_running: int = 0
@@ -61,7 +62,10 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
         warnings.append(f"no common step is to be seen at {', '.join(left_out)}: left out of the fit")
     found = [steps for _, steps in chosen]
-    slots, source = (saturated_slots(found), "saturation") if in_batch else (None, "not seen")
+    several = [s for s in found if s.occupied.max(initial=0) > 1]
+    grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)
+    # In groups, what waits for its turn cannot be told from what waits for a slot.
+    slots, source = (saturated_slots(found), "saturation") if in_batch and not grouped else (None, "not seen")
     if slots is None:
         slots, source = (declared_slots, "engine") if declared_slots is not None else (None, "not seen")
     fit = fit_cost(chosen, slots)
@@ -69,13 +73,14 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
     model = EngineModel(
         cost=fit.cost,
         synchronised=in_batch,
+        grouped=grouped,
         slots=slots,
         slots_from=source,
         most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
         pauses=in_batch and _pauses(found),
-        admits=_admits(found, slots) if in_batch else None,
-        late_handover=slots is not None and in_batch and _late_handover(found, slots),
-        delivery=_delivery(found, fit.cost),
+        admits=_admits(found, slots) if in_batch and not grouped else None,
+        late_handover=slots is not None and in_batch and not grouped and _late_handover(found, slots),
+        delivery=_delivery(found, fit.cost, by_steps=not grouped),
         tokens_per_step=tokens,
         drift=fit.drift,
     )
@@ -118,17 +123,20 @@ def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
     return empty >= LEAST_SEEN and empty > AGREED * filled
 
 
-def _delivery(stages: Sequence[Steps], cost: StepCost) -> float:
+def _delivery(stages: Sequence[Steps], cost: StepCost, by_steps: bool) -> float:
     """Seconds from when a request is due to when the engine has it, both ways of the network included.
 
     TTFT of requests to an idle engine tells it. Without such requests, one that was due shortly before a step and was
     not in it bounds it from below, and one that was in it from above: the least seconds that agree with most requests.
+    That says nothing (`by_steps` is false) where prompts wait for their group's turn.
     """
     waited: Floats = np.concatenate([steps.waited for steps in stages])
     tokens: Floats = np.concatenate([steps.waited_tokens for steps in stages])
     if len(waited) >= LEAST_SEEN:
         alone = cost.base + cost.per_running + cost.per_prompt + cost.per_token * tokens
         return max(float(np.median(waited - alone)), LEAST_DELIVERY)
+    if not by_steps:
+        return LEAST_DELIVERY
     missed: Floats = np.concatenate([steps.missed for steps in stages])
     caught: Floats = np.concatenate([steps.caught for steps in stages])
     return _agreed(missed, caught)

@@ -20,6 +20,8 @@ from records.stage import SECOND
 GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
 SYNCHRONISED = 0.6  # share of steps in which every running request received a token, below which there is no batch
 TOGETHER = 0.5  # of a step: the chunks of one step arrive within this share of the time to the next
+LEAST_GROUPS = 20  # steps of several requests from which it is told that all of them had the same length
+ALIKE = 0.8  # share of such steps
 MOST_CHUNKS = 1_000_000  # of one stage; of longer ones, equal pieces are read
 PIECES = 10
 ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
@@ -71,6 +73,7 @@ class Steps:
     waited: Floats  # from when a request to an idle engine was due to its first chunk
     waited_tokens: Floats  # prompt tokens of those
     tokens_per_step: float  # output tokens that a running request receives in a step
+    grouped: bool = False  # only requests of the same length receive a token together
 
 
 def read_chunks(table: Path, start: int, end: int) -> Iterator[Chunks]:
@@ -124,7 +127,35 @@ def find_steps(chunks: Chunks) -> Steps | None:
         return None
     tried = [_steps(chunks, _clusters(chunks, gap)) for gap in GAPS]
     best = max(tried, key=lambda steps: steps.complete)
-    return best if best.complete >= SYNCHRONISED else _unsynchronised(chunks, best.complete)
+    if best.complete >= SYNCHRONISED:
+        return best
+    return _grouped(chunks) or _unsynchronised(chunks, best.complete)
+
+
+def _grouped(chunks: Chunks) -> Steps | None:
+    """The steps of an engine that computes requests of the same length together; `None` where that is not to be seen.
+
+    Lengths are known of requests with a chunk for every token.
+    """
+    order = np.lexsort((chunks.stamp, chunks.request))
+    request = chunks.request[order]
+    begins = np.flatnonzero(np.diff(request, prepend=-1))
+    counts = np.diff(begins, append=len(request))
+    length = np.empty(len(request))
+    length[order] = chunks.prefilled[request] + np.arange(len(request)) - np.repeat(begins, counts)
+    known = np.zeros(len(chunks.first), dtype=bool)
+    known[request[begins]] = counts == chunks.output[request[begins]]
+    tried = []
+    for gap in GAPS:
+        cluster = _clusters(chunks, gap)
+        starts = np.flatnonzero(np.diff(cluster, prepend=-1))
+        several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known[chunks.request], starts)
+        alike = np.minimum.reduceat(length, starts) == np.maximum.reduceat(length, starts)
+        tried.append((int((several & alike).sum()), int((several & ~alike).sum()), cluster))
+    alike_groups, others, cluster = max(tried, key=lambda one: one[0] - one[1])
+    if alike_groups < LEAST_GROUPS or alike_groups < ALIKE * (alike_groups + others):
+        return None
+    return _steps(chunks, cluster, grouped=True)
 
 
 def _clusters(chunks: Chunks, gap: float) -> Integers:
@@ -144,7 +175,7 @@ def _clusters(chunks: Chunks, gap: float) -> Integers:
     return np.asarray(np.cumsum(cut), dtype=np.int64)
 
 
-def _steps(chunks: Chunks, cluster: Integers) -> Steps:
+def _steps(chunks: Chunks, cluster: Integers, grouped: bool = False) -> Steps:
     count = int(cluster[-1]) + 1
     end = chunks.stamp[np.searchsorted(cluster, np.arange(count))]
     # Requests that began before the piece have no first cluster in it, those that go on have no last one.
@@ -179,7 +210,7 @@ def _steps(chunks: Chunks, cluster: Integers) -> Steps:
         complete=complete,
         end=end[busy],
         seconds=np.diff(end, prepend=end[0])[busy],
-        running=np.where(alone, started, occupied)[busy].astype(np.float64),
+        running=(present + started if grouped else np.where(alone, started, occupied))[busy].astype(np.float64),
         prompts=started[busy].astype(np.float64),
         tokens=tokens[busy].astype(np.float64),
         occupied=occupied[busy].astype(np.float64),
@@ -187,7 +218,8 @@ def _steps(chunks: Chunks, cluster: Integers) -> Steps:
         alone=alone[busy],
         mixed=((present > 0) & (started > 0))[busy],
         **_admissions(chunks, begins, busy, end),
-        tokens_per_step=_tokens_per_step(chunks, begins, ends, alone),
+        tokens_per_step=1.0 if grouped else _tokens_per_step(chunks, begins, ends, alone),
+        grouped=grouped,
     )
 
 

@@ -21,7 +21,7 @@ from analysis.plan.evidence.prometheus import Prometheus, Served
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, Measured, Peak
 from analysis.plan.settings import PlanSettings
 from analysis.plan.simulation.outcome import Band, Requests, band, within
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from analysis.verdict.summary import without_infinities
 from records.load import Rate
 

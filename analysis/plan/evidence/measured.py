@@ -12,7 +12,7 @@ import polars as pl
 from analysis.plan.engine.steps import Floats, Steps, find_steps, read_chunks
 from analysis.plan.errors import CannotPlan
 from analysis.plan.simulation.outcome import Requests, figures
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData, with_metrics
 from analysis.run.windows import Window, windows_of
 from records.load import Load, Users

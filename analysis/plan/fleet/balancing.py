@@ -13,7 +13,8 @@ from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation.arrivals import gamma_arrivals, variation
 from analysis.plan.simulation.outcome import Requests, requests_of
-from analysis.plan.simulation.replica import Lengths, replica, serve_arrivals
+from analysis.plan.simulation.replica import replica, serve_arrivals
+from analysis.plan.simulation.work import Lengths
 from records.load import Rate
 
 

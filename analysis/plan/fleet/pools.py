@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet.replicas import Attainment, Fleet, Measured, fewest_count
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from records.load import Rate
 
 QUANTILES = (0.5, 0.75, 0.9)  # of the prompts, at which pools are split

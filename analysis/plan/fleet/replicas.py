@@ -16,7 +16,8 @@ from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation.outcome import Band, Requests, band, good, percentile_of, requests_of, within
-from analysis.plan.simulation.replica import Lengths, serve_users
+from analysis.plan.simulation.replica import serve_users
+from analysis.plan.simulation.work import Lengths
 from records.load import Load, Rate, Users
 from records.slo import Objective
 

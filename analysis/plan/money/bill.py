@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.prices import Prices
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 
 HOURS_A_MONTH = 730.0
 MILLION = 1e6

@@ -57,6 +57,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "answers": [factor * mean for factor in LENGTHS],
         "shares": [[_shares(plan, count, factor, objective, limits) for count in sizes] for factor in LENGTHS],
         "price": (hourly or 0.0) * gpus,
+        "source": None if plan.price_source is None else str(plan.price_source),
         "errors": [
             {"stage": one.stage, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}
             for one in plan.held_out

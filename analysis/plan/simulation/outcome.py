@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.plan.engine.steps import Flags, Floats
-from analysis.plan.simulation.replica import Lengths, Served
+from analysis.plan.simulation.replica import Served
+from analysis.plan.simulation.work import Lengths
 from analysis.verdict.statistics import percentile
 from records.slo import Objective
 

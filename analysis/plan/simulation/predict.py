@@ -12,7 +12,8 @@ from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.evidence.measured import MeasuredStage
 from analysis.plan.simulation.arrivals import arrival_times
 from analysis.plan.simulation.outcome import Band, Requests, bands, figures, requests_of
-from analysis.plan.simulation.replica import Lengths, Served, serve_arrivals, serve_users
+from analysis.plan.simulation.replica import Served, serve_arrivals, serve_users
+from analysis.plan.simulation.work import Lengths
 from records.load import Load, Rate, Users
 
 SEEDS = 20

@@ -3,7 +3,8 @@ from token to token, so that a request costs a few events whatever its length.
 
 A replica takes requests in the order in which they come. `Replica` computes one batch step by step: at the beginning
 of a step it admits what waits, as far as slots are free, and at its end every running request has a token more.
-`SeparateStreams` is an engine without a common batch, whose requests slow each other down.
+`SeparateStreams` is an engine without a common batch, whose requests slow each other down; grouped.py has one whose
+batch holds requests of equal length.
 """
 
 from __future__ import annotations
@@ -17,39 +18,9 @@ from itertools import cycle
 import numpy as np
 
 from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.steps import Flags, Floats, Generator, Integers
-
-NOISES = 4096  # drawn ahead
-LEAST_NOISE = 0.2  # of a step's duration
-Completion = tuple[float, int]  # instant, request
-
-
-class Work:
-    """The requests of one simulation, by number: what they ask, and when their first and last tokens came."""
-
-    __slots__ = ("first", "last", "steps", "tokens")
-
-    def __init__(self, tokens: list[float], steps: list[int]) -> None:
-        """`tokens` are prompt tokens to be prefilled, `steps` those that the answer takes; at least one."""
-        self.tokens, self.steps = tokens, steps
-        self.first = [math.nan] * len(steps)
-        self.last = [math.nan] * len(steps)
-
-    def add(self, tokens: float, steps: int) -> None:
-        self.tokens.append(tokens)
-        self.steps.append(steps)
-        self.first.append(math.nan)
-        self.last.append(math.nan)
-
-
-@dataclass(slots=True)
-class Spent:
-    """Where the time of a replica went, in seconds."""
-
-    prefill: float = 0.0
-    decode: float = 0.0
-    full: float = 0.0  # of the decoding, while requests waited for a slot
-    waiting: float = 0.0  # request-seconds before admission
+from analysis.plan.engine.steps import Floats, Generator
+from analysis.plan.simulation.grouped import GroupedReplica
+from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Lengths, Spent, Work
 
 
 class Replica:
@@ -229,30 +200,10 @@ class SeparateStreams:
             heappush(self._firsts, (begins + seconds, request))
 
 
-def replica(model: EngineModel, work: Work, rng: Generator) -> Replica | SeparateStreams:
+def replica(model: EngineModel, work: Work, rng: Generator) -> Replica | SeparateStreams | GroupedReplica:
+    if model.grouped:
+        return GroupedReplica(model, work, rng)
     return Replica(model, work, rng) if model.synchronised else SeparateStreams(model, work, rng)
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Prompts and answers to draw requests from, or to replay in order: one element a request."""
-
-    prefilled: Floats  # prompt tokens that the engine computes
-    prompt: Floats
-    output: Floats
-
-    def __len__(self) -> int:
-        return len(self.output)
-
-    def at(self, picked: Integers | Flags) -> Lengths:
-        return Lengths(self.prefilled[picked], self.prompt[picked], self.output[picked])
-
-    def drawn(self, count: int, rng: Generator) -> Lengths:
-        return self.at(rng.integers(len(self), size=count))
-
-    def work(self, tokens_per_step: float) -> Work:
-        steps = np.maximum(np.rint(self.output / tokens_per_step), 1).astype(int)
-        return Work(self.prefilled.tolist(), steps.tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("slots", slots),
         ("prefill", "running requests pause" if model.pauses else "together with running requests"),
     ]
+    if model.grouped:
+        found.append(("batch", "only requests of the same length are computed together"))
     if plan.scalability is not None:
         found.append(("throughput", _scalability(plan)))
     if plan.safe is not None:
@@ -145,7 +147,9 @@ def _held_out(plan: Plan) -> Table:
 
 def _error(one: HeldOut, figure: str) -> str:
     error = one.error(figure)
-    return "n/a" if math.isnan(error) else f"{100 * error:+.1f} %"
+    if math.isnan(error):
+        return "n/a"
+    return "0.0 %" if abs(error) < 0.0005 else f"{100 * error:+.1f} %"
 
 
 def _attainments(plan: Plan) -> Table:

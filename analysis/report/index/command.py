@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.report.command import RUNS_FOLDER
+from analysis.settings import RunsSettings
+from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from analysis.report.index.index import IndexedRun
 
 
+@with_flags(RunsSettings)
 def list_runs(
-    runs_folder: Annotated[Path, RUNS_FOLDER] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    **given: Any,
 ) -> None:
     """List the runs of a folder, and write a page of them all to its index.html.
 
@@ -30,6 +32,7 @@ def list_runs(
     from records.files import write_atomically
 
     log = Console(stderr=True, highlight=False)
+    runs_folder: Path = read_settings(RunsSettings, given).runs
     found = runs_in(runs_folder)
     if not found:
         log.print(f"there is no run in {runs_folder}/ yet: `enginebench run concurrent` makes one.", style="red")

@@ -38,6 +38,8 @@ RIGID = 0.65  # autocorrelation after one cycle above which a window's edges dec
 LEAST_CYCLES = 4  # in a window
 COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: stay well below the cycle's own two
 LEAST_RARE = 10  # hits or misses, to look for cycles among them
+UNSEEN_IN_MEAN = 100.0  # effective requests of the median at which unseen bursts double the variance of a mean
+LEAST_OF_MEAN = 50  # effective requests of the median, where they are correlated
 LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated
 
 Answer = Literal["met", "missed", "not enough evidence"]
@@ -193,9 +195,11 @@ def mean_interval(in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = No
     low, high = error.limits()
     sample = Sample(values, np.sort(values), codes)
     withheld = sample.withheld(0.5)
+    if withheld is None and sample.bulk.along_time < min(LEAST_OF_MEAN, n / 3):
+        withheld = f"≈{int(sample.bulk.along_time)} < {LEAST_OF_MEAN}"
     if withheld is not None:
         return Estimate(mean, n=n, why=withheld)
-    return Estimate(mean, mean + low, mean + high * math.sqrt(sample.bulk.unseen), n)
+    return Estimate(mean, mean + low, mean + high * math.sqrt(sample.bulk.unseen(UNSEEN_IN_MEAN)), n)
 
 
 def bin_events(

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.verdict.margin import MARGIN
+from analysis.settings import MARGIN
 from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate, Floats, t_p_value, t_quantile
 
 REPEATS = 3  # runs of each engine below which no winner is named

@@ -7,7 +7,7 @@ percentile's by inverting them at q (Woodruff 1952), a share's by finding the le
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,7 @@ NEIGHBOUR = 1.4  # by how much correlation may be weaker at a percentile than at
 BULK = 1.2  # and where there is not a single hit or miss than at the median, along time
 USERS = 0.5  # and at a tail where users differ
 QUEUEING = 4.0  # requests in one effective request, above which there are queues
-UNSEEN = 468  # n* of the median at which bursts that a window did not show double the variance beyond a tail
+UNSEEN = 1.25  # times what a tail needs: the n* of the median at which its unseen bursts count as much as those seen
 SURPLUS = 60  # effective requests that the median must have beyond those that the tail must have
 ENOUGH = 300  # effective requests of the median that do for any tail, and of users whose replicas have queues
 DIFFERENT = {False: 0.7, True: 0.9}  # of the effective size along time, below which users differ; True: with queues
@@ -54,12 +54,11 @@ class Worth:
         """Whether requests are so correlated along time that they must have waited in queues."""
         return self.along_time < self.n / QUEUEING
 
-    @property
-    def unseen(self) -> float:
-        """By how much the variance is raised on the side of the bursts that a window may have missed; 1 for
-        independent requests."""
+    def unseen(self, effective: float) -> float:
+        """By how much the variance is raised on the side of the bursts that a window may have missed: twice where the
+        median is worth `effective` requests, and 1 for independent requests."""
         correlated = max(0.0, 1 - 2 * self.along_time / self.n)
-        return 1 + correlated * UNSEEN / self.along_time
+        return 1 + correlated * effective / self.along_time
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class Sample:
     values: Floats
     ascending: Floats
     codes: Codes | None
-    _known: dict[tuple[float, bool], MeanError | None] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def bulk(self) -> Worth:
@@ -78,10 +76,10 @@ class Sample:
 
     def worth(self, q: float) -> Worth:
         n = len(self.values)
-        along_time = self._scaled(q, False)
+        along_time = self._scaled(q, None)
         if along_time is None:
             return Worth(n, n, n)
-        by_user = along_time if self.codes is None else self._scaled(q, True) or along_time
+        by_user = along_time if self.codes is None else self._scaled(q, self.codes) or along_time
         return Worth(n, effective_size(along_time, n), effective_size(by_user, n))
 
     def withheld(self, q: float) -> str | None:
@@ -103,14 +101,19 @@ class Sample:
         """The effective sample size of a share of which there is not a single miss."""
         return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
 
-    def _scaled(self, q: float, by_user: bool) -> MeanError | None:
-        """The error of the share of values at or below percentile q, over its variance for one value; `None` where
-        they are too few, or all the same. It is asked for several times."""
-        if (q, by_user) not in self._known:
-            self._known[q, by_user] = self._computed(q, self.codes if by_user else None)
-        return self._known[q, by_user]
+    @cached_property
+    def _errors(self) -> dict[tuple[float, bool], MeanError | None]:
+        return {}
 
-    def _computed(self, q: float, codes: Codes | None) -> MeanError | None:
+    def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
+        key = (q, codes is None)
+        if key not in self._errors:
+            self._errors[key] = self._error_below(q, codes)
+        return self._errors[key]
+
+    def _error_below(self, q: float, codes: Codes | None) -> MeanError | None:
+        """The error of the share of values at or below percentile q, over its variance for one value; `None` where
+        they are too few, or all the same."""
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
         below = self.values <= level if level < self.ascending[-1] else self.values < level
         share = float(below.mean())
@@ -123,26 +126,27 @@ class Sample:
         A tail is seen in few and clustered values, so the correlation along time is not taken for much weaker than
         where there are more of them.
         """
-        mine, tail = self._scaled(q, True), min(q, 1 - q)
+        mine, tail = self._scaled(q, self.codes), min(q, 1 - q)
         if mine is None or tail > TAIL_SHARE:
             return mine
         wider = min(0.5, TAIL_WIDENING * tail)
-        alone = mine if self.codes is None else self._scaled(q, False)
-        other = self._scaled(1 - wider if q > 0.5 else wider, False)
+        alone = mine if self.codes is None else self._scaled(q, None)
+        other = self._scaled(1 - wider if q > 0.5 else wider, None)
         if alone is None or other is None:
             return mine
         return replace(mine, variance=mine.variance + max(0.0, other.variance / NEIGHBOUR - alone.variance))
 
     def unseen(self, q: float) -> float:
-        return self.bulk.unseen if q >= 1 - TAIL_SHARE else 1.0
+        return self.bulk.unseen(UNSEEN * needed(q)) if q >= 1 - TAIL_SHARE else 1.0
 
     def lowest_share(self, share: float, size: float, widened: float = 1.0) -> float:
         """The lower limit of a share of which the effective sample size is `size`: in the tail alone bursts may have
         been missed."""
-        low, rarely = (
-            share - (share - clopper_pearson(share, one)[0]) * widened for one in (size, size / self.bulk.unseen)
-        )
-        return low if low < 1 - TAIL_SHARE else max(1 - TAIL_SHARE, rarely)
+        low = share - (share - clopper_pearson(share, size)[0]) * widened
+        if low < 1 - TAIL_SHARE:
+            return low
+        rarely = share - (share - clopper_pearson(share, size / self.unseen(low))[0]) * widened
+        return max(1 - TAIL_SHARE, rarely)
 
     def limits(self, q: float, error: MeanError) -> tuple[float, float, float]:
         """How small and how large the share of values at or below the true percentile q may be by chance, and the

@@ -31,7 +31,7 @@ from records.files import read_meta
 from records.run import RunMeta
 from records.slo import RunObjectives
 from records.stage import SECOND
-from settings_schema import from_environment, settings_of
+from settings_schema import from_environment, options_by_engine, settings_of
 
 T = TypeVar("T")
 
@@ -115,22 +115,11 @@ def find_scenario(name: str) -> Path:
 
 def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, list[str]]:
     """`["a=1", "fake.b=2"]` → what each engine gets. Raises `UsageError`."""
-    options: dict[str, list[str]] = {engine: [] for engine in engines}
-    for option in given:
-        name, equals, value = option.partition("=")
-        engine, dot, setting = name.partition(".")
-        if not equals:
-            raise UsageError(
-                f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`."
-            )
-        if not dot:
-            for each in options.values():
-                each.append(option)
-        elif engine in options:
-            options[engine].append(f"{setting}={value}")
-        else:
-            raise UsageError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(engines)}.")
-    return options
+    try:
+        options = options_by_engine(given, engines)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return {engine: [f"{name}={value}" for name, value in own.items()] for engine, own in options.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,12 @@ class Live:
     in_flight: int = 0
     _changed: set[int] = field(default_factory=set)
 
-    def add(self, stage: int, request: Ended) -> None:
-        self.stages.setdefault(stage, LiveStage()).add(request, self.objectives.met_by(request))
+    def add(self, stage: int, request: Ended) -> bool:
+        """Whether it was answered and met every objective."""
+        good = self.objectives.met_by(request)
+        self.stages.setdefault(stage, LiveStage()).add(request, good)
         self._changed.add(stage)
+        return good
 
     def message(self) -> dict[str, Any]:
         """For the master: the stages that have changed since the last call, from their beginning."""

@@ -10,6 +10,20 @@ from loadtests.harness.settings.requests import REQUESTS
 from settings_schema import setting
 
 RUN = "Run"
+Address = tuple[str, int]
+
+
+def read_address(text: str) -> Address:
+    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
+    return host.strip("[]"), int(port)
+
+
+def write_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,15 @@ class RunSettings:
         "/tokenize.",
         metavar="PATH",
         group=REQUESTS,
+    )
+    exporter: Address | None = setting(
+        ("127.0.0.1", 9646),
+        "Where the metrics of the load test itself are served to Prometheus while it runs; none: nowhere.",
+        metavar="HOST:PORT",
+        read=read_address,
+        write=write_address,
+        group=RUN,
+        on_page=False,
     )
     insecure: bool = setting(False, "Do not check the server's TLS certificate.", group=RUN)
     header: Headers = setting(

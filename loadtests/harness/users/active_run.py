@@ -16,6 +16,8 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.harness.client.access import access_to
+from loadtests.harness.exporter.counts import Buckets, Counts
+from loadtests.harness.exporter.exporter import INTERVAL, MESSAGE, Exporter
 from loadtests.harness.recording.annotations import grafana_annotations
 from loadtests.harness.recording.live import Live
 from loadtests.harness.recording.recorder import Recorder
@@ -56,7 +58,7 @@ class ActiveRun:
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
         runner = environment.runner
         assert runner is not None
-        self.scenario, self.settings, self.plan = scenario, settings, plan
+        self.scenario, self.settings, self.plan, self._runner = scenario, settings, plan, runner
         self.access = access_to(plan.meta.url, scenario.endpoint, settings.header, settings.insecure)
         self.start = plan.start_here()
         self.trace = scenario.played()
@@ -64,6 +66,8 @@ class ActiveRun:
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
         self.live = Live(RunObjectives.of(plan.meta.workload))
+        buckets = Buckets(self.live.objectives)
+        self._counts = Counts(buckets) if settings.exporter is not None else None
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -84,14 +88,20 @@ class ActiveRun:
             self._recorder,
         )
         self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
+        self.exporter: Exporter | None = None
+        if plans and self._counts is not None:
+            own = self._counts if makes_load else None
+            self.exporter = Exporter(plan, buckets, own, lambda: self.stages, lambda: int(runner.user_count))
         self.conductor: Conductor | None = None
-        self._reporter: gevent.Greenlet[..., None] | None = None
+        self._reporters: list[gevent.Greenlet[..., None]] = []
         if plans:
             self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
-            self._reporter = gevent.spawn(self._report, runner)
+            self._reporters = [gevent.spawn(self._report, runner)]
+            if self._counts is not None:
+                self._reporters.append(gevent.spawn(self._report_counts, runner, self._counts))
         self._telemetry.start()
         self._disturbance: Disturbance | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -157,6 +167,8 @@ class ActiveRun:
         assert self.tracker is not None
         self._requests += 1
         self.live.in_flight += 1
+        if self._counts is not None:
+            self._counts.request_scheduled()
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -192,7 +204,9 @@ class ActiveRun:
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
         self.live.in_flight -= 1
-        self.live.add(stage.index, record)
+        good = self.live.add(stage.index, record)
+        if self._counts is not None:
+            self._counts.request_ended(record, good)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -220,8 +234,12 @@ class ActiveRun:
             self.conductor.stop(now)
         if self._disturbance is not None:
             self._disturbance.stop()
-        if self._reporter is not None:
-            gevent.kill(self._reporter)
+        gevent.killall(self._reporters)
+        if self._counts is not None and isinstance(self._runner, WorkerRunner):
+            self._counts.final = True
+            self._runner.send_message(MESSAGE, self._counts.message())
+        if self.exporter is not None:
+            self.exporter.run_over()
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
@@ -253,6 +271,11 @@ class ActiveRun:
     def _nudge(self) -> None:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
             self.conductor.nudge()
+
+    def _report_counts(self, runner: WorkerRunner, counts: Counts) -> None:
+        while True:
+            runner.send_message(MESSAGE, counts.message())
+            gevent.sleep(INTERVAL)
 
     def _report(self, runner: WorkerRunner) -> None:
         last = None

@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,25 @@ import gevent
 from gevent.event import Event
 from locust import argument_parser, events
 from locust.env import Environment
-from locust.exception import StopTest
+from locust.exception import RPCError, StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
+from loadtests.harness.exporter.exporter import LAST_MESSAGES, Exporter
+from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import UnreachableServer
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run import RunSettings, write_address
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.disturbance import complete
 from records.load import Users
 from records.stage import Extent, StagePlan, stage_from
 
+logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
@@ -48,6 +52,10 @@ scenario: Scenario | None = None
 """The scenario of this process, once its file has been loaded."""
 
 _current: ActiveRun | None = None
+_exporter: Exporter | None = None
+"""Of the run that is on, or was on last: it is served until the next one begins or the process ends."""
+
+_runner: Runner | None = None
 _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Whoever sees Locust's page may change options, and must not change this."""
@@ -71,10 +79,12 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    global _command
+    global _command, _runner
     runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
+    _runner = runner
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
+        runner.register_message(COUNTS_MESSAGE, _take_counts)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(STAGE_MESSAGE, _enter_stage)
     _initialised.set()
@@ -83,6 +93,11 @@ def _register_messages(environment: Environment, **_: Any) -> None:
 def _take_report(msg: Any, **_: Any) -> None:
     if _current is not None and _current.conductor is not None:
         _current.conductor.take_report(msg.node_id, msg.data)
+
+
+def _take_counts(msg: Any, **_: Any) -> None:
+    if _exporter is not None:
+        _exporter.take(msg.node_id, msg.data)
 
 
 def _enter_stage(msg: Any, **_: Any) -> None:
@@ -109,10 +124,28 @@ def _begin(environment: Environment, **_: Any) -> None:
             plans.send(plan, options)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = ActiveRun(environment, in_force, settings, plan)
+        _export(_current)
         _collect_rarely()
     except (ValueError, UnreachableServer, OSError) as error:
         raise refusal(environment, error) from error
     environment.process_exit_code = None
+
+
+def _export(run: ActiveRun) -> None:
+    """Raises `ValueError` where the address that was asked for cannot be listened on; the default one may be in use."""
+    global _exporter
+    if _exporter is not None:
+        _exporter.close()
+    _exporter, address = run.exporter, run.settings.exporter
+    if _exporter is None or address is None:
+        return
+    try:
+        _exporter.serve(address)
+    except OSError as error:
+        said = f"the load test's metrics cannot be served on {write_address(address)} ({error.strerror})"
+        if address != RunSettings().exporter:
+            raise ValueError(f"{said}: give another address with --exporter, or none.") from error
+        logger.info("%s: another load test may be running. Give this one an address with --exporter.", said)
 
 
 def _collect_rarely() -> None:
@@ -167,6 +200,33 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         if search is not None and environment is not None:
             print(search.sentence)
             environment.process_exit_code = 0 if search.state == "found" else 1
+
+
+@events.quitting.add_listener
+def _last_scrape(**_: Any) -> None:
+    """While workers are still heard. A run that is being interrupted ends later: `_last_scrape_at_exit`."""
+    if _current is None:
+        _last_scrape_at_exit()
+
+
+@events.quit.add_listener
+def _last_scrape_at_exit(**_: Any) -> None:
+    global _exporter
+    if _exporter is None:
+        return
+    if isinstance(_runner, MasterRunner) and not len(_runner.greenlet):
+        _hear_workers(_exporter, _runner)
+    _exporter.finish()
+    _exporter = None
+
+
+def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
+    """Locust's master stops listening half a second after it has told its workers to quit; busy ones need longer."""
+    with gevent.Timeout(LAST_MESSAGES, False), suppress(RPCError):
+        while exporter.unheard:
+            _, message = runner.server.recv_from_client()
+            if message.type == COUNTS_MESSAGE:
+                exporter.take(message.node_id, message.data)
 
 
 @events.init.add_listener

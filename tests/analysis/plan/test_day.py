@@ -11,7 +11,7 @@ from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.day import Day, attainment_over, autoscaled, plan_day, read_day
 from analysis.plan.fleet.replicas import Fleet, Measured, Peak
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from records.load import Rate
 from records.slo import parse_objectives
 

@@ -10,7 +10,8 @@ from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation.arrivals import arrival_times
-from analysis.plan.simulation.replica import Lengths, serve_arrivals
+from analysis.plan.simulation.replica import serve_arrivals
+from analysis.plan.simulation.work import Lengths
 from records.load import Rate
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)

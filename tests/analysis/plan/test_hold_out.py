@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.plan.evidence.hold_out import hold_out
+from analysis.plan.evidence.hold_out import fit_stages, hold_out, predict_unseen
 from analysis.plan.evidence.measured import measured_stages
+from analysis.plan.simulation.predict import predicted_stage
 from analysis.run.load import load_run
 from records.load import Load
 from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
@@ -32,3 +33,18 @@ def test_a_held_out_stage_is_predicted_within_five_per_cent(
     assert len(found) == len(loads)
     errors = {(one.stage, figure): one.error(figure) for one in found for figure in JUDGED}
     assert {place: round(error, 3) for place, error in errors.items() if abs(error) > 0.05} == {}
+
+
+def test_groups_of_equal_length_are_seen_and_their_throughput_is_a_band(tmp_path: Path) -> None:
+    """With few users a stage is predicted like any other. With many, throughput depends on which requests happen to
+    have the same length: seeds differ, and so do stages."""
+    server = BatchingServer(jitter=0.02, grouped=True)
+    stages = measured_stages([load_run(write_run(tmp_path / "run", server, users(4, 8, 12), Asked(), 1, window=60.0))])
+    model = fit_stages(stages[:2], server.slots).model
+    assert model.grouped
+    assert (model.cost.base, model.cost.per_running) == pytest.approx((0.02, 0.002), rel=0.05)
+    assert model.cost.per_token == pytest.approx(0.0005, rel=0.02)
+    (alone,) = predict_unseen(fit_stages(stages[1:], server.slots), stages[:1])
+    assert all(abs(alone.error(figure)) < 0.05 for figure in JUDGED)
+    band = predicted_stage(model, stages[2], seeds=20)["throughput"]
+    assert 0.9 * band.low < stages[2].figures["throughput"] < 1.1 * band.high

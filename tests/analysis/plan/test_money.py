@@ -13,7 +13,7 @@ from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import bill, prefill_share
 from analysis.plan.money.prices import read_prices
 from analysis.plan.simulation.outcome import Band
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
 LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))

@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,32 +19,37 @@ from simulations.batching_server import Asked, BatchingServer, rates, write_run
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
+@dataclass(frozen=True)
+class Written:
+    page: Path
+    document: dict[str, Any]
+
+
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The page, and the last line of the terminal."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A page, and the document of the same plan."""
     folder = tmp_path_factory.mktemp("page")
     run = write_run(folder / "run", BatchingServer(jitter=0.02), rates(3, 6, 9), Asked(), window=30.0)
     wanted = ("--peak", "20req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "120", "--price", "2")
     page = folder / "plan.html"
-    result = CliRunner().invoke(app, ["plan", str(run), *wanted, "--html", str(page)])
+    result = CliRunner().invoke(app, ["plan", str(run), *wanted, "--html", str(page), "--json"])
     assert result.exit_code == 0, result.output
-    return page, result.output.splitlines()[-1]
+    return Written(page, json.loads(result.output))
 
 
-def data_of(page: Path) -> dict[str, object]:
+def data_of(page: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
     assert found is not None
     return dict(json.loads(found[1]))
 
 
-def test_the_page_needs_no_network(written: tuple[Path, str]) -> None:
-    assert not re.search(r'(src|href)="|url\(|@import|fetch\(', written[0].read_text())
+def test_the_page_needs_no_network(written: Written) -> None:
+    assert not re.search(r'(src|href)="|url\(|@import|fetch\(', written.page.read_text())
 
 
-def test_its_grid_falls_with_the_load_and_rises_with_the_limit(written: tuple[Path, str]) -> None:
-    data = data_of(written[0])
+def test_its_grid_falls_with_the_load_and_rises_with_the_limit(written: Written) -> None:
+    data = data_of(written.page)
     shares = data["shares"]
-    assert isinstance(shares, list)
     medians = [[[three[0] for three in limits] for limits in loads] for loads in shares]
     assert all(limits == sorted(limits) for loads in medians for limits in loads)
     assert medians[-1][0][30] > 0.95 > medians[-1][-1][30]
@@ -51,19 +58,26 @@ def test_its_grid_falls_with_the_load_and_rises_with_the_limit(written: tuple[Pa
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs a browser")
-def test_a_browser_draws_the_same_answer(written: tuple[Path, str], tmp_path: Path) -> None:
-    page, sentence = written
+def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path: Path) -> None:
+    """Those of `--json`: the number of replicas, the price, the errors; and the share that its own grid has."""
     command = [
         str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
-        "--enable-logging=stderr", "--dump-dom", page.as_uri(),
+        "--enable-logging=stderr", "--dump-dom", written.page.as_uri(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "CONSOLE" not in done.stderr
     shown = re.search(r'<p id="answer"[^>]*>(.*?)</p>', done.stdout)
     assert shown is not None
-    replicas = re.compile(r"20 req/s at TTFT p95 ≤ 300 ms: (\d+) replica")
-    ours, theirs = replicas.match(sentence), replicas.match(shown[1])
-    assert ours is not None
-    assert theirs is not None
-    assert ours[1] == theirs[1]
-    assert done.stdout.count("<tr") >= 8
+    count = written.document["replicas"]["count"]
+    assert shown[1].startswith(f"20 req/s at TTFT p95 ≤ 300 ms: {count} replicas [")
+    assert f"; ${2 * count:.2f} [" in shown[1]
+    assert f"] an hour, ${1460 * count:,} a month." in shown[1]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", done.stdout)]
+    for one in written.document["held_out"]:
+        errors = [one["errors"][figure] for figure in ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")]
+        assert [one["stage"], *(f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors)] in rows
+    data = data_of(written.page)
+    at = data["loads"].index(20 / count), min(range(60), key=lambda k: abs(data["limits"][k] - 0.3))
+    chosen = next(row for row in rows if row[:2] == [str(count), f"{20 / count:.3g} req/s"])
+    assert float(chosen[2].split(" %")[0]) == pytest.approx(100 * data["shares"][-1][at[0]][at[1]][0], abs=1)
+    assert chosen[3] == f"${2 * count:.2f}"

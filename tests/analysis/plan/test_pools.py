@@ -13,7 +13,7 @@ from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.pools import two_pools
 from analysis.plan.fleet.replicas import Fleet, Measured, Peak
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from enginebench import app
 from records.load import Rate
 from records.slo import parse_objectives

@@ -1,40 +1,6 @@
-"""The arithmetic of the engines' comparison, on made-up answers and on the shapes of the default model."""
+"""The arithmetic of the engines' comparison, on made-up turns."""
 
-import pytest
-
-from benchmarks.engines.engines_side_by_side import Row, Turn, decode_rate, ratios, table
-from benchmarks.engines.memory_bandwidth import bytes_per_token
-from engines.models.fetch import fetch_model
-
-PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
-NORMS = 61 * 576  # of them, two per layer and one at the end
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "rate"),
-    [
-        pytest.param([[(1.0, 1), (1.5, 1), (2.0, 1)]], 2.0, id="the first token is not decoded"),
-        pytest.param([[(1.0, 1), (3.0, 4)]], 2.0, id="a chunk counts its tokens"),
-        pytest.param(
-            [[(1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1)], [(2.0, 1), (3.0, 1), (4.0, 1), (5.0, 1)]],
-            2.0,
-            id="only while all are being answered",
-        ),
-        pytest.param([[(1.0, 1), (2.0, 1)], [(3.0, 1), (4.0, 1)]], None, id="never while all are being answered"),
-    ],
-)
-def test_decode_counts_what_comes_while_all_are_answered(
-    arrivals: list[list[tuple[float, int]]], rate: float | None
-) -> None:
-    assert decode_rate(arrivals) == (None if rate is None else pytest.approx(rate))
-
-
-@pytest.mark.parametrize(
-    ("weights", "bits"), [("float32", 32), ("q8_0", 8 + 16 / 32), ("q4_0", 4 + 16 / 32)], ids=lambda value: str(value)
-)
-def test_a_token_reads_every_matrix_once(weights: str, bits: float) -> None:
-    expected = (PARAMETERS - NORMS) * bits / 8 + NORMS * 4
-    assert bytes_per_token(fetch_model().folder, weights) == expected
+from benchmarks.engines.engines_side_by_side import Row, Turn, ratios, table
 
 
 def row(entrant: str, users: int, *decodes: float | None) -> Row:

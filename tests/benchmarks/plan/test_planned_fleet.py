@@ -14,7 +14,7 @@ import pytest
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.replicas import Fleet, Peak
-from analysis.plan.simulation.replica import Lengths
+from analysis.plan.simulation.work import Lengths
 from benchmarks.plan.load_balancer import Algorithm, load_balancer
 from benchmarks.plan.planned_fleet import attained, fleet
 from benchmarks.started_server import started_server

@@ -12,6 +12,8 @@ from tokenizers import Tokenizer, models
 from engines.contract.base import GenerateRequest
 from engines.text.sampling import Sampler, logprob_of
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 if TYPE_CHECKING:
     import torch
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
 from tests.support.locust_process import ROOT, start
 from tests.support.served import served
-
-pytestmark = pytest.mark.alone
 
 CAPACITY = ROOT / "loadtests/capacity.py"
 
@@ -42,12 +38,13 @@ def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
     stages = locust.meta.stages
     assert [stage.label.partition(":")[0] for stage in stages] == [f"probe {k + 1}" for k in range(len(stages))]
     assert [probe.stage for probe in search.probes] == list(range(len(stages)))
+    records = locust.records
     for probe in search.probes:
         stage = stages[probe.stage]
         assert stage.load.value == probe.load
         counted = [
             one
-            for one in locust.records
+            for one in records
             if one.stage == probe.stage and stage.steady_start is not None and stage.steady_end is not None
             if stage.steady_start <= one.t_sched < stage.steady_end
         ]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +16,7 @@ from records.files import read_meta, read_requests
 from records.stage import SECOND
 from tests.support.locust_process import ROOT, start
 from tests.support.scripted import Script, ScriptedServer
-
-pytestmark = pytest.mark.alone
+from tests.support.served import served
 
 
 def recoveries(run: Path) -> list[Finding]:
@@ -62,21 +59,14 @@ def test_without_an_engine_of_its_own_failover_asks_for_a_command(tmp_path: Path
     assert locust.process.returncode == 2
 
 
-def run_against_the_fake(tmp_path: Path, scenario: str, *options: str) -> tuple[Path, dict[str, Any]]:
-    """A whole run with a server of its own; its folder, and the report's document."""
-    command = [sys.executable, "-m", "enginebench", "run", scenario, "--engine", "fake", "--runs", str(tmp_path)]
-    command += ["--output-tokens", "4", "--allow-invalid", "--json", *options]
+def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
+    """By the command that serves the engine itself, and so knows which process to kill."""
+    command = [sys.executable, "-m", "enginebench", "run", "failover", "--engine", "fake", "-o", "ttft=0.05"]
+    command += ["--rate", "20", "--stage-seconds", "16", "--warm-up", "1", "--at", "5", "--output-tokens", "4"]
+    command += ["--runs", str(tmp_path), "--allow-invalid"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
-    (folder,) = tmp_path.iterdir()
-    return folder, run
-
-
-def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
-    folder, _ = run_against_the_fake(
-        tmp_path, "failover", "-o", "ttft=0.05", "--rate", "20", "--stage-seconds", "16", "--warm-up", "1", "--at", "5"
-    )
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     meta = read_meta(folder)
     assert [event.what for event in meta.events[:2]] == ["server started", "server ready"]
     assert meta.events[0].t < meta.events[1].t < 0
@@ -90,14 +80,18 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
 
 def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, which take 4 s."""
-    _, run = run_against_the_fake(
-        tmp_path, "spike", "-o", "ttft=0.1", "-o", "concurrency=4", "--rate", "20x6+80x2+20x12",
-        "--stage-seconds", "20", "--warm-up", "1",
-    )  # fmt: skip
-    (finding,) = [finding for finding in run["findings"] if finding["kind"] == "recovery"]
-    assert finding["evidence"].startswith("after the burst to 80 req/s: TTFT was ")
-    assert "after its end TTFT was back within" in finding["evidence"]
-    assert not [finding for finding in run["findings"] if finding["kind"] == "never_steady"], "it was not meant to be"
+    with served("ttft=0.1", "concurrency=4") as server:
+        locust = start(
+            server, tmp_path, "--rate", "20x6+80x2+20x12", "--stage-seconds", "20", "--warm-up", "1",
+            "--output-tokens", "4", scenario=ROOT / "loadtests/spike.py",
+        )  # fmt: skip
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    findings = summarise(load_run(locust.run)).findings
+    (finding,) = [finding for finding in findings if finding.kind == "recovery"]
+    assert finding.evidence.startswith("after the burst to 80 req/s: TTFT was ")
+    assert "after its end TTFT was back within" in finding.evidence
+    assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"
 
 
 def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
@@ -120,13 +114,17 @@ def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
     assert {one.user for one in locust.records} == {0, 1}
 
 
-@pytest.mark.parametrize("scenario", [("rate", "--rate", "10,20"), ("soak", "--stages", "2")])
-def test_a_real_server_under_each_kind_of_load(tmp_path: Path, scenario: tuple[str, str, str]) -> None:
-    name, *load = scenario
-    folder, run = run_against_the_fake(
-        tmp_path, name, "-o", "ttft=0.05", *load, "--stage-seconds", "4", "--warm-up", "1"
-    )
-    assert {one.outcome for one in read_requests(folder)} == {"ok"}
-    for stage in run["stages"]:
-        assert stage["ok"] == stage["requests"] > 10
-        assert 0.05 <= stage["latencies"]["ttft"]["p50"]["value"] < 0.2
+def test_a_real_server_at_two_rates(tmp_path: Path) -> None:
+    with served("ttft=0.05") as server:
+        locust = start(
+            server, tmp_path, "--rate", "10,20", "--stage-seconds", "4", "--warm-up", "1", "--output-tokens", "4",
+            scenario=ROOT / "loadtests/rate.py",
+        )  # fmt: skip
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    assert {one.outcome for one in locust.records} == {"ok"}
+    stages = summarise(load_run(locust.run)).stages
+    assert [stage.label for stage in stages] == ["10 req/s", "20 req/s"]
+    for stage in stages:
+        assert stage.ok == stage.requests > 10
+        assert 0.05 <= (stage.latencies["ttft"].p50.value or 0.0) < 0.2

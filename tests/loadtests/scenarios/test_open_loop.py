@@ -18,8 +18,6 @@ from records.stage import SECOND, Stage
 from tests.support.locust_process import MS, ROOT, Locust, start
 from tests.support.scripted import Script, ScriptedServer
 
-pytestmark = pytest.mark.alone
-
 RATE = ROOT / "loadtests/rate.py"
 FIXED = ("--seed", "7", "--prompt-set", "a-set", "--prompt-tokens", "uniform:30-60")
 
@@ -62,6 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Locust, li
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("processes", [1, 3])
 def test_requests_arrive_when_the_schedule_says(runs: dict[int, tuple[Locust, list[str]]], processes: int) -> None:
     locust, asked = runs[processes]
@@ -81,6 +80,7 @@ def test_requests_arrive_when_the_schedule_says(runs: dict[int, tuple[Locust, li
     assert first.end == second.start, "arrivals go on until the next stage"
 
 
+@pytest.mark.alone
 def test_it_does_not_matter_how_many_processes_send(runs: dict[int, tuple[Locust, list[str]]]) -> None:
     one, three = runs[1][0], runs[3][0]
     for alone, shared in zip(one.meta.stages, three.meta.stages, strict=True):
@@ -91,6 +91,7 @@ def test_it_does_not_matter_how_many_processes_send(runs: dict[int, tuple[Locust
     assert len({one.prompt_id for one in one.records}) == len(one.records), "no prompt twice"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("processes", [1, 3])
 def test_each_goes_out_at_its_instant_over_an_open_connection(
     runs: dict[int, tuple[Locust, list[str]]], processes: int
@@ -102,6 +103,7 @@ def test_each_goes_out_at_its_instant_over_an_open_connection(
     assert sum(one.t_connect is not None for one in locust.records) == 0
 
 
+@pytest.mark.alone
 def test_a_report_speaks_of_what_users_feel(runs: dict[int, tuple[Locust, list[str]]]) -> None:
     locust, _ = runs[1]
     summary = summarise(load_run(locust.run))
@@ -113,6 +115,7 @@ def test_a_report_speaks_of_what_users_feel(runs: dict[int, tuple[Locust, list[s
     assert not {finding.kind for finding in summary.findings} & {"backlog_grew", "users_missing", "process_lost"}
 
 
+@pytest.mark.alone
 def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
     """Two seconds without an answer: a closed loop would stop asking."""
     script = Script(ttft=0.02)
@@ -134,6 +137,7 @@ def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
     assert max(lags) < 500 * MS
 
 
+@pytest.mark.alone
 def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=1.0)) as server:
         locust = start(
@@ -169,6 +173,7 @@ def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None
         assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
 
 
+@pytest.mark.alone
 def test_bursts_come_as_the_profile_says(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -17,10 +15,10 @@ from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scale
 from loadtests.harness.workload.material import assumed
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
 from loadtests.harness.workload.trace_files import read_trace
-from records.files import read_meta, read_requests
 from records.stage import SECOND
 from tests.support.locust_process import MS, ROOT, Locust, start
 from tests.support.scripted import Script, ScriptedServer
+from tests.support.served import served
 
 DATA = ROOT / "tests/data/traces"
 REPLAY = ROOT / "loadtests/replay.py"
@@ -186,7 +184,6 @@ def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path, process
     assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
 
 
-@pytest.mark.alone
 def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         rate = ROOT / "loadtests/rate.py"
@@ -200,7 +197,6 @@ def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
     assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in before]
 
 
-@pytest.mark.alone
 def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         play(tmp_path, server, "--trace", str(DATA / "sharegpt.json"), "--rate", "20", "--stage-seconds", "2")
@@ -210,7 +206,6 @@ def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
     assert any("A line in which the first to come" in one for one in asked)
 
 
-@pytest.mark.alone
 def test_without_a_trace_replay_asks_for_one(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(server, tmp_path, scenario=REPLAY)
@@ -220,18 +215,14 @@ def test_without_a_trace_replay_asks_for_one(tmp_path: Path) -> None:
     assert locust.process.returncode == 2
 
 
-@pytest.mark.alone
 def test_a_real_server_gets_the_recorded_lengths(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "enginebench", "run", "replay", "--engine", "fake", "--runs", str(tmp_path)]
-    command += ["--trace", str(DATA / "mooncake.jsonl"), "--allow-invalid", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.iterdir()
-    found = list(read_requests(folder))
+    with served() as server:
+        locust = finished(start(server, tmp_path, "--trace", str(DATA / "mooncake.jsonl"), scenario=REPLAY))
+    found = locust.records
     recorded = read_trace(str(DATA / "mooncake.jsonl")).requests
     assert {one.outcome for one in found} == {"ok"}
     assert sorted(one.output_tokens or 0 for one in found) == sorted(one.output_tokens for one in recorded)
     for one in found:
         assert one.output_tokens == one.planned_output_tokens
         assert one.prompt_tokens == one.planned_prompt_tokens
-    assert read_meta(folder).workload["trace"].endswith("mooncake.jsonl")
+    assert locust.meta.workload["trace"].endswith("mooncake.jsonl")

@@ -28,3 +28,16 @@ def test_no_number_of_users_is_tried_twice_to_locate_capacity(capacity: int) -> 
     tried = [decision.probe.load for decision in search.decisions if decision.probe.role == "locate"]
     assert len(tried) == len(set(tried)), tried
     assert max(load for load in tried if load <= capacity) * 1.2 >= min(load for load in tried if load > capacity) - 1
+
+
+def test_neighbouring_numbers_that_are_decided_need_no_refinement() -> None:
+    """8 are met and 9 are missed after a hundred requests each: only the certificates are left."""
+    search, rng = Search(Goal((0.95,), start=1, lowest=1, whole=True)), Random(8)
+    while (probe := search.probe) is not None:
+        requests = 100
+        while search.probe is probe:
+            search.look(evidence(probe.load > 8, requests, rng), seconds=requests / probe.load)
+            requests += 100
+    assert not [one for one in search.decisions if one.probe.role == "refine"]
+    assert search.estimate == 8
+    assert sum(one.requests for one in search.decisions) < 5000

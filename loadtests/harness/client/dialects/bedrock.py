@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -21,6 +21,14 @@ from loadtests.harness.client.dialects.event_stream import FrameReader
 from loadtests.harness.client.dialects.sigv4 import Credentials, signed_headers
 
 SERVICE = "bedrock"
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+}
 
 
 class Usage(msgspec.Struct, gc=False, rename="camel"):
@@ -82,14 +90,7 @@ EVENT, WHOLE = msgspec.json.Decoder(ConverseEvent), msgspec.json.Decoder(Whole)
 
 
 class ConverseAnswer(Answer):
-    finish_reasons: ClassVar[Mapping[str, str]] = {
-        "end_turn": "stop",
-        "stop_sequence": "stop",
-        "max_tokens": "length",
-        "tool_use": "tool_calls",
-        "content_filtered": "content_filter",
-        "guardrail_intervened": "content_filter",
-    }
+    finish_reasons = FINISH_REASONS
     media_type = "application/vnd.amazon.eventstream"
     last_event = b"inputTokens"  # of the frame `metadata`
 

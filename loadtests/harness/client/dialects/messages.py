@@ -7,7 +7,7 @@ reason why the answer ended and the tokens so far, `message_stop` is the last on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,13 @@ from loadtests.harness.client.answer import Answer, Moment, message_of
 from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
 
 VERSION = "2023-06-01"
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
 
 
 class Usage(msgspec.Struct, gc=False):
@@ -55,13 +62,7 @@ EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
 
 
 class MessageAnswer(Answer):
-    finish_reasons: ClassVar[Mapping[str, str]] = {
-        "end_turn": "stop",
-        "stop_sequence": "stop",
-        "max_tokens": "length",
-        "tool_use": "tool_calls",
-        "refusal": "content_filter",
-    }
+    finish_reasons = FINISH_REASONS
     last_event = b"message_stop"
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:

@@ -6,8 +6,7 @@ Every event names its type. Text, reasoning, refusals and tool calls come as `â€
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -15,6 +14,7 @@ from loadtests.harness.client.answer import Answer, Moment, message_of, whole_nu
 from loadtests.harness.client.dialects.dialect import ModelRequest, given
 from loadtests.harness.client.dialects.openai import OpenAI
 
+FINISH_REASONS = {"max_output_tokens": "length", "completed": "stop", "failed": "error"}
 REASONING = "response.reasoning"  # reasoning_text.delta, reasoning_summary_text.delta
 LAST = {"response.completed", "response.incomplete", "response.failed"}
 
@@ -57,11 +57,7 @@ EVENT, WHOLE = msgspec.json.Decoder(ResponseEvent), msgspec.json.Decoder(Respons
 
 
 class ResponseAnswer(Answer):
-    finish_reasons: ClassVar[Mapping[str, str]] = {
-        "max_output_tokens": "length",
-        "completed": "stop",
-        "failed": "error",
-    }
+    finish_reasons = FINISH_REASONS
     last_event = b"output_tokens"  # only the last event has usage
 
     def event(self, data: bytes, kind: bytes, moment: Moment) -> None:

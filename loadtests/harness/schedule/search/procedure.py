@@ -260,8 +260,17 @@ class Search:
 
     def _imprecise(self, where: Location, wanted: float, rounds: int) -> bool:
         """Whether another probe at the estimate is due."""
+        if self._between_neighbours is not None:
+            return False
         refined = sum(d.probe.role == "refine" for d in self.decisions)
         return where.spread > wanted and refined < rounds * REFINEMENTS
+
+    @property
+    def _between_neighbours(self) -> float | None:
+        """A whole number that was decided to be met, while the next one was decided to be missed."""
+        met = max((d.probe.load for d in self.decisions if d.verdict == "met"), default=0.0)
+        missed = min((d.probe.load for d in self.decisions if d.verdict == "missed"), default=math.inf)
+        return met if self.goal.whole and missed - met == 1 else None
 
     def location(self) -> Location | None:
         """Where capacity probably lies; `None` while it is not between two probes."""
@@ -327,5 +336,5 @@ class Search:
         if where is None:
             return None
         met, missed = self.bracket
-        load = min(max(where.load, met or 0.0), missed or math.inf)
+        load = min(max(self._between_neighbours or where.load, met or 0.0), missed or math.inf)
         return math.floor(load + 1e-9) if self.goal.whole else load

@@ -1,0 +1,52 @@
+"""Settings that several commands of the analysis share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from records.slo import Objective, parse_objectives, write_objectives
+from settings_schema import setting
+
+MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
+
+
+def parse_slo(text: str) -> tuple[Objective, ...]:
+    """One objective a line. Raises `ValueError` with a sentence."""
+    return parse_objectives(text.splitlines())
+
+
+def slo_setting() -> tuple[Objective, ...]:
+    """`--slo METRIC_pN=SECONDS`, as often as there are objectives."""
+    declared: tuple[Objective, ...] = setting(
+        (),
+        "Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
+        metavar="METRIC_pN=SECONDS",
+        read=parse_slo,
+        write=write_objectives,
+        repeatable=True,
+    )
+    return declared
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSettings:
+    runs: Path = setting(Path("runs"), "Where runs are looked for.", metavar="FOLDER")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings(RunsSettings):
+    """Where runs are, and what they are judged by."""
+
+    slo: tuple[Objective, ...] = slo_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSettings:
+    """What may be claimed of a difference between runs."""
+
+    margin: float = setting(
+        MARGIN, "Ratio from which a difference is of practical significance.", metavar="RATIO", least=1
+    )
+    allow_different: bool = setting(False, "Compare and judge even where host, model or workload differ.")
+    allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")

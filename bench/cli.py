@@ -1,0 +1,182 @@
+"""`enginebench bench`: engines measured without HTTP, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.settings import BenchSettings
+from settings_flags import read_settings, with_flags
+
+if TYPE_CHECKING:
+    from bench.document import BenchResult
+    from bench.variants import Variant
+    from engines.contract.base import Model
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def about() -> None:
+    """Engines without HTTP."""
+
+
+@app.command()
+@with_flags(BenchSettings)
+def bench(
+    engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="A setting of the engines, or of one."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="What they load; may be repeated, to compare sizes. Default: smollm2-135m.")
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Result to compare with, as by `enginebench gate`.", metavar="FILE")
+    ] = None,
+    save_baseline: Annotated[
+        bool, typer.Option("--save-baseline", help="Write the result to --baseline; nothing is judged.")
+    ] = False,
+    fail_at: Annotated[
+        float, typer.Option(min=0, help="Fail when something is worse than the baseline by more than this many %.")
+    ] = 20,
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Judge even where machine, model or settings differ.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.", metavar="FILE")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the checks as a comment.", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON document there.", metavar="FILE")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots there.", metavar="FILE")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
+    **given: Any,
+) -> None:
+    """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.
+
+    Each engine runs as it does when it is served, in a child process on its pipe protocol. Rounds alternate between the
+    engines, each time in fresh processes. Figures are medians with MAD and a 95 % interval, and shares of the memory
+    bandwidth and of the arithmetic that this machine was measured to have.
+
+    Exit code: 0 good, 1 worse than the baseline, 2 a usage error, or an engine that could not be measured.
+
+    Examples:
+
+      enginebench bench transformers candle burn --rounds 5 --html bench.html
+
+      enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
+    """
+    from rich.console import Console
+
+    from analysis.mistakes import exit_with_sentence
+    from analysis.report.terminal import stdout
+    from bench.document import read_result, to_json
+    from bench.gate import differences
+    from bench.page import write_page
+    from bench.terminal import print_result
+    from bench.variants import variants_of
+    from records.files import write_atomically
+
+    log = Console(stderr=True, highlight=False)
+    with exit_with_sentence(log):
+        settings: BenchSettings = read_settings(BenchSettings, given)
+        if save_baseline and baseline is None:
+            raise ValueError("say where the baseline is saved: --baseline FILE.")
+        before = None
+        if baseline is not None and not save_baseline:
+            if not baseline.is_file():
+                raise ValueError(f"there is no baseline at {baseline}: make one with --save-baseline.")
+            before = read_result(baseline)
+        variants = variants_of(engines, model or [], option or [], sweep or [])
+        models = _models(variants, trust_remote_code)
+        kept = [path for path in (output, baseline if save_baseline else None) if path is not None]
+        with log.status("Measuring …") as status:
+
+            def tell(line: str) -> None:
+                status.update(line)
+                if not log.is_terminal and line.endswith("loading"):
+                    log.print(line, markup=False)
+
+            def keep(found: BenchResult) -> None:
+                if before is not None:
+                    differences(before, found, allow_different)  # after the first round, not after the last
+                for path in kept:
+                    write_atomically(path, to_json(found))
+
+            found = asyncio.run(_measure(variants, models, settings, tell, keep))
+        if html is not None:
+            write_page(found, html)
+        if as_json:
+            typer.echo(to_json(found), nl=False)
+        else:
+            print_result(stdout(), found)
+        passed = before is None or _judged(before, found, fail_at / 100, allow_different, (junit, markdown), as_json)
+    if any(one.failure is not None for one in found.results):
+        raise typer.Exit(2)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
+    """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
+    from engines.contract.registry import engine_class, spec
+    from engines.models.fetch import DEFAULT, fetch_model
+    from engines.models.progress import terminal_progress
+    from settings_schema import from_text
+
+    for one in variants:
+        spec(one.engine)
+        from_text(engine_class(one.engine).Options, one.options)
+    models: dict[str | None, Model | None] = {None: None}
+    needed = any(spec(one.engine).needs_model for one in variants)
+    for name in dict.fromkeys(one.model for one in variants):
+        if name is not None or needed:
+            with terminal_progress() as progress:
+                models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+    return models
+
+
+async def _measure(
+    variants: Sequence[Variant],
+    models: Mapping[str | None, Model | None],
+    settings: BenchSettings,
+    tell: Callable[[str], None],
+    keep: Callable[[BenchResult], None],
+) -> BenchResult:
+    """`keep` is given the result so far after every round."""
+    from bench.session import Session
+
+    session = Session(variants, models, settings, tell)
+    for _ in range(settings.rounds):
+        await session.take_round()
+        keep(session.result())
+    return session.result()
+
+
+def _judged(
+    before: BenchResult,
+    found: BenchResult,
+    fail_at: float,
+    allow_different: bool,
+    files: tuple[Path | None, Path | None],
+    as_json: bool,
+) -> bool:
+    """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
+    from analysis.gate import outputs
+    from bench.gate import judge
+
+    gate = judge(before, found, fail_at, allow_different)
+    outputs.write(gate, *files)
+    if not as_json:
+        outputs.show(gate, as_json=False)
+    return gate.passed

@@ -1,0 +1,74 @@
+"""What `enginebench bench` measures, how often, and for how long at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from settings_schema import setting
+
+MEASURES, EFFORT = "What is measured", "How often"
+
+Sizes = tuple[int, ...]
+
+
+def read_sizes(text: str) -> Sizes:
+    """`32,128,512`, ascending and each once. Raises `ValueError` with a sentence."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"sizes are whole numbers above 0 with commas between, such as 32,128,512, not `{text}`.")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def write_sizes(sizes: Sizes) -> str:
+    return ",".join(map(str, sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """Durations in seconds, lengths in tokens."""
+
+    prefill: Sizes = setting(
+        tuple(2**power for power in (5, 7, 9, 10, 11, 12, 13, 14, 15)),
+        "Prompt lengths for prefill, in tokens; those that exceed the context or the time are left out.",
+        metavar="TOKENS,…",
+        read=read_sizes,
+        write=write_sizes,
+        group=MEASURES,
+    )
+    generate: Sizes = setting(
+        (10, 50, 100),
+        "Answer lengths for generation, in tokens. The longest one that fits gives the time per decoded token.",
+        metavar="TOKENS,…",
+        read=read_sizes,
+        write=write_sizes,
+        group=MEASURES,
+    )
+    batch: Sizes = setting(
+        (),
+        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, as far as the engine runs "
+        "them together.",
+        metavar="REQUESTS,…",
+        read=read_sizes,
+        write=write_sizes,
+        group=MEASURES,
+    )
+    prompt_tokens: int = setting(
+        32, "Prompt length for generation and batches.", metavar="TOKENS", least=1, group=MEASURES
+    )
+    batch_tokens: int = setting(
+        32, "Answer length of each request in a batch.", metavar="TOKENS", least=2, group=MEASURES
+    )
+    samples: int = setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1, group=EFFORT)
+    rounds: int = setting(
+        5, "Rounds. In each one every engine is started again and measured.", metavar="N", least=1, group=EFFORT
+    )
+    warm_up: int = setting(
+        3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0, group=EFFORT
+    )
+    seconds: float = setting(
+        5.0, "Longest time for the samples of one measure in one round.", metavar="S", least=0.01, group=EFFORT
+    )
+
+    @property
+    def samples_per_round(self) -> int:
+        return -(-self.samples // self.rounds)

@@ -1,0 +1,207 @@
+"""What the engines' GPU code needs of NVIDIA's driver, CUDA, cuDNN and the GPU, against what this machine has.
+
+Nothing is imported for it: torch takes seconds, and some engines have a torch of their own in another environment. Its
+version file and the metadata of the packages beside it say what it was built with.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engines.contract.base import Engine, EngineUnavailable
+
+# Minor version compatibility: the oldest driver for a CUDA major version, on Linux
+# (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+OLDEST_GPU = {11: (3, 5), 12: (5, 0), 13: (7, 5)}  # compute capability that the compilers of that version still know
+OLDEST_TOOLKIT = (11, 4)  # of cudarc, on which Candle and CubeCL build
+QUESTION_TIMEOUT = 20.0  # seconds
+
+Version = tuple[int, ...]
+UNKNOWN: Version = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`cuda` is the newest that the driver runs natively; `capabilities` those of the GPUs."""
+
+    driver: str
+    cuda: Version
+    capabilities: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What an engine's GPU code was built with, or would be built by: `cuda` is `None` for a build without it."""
+
+    library: str
+    cuda: Version | None
+    cudnn: str | None = None
+
+    @property
+    def text(self) -> str:
+        if self.cuda is None:
+            return f"{self.library} without CUDA"
+        if self.cuda == UNKNOWN:
+            return f"{self.library} with CUDA"
+        return f"{self.library} with CUDA {dotted(self.cuda)}" + (f" and cuDNN {self.cudnn}" if self.cudnn else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether one engine's GPU code can run here. Without a GPU nothing is missing: `found` says what it would need."""
+
+    engine: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+def answers(engines: dict[str, type[Engine]]) -> Iterator[Answer]:
+    """For each engine that has code for GPUs."""
+    here = machine()
+    for name, kind in engines.items():
+        if kind.cuda_by == "torch":
+            yield judge(name, torch_of(kind), here, "install torch for another CUDA, as pytorch.org/get-started says")
+        elif kind.cuda_by == "toolkit":
+            remedy = "install NVIDIA's CUDA toolkit, then `make engines FEATURES=cuda`"
+            yield judge(name, toolkit(), here, remedy, OLDEST_TOOLKIT, "no CUDA toolkit (nvcc) to build it with")
+        elif kind.cuda_by == "wheel":
+            yield judge(name, _wheel_of(name), here, f"install {name}'s wheel for CUDA from its releases")
+
+
+def judge(
+    engine: str,
+    build: Build | None,
+    here: Machine | None,
+    remedy: str,
+    oldest: Version = UNKNOWN,
+    absent: str = "not installed",
+) -> Answer:
+    """`oldest` is the least CUDA version that the engine's code takes."""
+    if build is None:
+        return Answer(engine, here is None, absent, _sentence(remedy))
+    if build.cuda is None:
+        return Answer(engine, here is None, build.text, _sentence(remedy))
+    if build.cuda < oldest:
+        return Answer(engine, False, f"{build.text}, where {dotted(oldest)} or newer is needed", _sentence(remedy))
+    major = build.cuda[0]
+    driver, capability = OLDEST_DRIVER.get(major), OLDEST_GPU.get(major)
+    if driver is None or capability is None:
+        return Answer(engine, True, f"{build.text}; what it needs of the driver is not known here")
+    needs = f"driver {driver} or newer and compute capability {dotted(capability)}"
+    if here is None:
+        return Answer(engine, True, f"{build.text}; on a GPU it needs {needs}")
+    if _numbers(here.driver)[:1] < (driver,):
+        return Answer(
+            engine,
+            False,
+            f"{build.text} needs driver {driver} or newer, and this is {here.driver}",
+            f"Update the driver, or {remedy}.",
+        )
+    if old := [one for one in here.capabilities if one < capability]:
+        return Answer(
+            engine,
+            False,
+            f"{build.text} needs compute capability {dotted(capability)}, and a GPU here has {dotted(min(old))}",
+            f"Use a newer GPU, or {remedy}.",
+        )
+    return Answer(engine, True, f"{build.text}; driver {here.driver} runs it")
+
+
+def machine() -> Machine | None:
+    """By NVML; `None` without a driver or a GPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no library, no driver: each has an exception of its own
+        return None
+    try:
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        capabilities = tuple(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles)
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return Machine(driver, (cuda // 1000, cuda % 1000 // 10), capabilities) if handles else None
+
+
+def torch_of(kind: type[Engine]) -> Build | None:
+    """Of the environment that the engine runs in; `None` where that has no torch."""
+    try:
+        python = kind.launch(kind.Options(), None).python
+    except EngineUnavailable:
+        return None
+    packages = _packages_of(python)
+    return None if packages is None else torch_in(packages)
+
+
+def torch_in(packages: Path) -> Build | None:
+    """The torch in a folder of installed packages."""
+    try:
+        said = (packages / "torch" / "version.py").read_text()
+    except OSError:
+        return None
+    version, cuda = (re.search(rf"^{name}\b[^=]*= '([^']*)'", said, re.MULTILINE) for name in ("__version__", "cuda"))
+    number = version[1].partition("+")[0] if version else "of unknown version"
+    found = [
+        one.version
+        for one in importlib.metadata.distributions(path=[str(packages)])
+        if one.name.lower().startswith("nvidia-cudnn-cu")
+    ]
+    return Build(f"torch {number}", _numbers(cuda[1]) if cuda else None, next(iter(found), None))
+
+
+def toolkit() -> Build | None:
+    """By NVIDIA's compiler on PATH, or in its usual folder; `None` where there is none."""
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc is None:
+        return None
+    said = _said([nvcc, "--version"])
+    release = re.search(r"release (\d+)\.(\d+)", said)
+    return Build("nvcc", (int(release[1]), int(release[2]))) if release else None
+
+
+def _wheel_of(name: str) -> Build | None:
+    """A wheel that brings CUDA with it says so in its name; which version, it does not say."""
+    for one in importlib.metadata.distributions():
+        if one.name.lower() in {name, f"{name}-cuda"}:
+            return Build(f"{one.name} {one.version}", UNKNOWN if one.name.lower().endswith("-cuda") else None)
+    return None
+
+
+def _packages_of(python: str | None) -> Path | None:
+    if python is None or python == sys.executable:
+        return Path(sysconfig.get_path("purelib"))
+    said = _said([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
+    return Path(said) if said else None
+
+
+def _said(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=QUESTION_TIMEOUT).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def dotted(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def _sentence(remedy: str) -> str:
+    return f"{remedy[0].upper()}{remedy[1:]}."
+
+
+def _numbers(text: str) -> Version:
+    return tuple(int(part) for part in re.findall(r"\d+", text))

@@ -1,0 +1,32 @@
+"""The GPUs and cores that processes started from here may use."""
+
+from __future__ import annotations
+
+import os
+
+
+def visible_gpus() -> list[str]:
+    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return [name.strip() for name in allowed.split(",") if name.strip() not in {"", "-1"}]
+    try:
+        import pynvml
+    except ImportError:  # in a foreign environment
+        return []
+    try:
+        pynvml.nvmlInit()
+    except (OSError, pynvml.NVMLError):
+        return []
+    try:
+        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def usable_cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

@@ -1,0 +1,204 @@
+"""Environments of their own for engines whose packages conflict with ours, made by uv in the user's cache.
+
+    enginebench engines install vllm
+    enginebench engines uninstall vllm
+
+An environment counts as installed once its record is written, which is the last step. An interrupted installation is
+continued: what uv has downloaded and installed stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.models.cache import cache_folder, locked
+from engines.models.progress import Progress
+from engines.process.devices import visible_gpus
+
+Device = Literal["cpu", "cuda"]
+RECORD = "enginebench.json"
+NAME = re.compile(r"[\w.-]+")
+# What our own modules import there: the cache's lock, random weights.
+OURS = ("filelock", "numpy", "tokenizers")
+VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped."""
+
+    packages: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(NAME.match(package)[0] for package in self.packages)  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environment of one engine. `module` is what the engine imports; a device without packages is not served."""
+
+    engine: str
+    module: str
+    cpu: Packages | None = None
+    cuda: Packages | None = None
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / "environments" / self.engine
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def device(self) -> Device:
+        """What is installed on this machine."""
+        return "cuda" if self.cuda is not None and visible_gpus() else "cpu"
+
+    def record(self) -> Mapping[str, Any] | None:
+        """What was installed; `None` where nothing was, or what is there belongs to another version of this tool."""
+        try:
+            record: dict[str, Any] = json.loads((self.folder / RECORD).read_text())
+            wanted = self._packages(record["device"])
+        except (OSError, ValueError, KeyError, EngineUnavailable):
+            return None
+        return record if record.get("identity") == _identity(wanted) else None
+
+    def why_not_here(self) -> str | None:
+        if self.record() is not None:
+            return None
+        try:
+            self._packages(self.device)
+        except EngineUnavailable as error:
+            return str(error)
+        return f"it is not installed; install it with: enginebench engines install {self.engine}"
+
+    def install(self, device: Device | None, progress: Progress) -> Path:
+        """The environment's folder. uv's own progress goes to standard error. Raises `EngineUnavailable`."""
+        wanted = self._packages(device or self.device)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder, progress):
+            if (record := self.record()) is not None and record["identity"] == _identity(wanted):
+                return self.folder
+            (self.folder / RECORD).unlink(missing_ok=True)
+            progress(f"installing {' '.join(wanted.packages)} to {self.folder}")
+            if not self.python.exists():
+                _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+            left_out = tuple(f"{name}; python_version < '3'" for name in wanted.left_out)
+            with _lines_of(wanted.overrides + left_out) as file:
+                _uv("pip", "install", "--python", str(self.python), "--overrides", file, *wanted.packages, *OURS)
+            record = {
+                "identity": _identity(wanted),
+                "device": device or self.device,
+                "versions": self._versions(wanted.names),
+            }
+            unfinished = self.folder / f"{RECORD}.unfinished"
+            unfinished.write_text(json.dumps(record, indent=1) + "\n")
+            unfinished.rename(self.folder / RECORD)
+        return self.folder
+
+    def uninstall(self, progress: Progress) -> bool:
+        """Whether there was anything to remove."""
+        if not self.folder.exists():
+            return False
+        with locked(self.folder, progress):
+            (self.folder / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(self.folder)
+        return True
+
+    def _packages(self, device: Device) -> Packages:
+        found = self.cuda if device == "cuda" else self.cpu
+        if found is not None:
+            return found
+        if device == "cpu":
+            raise EngineUnavailable("it needs an NVIDIA GPU, and there is none here.")
+        raise EngineUnavailable(f"{self.engine} has no packages for CUDA; install it with: --device cpu")
+
+    def _versions(self, names: tuple[str, ...]) -> dict[str, str]:
+        done = subprocess.run([self.python, "-I", "-c", VERSIONS, *names], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EngineUnavailable(f"{self.folder} is incomplete: {_last_line(done.stderr)}.")
+        versions: dict[str, str] = json.loads(done.stdout)
+        return versions
+
+
+class InstalledEngine(Engine):
+    """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
+
+    environment: ClassVar[Environment]
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return None if _importable(cls.environment.module) else cls.environment.why_not_here()
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        record = cls.environment.record()
+        return None if record is None else next(iter(record["versions"].values()), None)
+
+    @classmethod
+    def launch(cls, options: Any, model: Model | None) -> Launch:
+        """Raises `EngineUnavailable`."""
+        if options.python is not None:
+            return Launch(python=os.path.expanduser(options.python))
+        if _importable(cls.environment.module):
+            return Launch()
+        if (reason := cls.environment.why_not_here()) is not None:
+            raise EngineUnavailable(f"{cls.environment.engine} cannot run here: {reason}")
+        return Launch(python=str(cls.environment.python))
+
+
+def _importable(module: str) -> bool:
+    """Asked of the path and not of the import system: a module of ours may have the library's name."""
+    from importlib.machinery import PathFinder
+
+    return PathFinder.find_spec(module) is not None
+
+
+def _identity(packages: Packages) -> str:
+    facts = [platform.python_version(), packages.packages, packages.overrides, packages.left_out, OURS]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def _uv(*arguments: str) -> None:
+    """Raises `EngineUnavailable`."""
+    program = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if program is None:
+        raise EngineUnavailable("uv is needed to make environments; install it with: pip install uv")
+    # Ours would be taken for the environment that is meant.
+    environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
+    try:
+        done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)
+    except OSError as error:
+        raise EngineUnavailable(f"cannot run {program} ({error.strerror}).") from error
+    if done.returncode:
+        raise EngineUnavailable(f"uv {arguments[0]} failed, as it says above; run the same command again to continue.")
+
+
+@contextlib.contextmanager
+def _lines_of(lines: tuple[str, ...]) -> Iterator[str]:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+        file.flush()
+        yield file.name
+
+
+def _last_line(text: str) -> str:
+    return next(iter(reversed(text.strip().splitlines())), "it gave no answer").rstrip(".")

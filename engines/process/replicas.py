@@ -1,0 +1,169 @@
+"""Several processes of one engine behind the interface of one: `-o replicas=N`.
+
+Each holds the whole model, on a GPU of its own (several with `tensor_parallel`) or on its share of the CPU's cores. A
+request goes to the ready replica that has the fewest; when one ends, only its requests fail, and the others continue
+while it is restarted.
+
+    enginebench serve --engine transformers -o replicas=2
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
+from engines.contract.registry import check_options, load_engine, spec
+from engines.process.child import READY_CHECK, ChildEngine, State
+from engines.process.devices import usable_cores, visible_gpus
+from engines.process.stream import Stream
+from engines.process.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one replica may use: GPUs, as CUDA_VISIBLE_DEVICES names them, or cores."""
+
+    gpus: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+
+    def of(self, launch: Launch) -> Launch:
+        if not self.gpus:
+            return replace(launch, cores=self.cores)
+        return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)})
+
+
+class Replicas:
+    """`start()` once, `generate()` many times, `stop()` at the end, as with `ChildEngine`."""
+
+    def __init__(self, children: Sequence[ChildEngine]) -> None:
+        self._children = tuple(children)
+        self.name = children[0].name
+        self.info: EngineInfo | None = None
+        self.on_change: Callable[[], None] | None = None
+
+    @property
+    def warm_up(self) -> Callable[[EngineInfo], GenerateRequest] | None:
+        return self._children[0].warm_up
+
+    @warm_up.setter
+    def warm_up(self, request: Callable[[EngineInfo], GenerateRequest] | None) -> None:
+        for child in self._children:
+            child.warm_up = request
+
+    @property
+    def state(self) -> State:
+        states = [child.state for child in self._children]
+        if self.info is not None:  # one that is ready suffices, once all have been
+            for best in ("ready", "restarting"):
+                if best in states:
+                    return best
+        return states[0]
+
+    @property
+    def restarts(self) -> int:
+        return sum(child.restarts for child in self._children)
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The process ids of the replicas that live."""
+        return [child.pid for child in self._children]
+
+    @property
+    def running(self) -> int:
+        return sum(child.running for child in self._children)
+
+    @property
+    def capacity(self) -> int:
+        """Requests that the ready replicas run at a time; that of all where none is ready."""
+        ready = self._ready()
+        return sum(child.capacity for child in ready or self._children)
+
+    @property
+    def replicas_ready(self) -> int:
+        return len(self._ready())
+
+    async def start(self) -> EngineInfo:
+        """Start all at the same time. Raises `EngineUnavailable` where one cannot be loaded."""
+        for child in self._children:
+            child.on_change = self._changed
+        loaded = await asyncio.gather(*(child.start() for child in self._children), return_exceptions=True)
+        for outcome in loaded:
+            if isinstance(outcome, BaseException):
+                await self.stop()
+                raise outcome
+        first = self._children[0].info
+        assert first is not None
+        self.info = replace(first, max_concurrency=self.capacity, replicas=len(self._children))
+        return self.info
+
+    def generate(self, request: GenerateRequest) -> Stream:
+        """Raises `EngineUnavailable` while no replica is ready."""
+        if not (ready := self._ready()):
+            raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
+        return min(ready, key=lambda child: child.running).generate(request)
+
+    async def until_ready(self) -> None:
+        """Wait until requests are accepted. Raises `EngineUnavailable` where that will not happen again."""
+        while self.state != "ready":
+            if self.state in {"failed", "stopped"}:
+                raise EngineUnavailable(f"the engine is {self.state}.")
+            await asyncio.sleep(READY_CHECK)
+
+    async def stats(self) -> EngineStats:
+        """Memory and CPU time of all together; the mean share of the KV caches."""
+        found = await asyncio.gather(*(child.stats() for child in self._children))
+        usages = [one.kv_cache_usage for one in found if one.kv_cache_usage is not None]
+        return EngineStats(
+            device_memory_bytes=_sum(one.device_memory_bytes for one in found),
+            kv_cache_usage=sum(usages) / len(usages) if usages else None,
+            memory_bytes=_sum(one.memory_bytes for one in found),
+            memory_peak_bytes=_sum(one.memory_peak_bytes for one in found),
+            cpu_seconds=_sum(one.cpu_seconds for one in found),
+        )
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(child.stop() for child in self._children))
+
+    def _ready(self) -> list[ChildEngine]:
+        return [child for child in self._children if child.state == "ready"]
+
+    def _changed(self) -> None:
+        if self.on_change is not None and self.info is not None:
+            self.on_change()
+
+
+ServedEngine = ChildEngine | Replicas
+
+
+def load_replicas(name: str, model: Model | None, options: Mapping[str, str], watch: Watch) -> ServedEngine:
+    """Like `registry.load_engine`, with as many processes as the option `replicas` says."""
+    count, own, parsed = check_options(name, options)
+    if count == 1:
+        return load_engine(name, model, own, watch)
+    on_gpus = spec(name).needs_model and not str(getattr(parsed, "device", "auto")).startswith("cpu")
+    shares = shares_of(count, getattr(parsed, "tensor_parallel", 1), visible_gpus() if on_gpus else [], usable_cores())
+    return Replicas([load_engine(name, model, own, watch, share.of) for share in shares])
+
+
+def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int]) -> list[Share]:
+    """For each replica. With fewer cores than replicas, replicas share them. Raises `ValueError` for too few GPUs."""
+    if not gpus:
+        size, more = divmod(len(cores), count)
+        if not size:
+            return [Share(cores=(cores[index % len(cores)],)) for index in range(count)]
+        starts = [index * size + min(index, more) for index in range(count + 1)]
+        return [Share(cores=tuple(cores[begin:end])) for begin, end in itertools.pairwise(starts)]
+    if count * gpus_each > len(gpus):
+        raise ValueError(
+            f"{count} replicas with {gpus_each} GPUs each need {count * gpus_each}; there are {len(gpus)}."
+        )
+    return [Share(gpus=tuple(gpus[at * gpus_each : (at + 1) * gpus_each])) for at in range(count)]
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,210 @@
+"""The intentionally unoptimised baseline: what caches, compilation and batching are worth is measured against it.
+
+32-bit floats, one operation at a time, no key/value cache (every token computes the whole sequence again), no batching,
+a device synchronisation after every layer, no warm-up. With `cold=yes` each request gets a process of its own, and pays
+for the interpreter, the imports, the weights and the CUDA context again.
+
+    enginebench serve --engine pytorch-baseline --model random:llama-3.2-1b
+    echo '{"prompt": "Hello", "iterations": 50}' | python -m engines.pytorch_baseline
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from engines.contract.base import (
+    BlockingEngine,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineStats,
+    GenerateRequest,
+    Model,
+)
+from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
+from engines.models.fetch import context_length, fetch_model
+from engines.models.presets import STACK
+from engines.pytorch.device import chosen_device, device_memory, libraries, limit_spinning, missing_packages
+from engines.text.answer import AnswerText
+from engines.text.sampling import Sampler, logprob_of
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.pytorch.unoptimized import Network
+
+NAME = "pytorch-baseline"
+PROGRAM_MODEL = "random:unoptimized-512"
+PROGRAM_ITERATIONS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineOptions:
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
+    threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
+    cold: bool = setting(False, "a process for each request, which starts the interpreter and loads the model again")
+
+
+class PytorchBaselineEngine(BlockingEngine):
+    Options = BaselineOptions
+    options: BaselineOptions
+    cuda_by = "torch"
+    max_threads = 1
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return missing_packages()
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version("torch") if cls.why_not_here() is None else None
+
+    def load(self) -> EngineInfo:
+        limit_spinning()
+        assert self.model is not None
+        self._context_length = context_length(self.model.folder)
+        device = self.options.device if self.options.cold else self._threads().submit(self._load).result()
+        return EngineInfo(
+            name=NAME,
+            version=version("torch"),
+            language="python",
+            model=self.model.name,
+            dtype="float32",
+            device=device,
+            batching="none",
+            max_concurrency=1,
+            context_length=self._context_length,
+            features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
+            options=asdict(self.options),
+            libraries=libraries(),
+        )
+
+    def _load(self) -> str:
+        import torch
+        from tokenizers import Tokenizer
+
+        assert self.model is not None
+        if self.options.threads is not None:
+            torch.set_num_threads(self.options.threads)
+        self._device = chosen_device(self.options.device)
+        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        self.network, self._end_ids = _network(self.model, self._device, self._context_length)
+        return str(self._device)
+
+    def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
+        most = request.most_tokens(self._context_length)
+        return self._in_a_new_process(request) if self.options.cold else self._here(request, most)
+
+    def _here(self, request: GenerateRequest, most: int) -> Iterator[Chunk]:
+        from engines.pytorch.unoptimized import passes
+
+        text = AnswerText(request, self._tokenizer, self._end_ids, most)
+        sampler = Sampler(request, () if request.ignore_eos else sorted(self._end_ids), self._device)
+        ids = list(request.prompt_token_ids)
+        for logits in passes(self.network, ids, self._device):
+            id = sampler.pick(logits)
+            ids.append(id)
+            wanted = request.logprobs
+            logprobs = () if wanted is None else (logprob_of(logits, id, wanted, self._tokenizer),)
+            ready, finish = text.add(id)
+            yield Chunk(ready, 1, finish, logprobs)
+            if finish is not None:
+                return
+
+    def _in_a_new_process(self, request: GenerateRequest) -> Iterator[Chunk]:
+        """The same engine, in a worker that loads it, answers this request and ends."""
+        target = f"{__spec__.name}:{type(self).__name__}"
+        command = [sys.executable, "-m", "engines.process.worker", target]
+        options = {"device": self.options.device} | (
+            {} if self.options.threads is None else {"threads": str(self.options.threads)}
+        )
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            try:
+                worker.stdin.write(encode(Load(NAME, self.model, options)) + encode(Generate(1, request)))
+                worker.stdin.flush()
+                yield from _chunks(worker.stdout)
+            finally:
+                worker.kill()
+
+    def stats(self) -> EngineStats:
+        return EngineStats(device_memory_bytes=None if self.options.cold else device_memory(self._device))
+
+
+def _chunks(lines: Any) -> Iterator[Chunk]:
+    """The answer that a worker writes. Its last chunk has no finish reason, which the line after it brings."""
+    for line in lines:
+        match decode_to_parent(line):
+            case ChunkReady(_, chunk):
+                yield chunk
+            case Done(_, finish_reason, usage):
+                yield Chunk("", 0, finish_reason, usage=usage)
+                return
+            case Failed() as failed:
+                raise failed.as_error()
+    raise EngineError("the request's process ended before its answer.")
+
+
+def _network(model: Model, device: Any, positions: int) -> tuple[Network, frozenset[int]]:
+    """A network without optimisation and the tokens that end an answer."""
+    import torch
+
+    from engines.pytorch.network import end_ids, read_config, read_network
+    from engines.pytorch.unoptimized import UnoptimizedLlama, UnoptimizedStack
+    from engines.static.weights import DecoderShape, weights_of
+
+    raw = json.loads((model.folder / "config.json").read_text())
+    if raw["model_type"] == STACK:
+        return UnoptimizedStack(raw, device), frozenset([raw["eos_token_id"]])
+    shape = DecoderShape.of(read_config(model), NAME)
+    net = read_network(model, device, torch.float32)
+    return UnoptimizedLlama(shape, weights_of(net, positions)), end_ids(net)
+
+
+def main() -> None:
+    """One request from standard input, its answer and times on standard output, as JSON."""
+    from tokenizers import Tokenizer
+
+    try:
+        asked = json.loads(sys.stdin.read())
+        prompt, iterations = str(asked["prompt"]), int(asked.get("iterations", PROGRAM_ITERATIONS))
+        begun = time.perf_counter()
+        model = fetch_model(asked.get("model", PROGRAM_MODEL))
+        engine = PytorchBaselineEngine(model, replace(BaselineOptions(), device=asked.get("device", "auto")))
+        engine.load()
+        ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(prompt).ids)
+        loaded = time.perf_counter()
+        request = GenerateRequest(prompt, ids, iterations, ignore_eos=True)
+        answer, times = "", []
+        for chunk in engine.generate_blocking(request):
+            answer += chunk.text
+            times.append(time.perf_counter())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f'a JSON object is expected, as in {{"prompt": "Hello", "iterations": 50}}: {error}.', file=sys.stderr)
+        sys.exit(2)
+    except EngineError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    each = [after - before for before, after in zip([loaded, *times], times, strict=False)]
+    result = {
+        "model": model.name,
+        "prompt_tokens": len(ids),
+        "iterations": len(times),
+        "text": answer,
+        "load_seconds": loaded - begun,
+        "seconds": times[-1] - loaded,
+        "tokens_per_second": len(times) / (times[-1] - loaded),
+        "token_seconds": each,
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

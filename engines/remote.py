@@ -1,0 +1,271 @@
+"""Any OpenAI-compatible server behind the identical server: TGI, LMDeploy, Triton, `trtllm-serve`, hosted services.
+
+Requests are passed on and answers passed back as they come; nothing is computed here. With `--model`, prompts are
+tokenised here and sent as token ids, as every other engine gets them. Without, they are sent as text, or with
+`api=chat` as messages, and the server tokenises them. A key is read from ENGINEBENCH_REMOTE_API_KEY.
+
+    enginebench serve --engine remote -o url=http://127.0.0.1:8001/v1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    Engine,
+    EngineError,
+    EngineInfo,
+    EngineOverloaded,
+    EngineUnavailable,
+    Feature,
+    FinishReason,
+    GenerateRequest,
+    Launch,
+    Model,
+    Usage,
+)
+from engines.models.fetch import context_length
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    import httpx
+    from tokenizers import Tokenizer
+
+KEY = "ENGINEBENCH_REMOTE_API_KEY"
+CONTEXT_LENGTH = 131_072  # tokens, where nobody says
+CONNECT_TIMEOUT = 10.0  # seconds
+REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
+FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+    "eos_token": "stop",  # TGI
+    "tool_calls": "stop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    url: str = setting("", "address of the server's API, such as http://127.0.0.1:8001/v1")
+    api: Literal["completions", "chat"] = setting("completions", "which path: /completions, or /chat/completions")
+    name: str | None = setting(None, "the model's name there (none: the first that it lists)")
+    concurrency: int = setting(256, "requests that are sent at a time", least=1)
+    context: int | None = setting(None, "tokens of prompt and answer together (none: as the server says)", least=1)
+    idle_timeout: float = setting(600.0, "seconds without a byte after which a request fails", least=0.001)
+
+
+class RemoteEngine(Engine):
+    Options = RemoteOptions
+    options: RemoteOptions
+    loads_on = "main"
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version("httpx")
+
+    @classmethod
+    def launch(cls, options: RemoteOptions, model: Model | None) -> Launch:
+        """Raises `EngineUnavailable`."""
+        if not options.url.startswith(("http://", "https://")):
+            raise EngineUnavailable("remote needs the address of a server: -o url=http://127.0.0.1:8001/v1")
+        return Launch()
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        import httpx
+
+        self._tokenizer = None if self.model is None else _tokenizer(self.model)
+        key = os.environ.get(KEY, "").strip()
+        self._client = httpx.AsyncClient(
+            base_url=self.options.url.rstrip("/") + "/",
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+            timeout=httpx.Timeout(self.options.idle_timeout, connect=CONNECT_TIMEOUT),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.options.concurrency),
+            trust_env=False,
+        )
+        card = await self._card()
+        engine = await self._engine_behind()
+        self._name = self.options.name or str(card["id"])
+        self._context_length = self.options.context or int(card.get("max_model_len") or self._own_context())
+        features: tuple[Feature, ...] = ("seed", "stop", "ignore_eos", "min_tokens")
+        return EngineInfo(
+            name="remote",
+            version=str(engine.get("version", "unknown")),
+            language="any",
+            model=self._name,
+            dtype=str(engine.get("dtype", "unknown")),
+            device=str(engine.get("device", "unknown")),
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self._context_length,
+            features=(*features, "messages") if self.options.api == "chat" else features,
+            options=asdict(self.options) | {"server": engine.get("name")},
+            libraries={"httpx": version("httpx")},
+        )
+
+    async def _card(self) -> Mapping[str, Any]:
+        """The entry of the model among those that the server lists. Raises `EngineUnavailable`."""
+        wanted = self.options.name
+        try:
+            answer = await self._client.get("models")
+            models = answer.raise_for_status().json()["data"]
+        except Exception as error:  # no server, no such path, no JSON
+            if wanted is not None:
+                return {"id": wanted}  # some servers list nothing
+            raise EngineUnavailable(
+                f"{self.options.url} does not list its models ({_first_line(error)}); is it an OpenAI-compatible API? "
+                f"Where it lists none, name one with -o name=…; a key is read from {KEY}."
+            ) from error
+        for card in models:
+            if wanted is None or card.get("id") == wanted:
+                return dict(card)
+        listed = ", ".join(str(card.get("id")) for card in models) or "none"
+        raise EngineUnavailable(f"{self.options.url} has no model `{wanted}`; it lists {listed}.")
+
+    async def _engine_behind(self) -> Mapping[str, Any]:
+        """What a server of this project says of its engine; nothing of others."""
+        try:
+            return dict((await self._client.get("engine")).raise_for_status().json())
+        except Exception:  # another server answers 404, or anything
+            return {}
+
+    def _own_context(self) -> int:
+        return CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        import httpx
+
+        path = "completions" if self.options.api == "completions" else "chat/completions"
+        sent, first = time.monotonic(), None
+        counted, usage, finish = 0, None, None
+        try:
+            # Leaving this block early closes the connection, and with that the request at the server.
+            async with self._client.stream("POST", path, json=self.body(request)) as answer:
+                if answer.status_code != 200:
+                    raise _refusal(answer, await answer.aread())
+                async for event in _events(answer):
+                    text, reason = _content(event)
+                    if event.get("usage"):
+                        usage = event["usage"]
+                    finish = reason or finish
+                    if text:
+                        first = first or time.monotonic()
+                        tokens = self._tokens_in(text, event.get("usage"), counted)
+                        counted += tokens
+                        yield Chunk(text, tokens)
+        except httpx.HTTPError as error:
+            raise EngineError(f"the connection to {self.options.url} failed ({_first_line(error)}).") from error
+        if finish is None:
+            raise EngineError(f"{self.options.url} ended the answer without a finish reason.")
+        yield self._last(finish, usage, counted, None if first is None else first - sent)
+
+    def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
+        """Tokens without text of their own, such as the end of text, come with it."""
+        usage = usage or {}
+        produced = usage.get("completion_tokens")
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        figures = Usage(None, first, cached, usage.get("prompt_tokens"), produced)
+        return Chunk("", 0 if produced is None else max(0, produced - counted), finish, (), figures)
+
+    def body(self, request: GenerateRequest) -> dict[str, Any]:
+        """What is sent. Fields that OpenAI does not have are sent only where they are asked for."""
+        optional = {
+            "seed": request.seed,
+            "stop": list(request.stop) or None,
+            "ignore_eos": request.ignore_eos or None,
+            "min_tokens": request.min_tokens or None,
+        }
+        return {
+            **self._prompt(request),
+            "model": self._name,
+            "max_tokens": request.max_tokens,
+            "temperature": 0 if request.greedy else request.temperature,
+            "top_p": request.top_p,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+    def _prompt(self, request: GenerateRequest) -> dict[str, Any]:
+        if self.options.api == "completions":
+            return {"prompt": request.prompt if self.model is None else list(request.prompt_token_ids)}
+        return {"messages": list(request.messages or [{"role": "user", "content": request.prompt}])}
+
+    def _tokens_in(self, text: str, usage: Mapping[str, Any] | None, counted: int) -> int:
+        """By the server's running count, else by the model's tokenizer, else one: most servers send each token."""
+        if usage and usage.get("completion_tokens") is not None:
+            return max(0, int(usage["completion_tokens"]) - counted)
+        if self._tokenizer is None or (text.isascii() and " " not in text[1:]):
+            return 1
+        return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
+
+    def close(self) -> None:
+        """The process ends, and the connections with it."""
+
+
+def _tokenizer(model: Model) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+
+
+async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects of a stream of server-sent events, up to `[DONE]`. Raises `EngineError`."""
+    rest = b""
+    async for data in answer.aiter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            content = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+            if content == b"[DONE]":
+                return
+            if content:
+                try:
+                    event = json.loads(content)
+                except ValueError as error:
+                    raise EngineError(f"the server sent an event that is no JSON: {content[:100]!r}.") from error
+                if "error" in event:
+                    raise EngineError(f"the server failed: {_message(event)}")
+                yield event
+
+
+def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
+    """Text and finish reason of an event; a chunk with nothing but usage has neither."""
+    for choice in event.get("choices") or ():
+        delta = choice.get("delta") or {}
+        parts = [choice.get("text"), *(delta.get(name) for name in REASONING), delta.get("content")]
+        reason = choice.get("finish_reason")
+        return "".join(part for part in parts if part), None if reason is None else FINISH.get(reason, "stop")
+    return "", None
+
+
+def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
+    """The server's refusal as ours, with its own words."""
+    words = f"the server answered {answer.status_code}"
+    with contextlib.suppress(ValueError):
+        words = f"{words}: {_message(json.loads(content))}"
+    if answer.status_code == 429:
+        after = answer.headers.get("retry-after", "")
+        return EngineOverloaded(words, float(after) if after.replace(".", "", 1).isdigit() else None)
+    if answer.status_code in {401, 403}:
+        return EngineUnavailable(f"{words} (a key is read from {KEY})")
+    if answer.status_code == 503:
+        return EngineUnavailable(words)
+    return BadRequest(words) if 400 <= answer.status_code < 500 else EngineError(words)
+
+
+def _message(document: Any) -> str:
+    """OpenAI's form is {"error": {"message": …}}; others write the text itself."""
+    error = document.get("error", document) if isinstance(document, dict) else document
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

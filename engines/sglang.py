@@ -1,0 +1,185 @@
+"""SGLang's engine in process, on NVIDIA GPUs, in an environment of its own.
+
+Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
+unless asked for. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang stops
+computing at them all the same. A server of SGLang that runs already is reached by the engine `remote`.
+
+    enginebench engines install sglang
+    enginebench serve --engine sglang -o tensor_parallel=2
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+    Model,
+    Usage,
+)
+from engines.models.fetch import context_length
+from engines.models.random_weights import weights_of
+from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.text.stop import StopStrings
+from settings_schema import setting
+
+
+@dataclass(frozen=True, slots=True)
+class SglangOptions:
+    concurrency: int = setting(256, "requests that run in one batch", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "number format of weights and cache. auto: as SGLang chooses for the model"
+    )
+    quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
+    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
+    gpu_memory: float = setting(
+        0.85, "share of a GPU's memory for weights, keys and values (mem_fraction_static)", least=0.01, most=1
+    )
+    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
+    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
+    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no CUDA graphs: loads faster and computes slower")
+    python: str | None = setting(None, "interpreter that has SGLang (none: the one of `enginebench engines install`)")
+
+
+class SglangEngine(InstalledEngine):
+    Options = SglangOptions
+    options: SglangOptions
+    loads_on = "main"  # it installs signal handlers
+    environment = Environment("sglang", "sglang", cuda=Packages(("sglang==0.5.23",)))
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        assert self.model is not None
+        try:
+            import sglang
+        except ImportError as error:
+            raise EngineUnavailable(f"SGLang cannot be imported here: {error}.") from error
+        try:
+            self._engine: Any = sglang.Engine(**self.arguments(self.model))
+        except Exception as error:  # of many kinds; its processes log the cause
+            raise EngineUnavailable(f"SGLang could not load {self.model.name}: {_first_line(error)}") from error
+        self._context_length = self.options.context or context_length(self.model.folder)
+        return EngineInfo(
+            name="sglang",
+            version=version("sglang"),
+            language="python",
+            model=self.model.name,
+            dtype=self.options.quantization or self.options.dtype,
+            device="cuda",
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self._context_length,
+            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            options=asdict(self.options),
+            libraries={name: version(name) for name in ("sglang", "torch", "transformers")},
+        )
+
+    def arguments(self, model: Model) -> dict[str, Any]:
+        """For `ServerArgs`; what is not given is left to SGLang."""
+        options = self.options
+        folder, dummy = weights_of(model)
+        given = {
+            "model_path": str(folder),
+            "dtype": options.dtype,
+            "max_running_requests": options.concurrency,
+            "mem_fraction_static": options.gpu_memory,
+            "tp_size": options.tensor_parallel,
+            "disable_radix_cache": not options.prefix_cache,
+            "disable_cuda_graph": options.eager,
+            "trust_remote_code": model.trust_remote_code,
+            "incremental_streaming_output": True,
+            "sampling_defaults": "openai",  # not those of the model's folder: every request gives its own
+            "random_seed": 0,
+            "log_level": "warning",
+            "quantization": options.quantization,
+            "context_length": options.context,
+            "load_format": "dummy" if dummy else None,
+            **self._speculation(),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _speculation(self) -> dict[str, Any]:
+        count = self.options.speculative_tokens
+        if not count:
+            return {}
+        if self.options.draft_model is None:
+            return {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
+        return {
+            "speculative_algorithm": "STANDALONE",
+            "speculative_draft_model_path": os.path.expanduser(self.options.draft_model),
+            "speculative_num_steps": count,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": count + 1,
+        }
+
+    def sampling(self, request: GenerateRequest) -> dict[str, Any]:
+        """For `SamplingParams`."""
+        given = {
+            "max_new_tokens": request.most_tokens(self._context_length),
+            "min_new_tokens": request.min_tokens,
+            "temperature": 0.0 if request.greedy else request.temperature,
+            "top_p": 1.0 if request.greedy else request.top_p,
+            "sampling_seed": None if request.greedy else request.seed,
+            "stop": list(request.stop) or None,
+            "no_stop_trim": True,  # `StopStrings` cuts
+            "ignore_eos": request.ignore_eos,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        id, stops, finish = uuid.uuid4().hex, StopStrings(request.stop), None
+        try:
+            steps = await self._engine.async_generate(
+                input_ids=list(request.prompt_token_ids), sampling_params=self.sampling(request), stream=True, rid=id
+            )
+            async with contextlib.aclosing(steps):
+                async for step in steps:
+                    finish = _finish(step)
+                    text = stops.add(step["text"] or "")
+                    if stops.met:
+                        finish = "stop"
+                    elif finish is not None:
+                        text += stops.rest()
+                    usage = None if finish is None else self._usage(step)
+                    yield Chunk(text, len(step["output_ids"]), finish, (), usage)
+                    if finish is not None:
+                        return
+        except ValueError as error:  # how SGLang refuses a request
+            raise BadRequest(f"SGLang refuses this request: {_first_line(error)}") from error
+        finally:
+            # Does nothing for a request that has ended.
+            self._engine.tokenizer_manager.abort_request(rid=id)
+
+    def _usage(self, step: dict[str, Any]) -> Usage:
+        cached = step["meta_info"].get("cached_tokens")
+        return Usage(cached_tokens=cached if self.options.prefix_cache else None)
+
+    def close(self) -> None:
+        self._engine.shutdown()
+
+
+def _finish(step: dict[str, Any]) -> FinishReason | None:
+    """Raises `EngineError` where SGLang gave the request up."""
+    reason = step["meta_info"].get("finish_reason")
+    if reason is None:
+        return None
+    if reason["type"] == "abort":
+        raise EngineError(f"SGLang gave this request up: {reason.get('message', 'it says no reason')}")
+    return "length" if reason["type"] == "length" else "stop"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

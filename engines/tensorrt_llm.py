@@ -1,0 +1,183 @@
+"""TensorRT-LLM through its `LLM` class, on NVIDIA GPUs, in an environment of its own.
+
+Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse of
+cache blocks is off unless asked for. Stop strings are cut here: TensorRT-LLM looks for their token ids, and the same
+text may have others. NVIDIA's containers have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an
+installation. A `trtllm-serve` that runs already is reached by the engine `remote`.
+
+    enginebench engines install tensorrt-llm
+    enginebench serve --engine tensorrt-llm
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+    Model,
+)
+from engines.models.fetch import context_length
+from engines.models.random_weights import weights_of
+from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.text.stop import StopStrings
+from settings_schema import setting
+
+NGRAM = 4  # longest run of tokens that is looked up to guess the next ones
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtLlmOptions:
+    concurrency: int = setting(256, "requests that run in one batch", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "number format of the weights. auto: as in the model's files; quantised ones are recognised"
+    )
+    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
+    gpu_memory: float = setting(
+        0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
+    )
+    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
+    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
+    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no CUDA graphs: loads faster and computes slower")
+    batch_tokens: int | None = setting(None, "most tokens computed in one step (none: its own default)", least=1)
+    python: str | None = setting(
+        None, "interpreter that has TensorRT-LLM (none: the one of `enginebench engines install`)"
+    )
+
+
+class TensorRtLlmEngine(InstalledEngine):
+    Options = TensorRtLlmOptions
+    options: TensorRtLlmOptions
+    loads_on = "main"  # its results are awaited on the loop that is running when it is made
+    environment = Environment("tensorrt-llm", "tensorrt_llm", cuda=Packages(("tensorrt-llm==1.2.1",)))
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        assert self.model is not None
+        try:
+            from tensorrt_llm import LLM
+        except ImportError as error:
+            raise EngineUnavailable(f"TensorRT-LLM cannot be imported here: {error}.") from error
+        try:
+            self._llm: Any = LLM(**self.arguments(self.model))
+        except Exception as error:  # of many kinds; its processes log the cause
+            raise EngineUnavailable(f"TensorRT-LLM could not load {self.model.name}: {_first_line(error)}") from error
+        self._context_length = self.options.context or context_length(self.model.folder)
+        return EngineInfo(
+            name="tensorrt-llm",
+            version=version("tensorrt-llm"),
+            language="c++",
+            model=self.model.name,
+            dtype=self.options.dtype,
+            device="cuda",
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self._context_length,
+            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            options=asdict(self.options),
+            libraries={name: version(name) for name in ("tensorrt-llm", "torch", "transformers")},
+        )
+
+    def arguments(self, model: Model) -> dict[str, Any]:
+        """For `LLM`; what is not given is left to it."""
+        from tensorrt_llm.llmapi import KvCacheConfig
+
+        options = self.options
+        folder, dummy = weights_of(model)
+        given = {
+            "model": str(folder),
+            "dtype": options.dtype,
+            "max_batch_size": options.concurrency,
+            "tensor_parallel_size": options.tensor_parallel,
+            "trust_remote_code": model.trust_remote_code,
+            "kv_cache_config": KvCacheConfig(
+                enable_block_reuse=options.prefix_cache, free_gpu_memory_fraction=options.gpu_memory
+            ),
+            "max_seq_len": options.context or context_length(model.folder),
+            "max_num_tokens": options.batch_tokens,
+            "load_format": "dummy" if dummy else None,
+            "speculative_config": self._speculation(),
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if options.eager:
+            given["cuda_graph_config"] = None  # left out, it means graphs of the default sizes
+        if options.speculative_tokens:
+            given["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
+        return given
+
+    def _speculation(self) -> Any:
+        from tensorrt_llm.llmapi import DraftTargetDecodingConfig, NGramDecodingConfig
+
+        count = self.options.speculative_tokens
+        if not count:
+            return None
+        if self.options.draft_model is None:
+            return NGramDecodingConfig(max_draft_len=count, max_matching_ngram_size=NGRAM)
+        folder = os.path.expanduser(self.options.draft_model)
+        return DraftTargetDecodingConfig(max_draft_len=count, speculative_model_dir=folder)
+
+    def sampling(self, request: GenerateRequest) -> Any:
+        from tensorrt_llm import SamplingParams
+
+        given = {
+            "max_tokens": request.most_tokens(self._context_length),
+            "min_tokens": request.min_tokens or None,
+            "stop": list(request.stop) or None,
+            "include_stop_str_in_output": True,  # `StopStrings` cuts
+            "ignore_eos": request.ignore_eos,
+            # One candidate is greedy whatever the temperature, which may not be 0.
+            **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
+            "seed": None if request.greedy else request.seed,
+        }
+        return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        stops, finish = StopStrings(request.stop), None
+        try:
+            result = self._llm.generate_async(
+                list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
+            )
+        except ValueError as error:
+            raise BadRequest(f"TensorRT-LLM refuses this request: {_first_line(error)}") from error
+        try:
+            async for step in result:
+                (output,) = step.outputs
+                text, finish = stops.add(output.text_diff), _finish(output)
+                if stops.met:
+                    finish = "stop"
+                elif finish is not None:
+                    text += stops.rest()
+                yield Chunk(text, len(output.token_ids_diff), finish)
+                if finish is not None:
+                    return
+        finally:
+            if not result.finished:
+                result.abort()
+
+    def close(self) -> None:
+        self._llm.shutdown()
+
+
+def _finish(output: Any) -> FinishReason | None:
+    """Raises `EngineError` where TensorRT-LLM gave the request up."""
+    if output.finish_reason is None:
+        return None
+    if output.finish_reason not in FINISH:
+        raise EngineError(f"TensorRT-LLM ended this answer with `{output.finish_reason}`.")
+    return FINISH[output.finish_reason]
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

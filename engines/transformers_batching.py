@@ -1,0 +1,140 @@
+"""Transformers' own continuous batching: paged key/value cache, requests join and leave a running batch.
+
+Transformers decodes greedily here: its batch has one sampling setting for all requests, and no seeds.
+
+    enginebench serve --engine transformers-batching -o concurrency=32
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+from engines.contract.base import BadRequest, Chunk, Engine, EngineInfo, EngineStats, FatalError, GenerateRequest
+from engines.models.fetch import context_length
+from engines.pytorch.device import (
+    TorchOptions,
+    chosen_device,
+    chosen_dtype,
+    device_memory,
+    libraries,
+    limit_spinning,
+    missing_packages,
+    name_of,
+)
+from engines.pytorch.network import end_ids, read_network
+from engines.text.answer import AnswerText
+from settings_schema import setting
+
+PAGE = 32  # tokens per page of the cache; each sequence wastes half of one
+BATCH_TOKENS = 512  # tokens of prompts and answers in one step, at most
+NO_END = -1  # a token that no model generates
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingOptions(TorchOptions):
+    concurrency: int = setting(32, "requests that run at a time", least=1)
+    kv_tokens: int = setting(16_384, "tokens in the key/value caches of all requests", least=256)
+    prefix_cache: bool = setting(False, "share the cache of equal beginnings of prompts")
+
+
+class TransformersBatchingEngine(Engine):
+    Options = BatchingOptions
+    options: BatchingOptions
+    cuda_by = "torch"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return missing_packages()
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version("transformers") if cls.why_not_here() is None else None
+
+    def load(self) -> EngineInfo:
+        limit_spinning()
+        self._numbers = itertools.count()
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._load).result()
+
+    def _load(self) -> EngineInfo:
+        import torch
+        from tokenizers import Tokenizer
+
+        assert self.model is not None
+        if self.options.threads is not None:
+            torch.set_num_threads(self.options.threads)
+        self._device = chosen_device(self.options.device)
+        dtype = chosen_dtype(self.options.dtype, self._device)
+        net = read_network(self.model, self._device, dtype)
+        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        self._end_ids = end_ids(net)
+        self._context_length = min(context_length(self.model.folder), self.options.kv_tokens)
+        self._manager = self._started(net)
+        return EngineInfo(
+            name="transformers-batching",
+            version=version("transformers"),
+            language="python",
+            model=self.model.name,
+            dtype=name_of(dtype),
+            device=str(self._device),
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self._context_length,
+            features=("stop", "ignore_eos"),
+            options=asdict(self.options) | {"threads": torch.get_num_threads()},
+            libraries=libraries(),
+        )
+
+    def _started(self, net: Any) -> Any:
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        batching = ContinuousBatchingConfig(
+            page_size=PAGE,
+            num_blocks=-(-self.options.kv_tokens // PAGE),
+            max_batch_tokens=max(BATCH_TOKENS, self.options.concurrency),
+            max_requests_per_batch=self.options.concurrency,
+            allow_block_sharing=self.options.prefix_cache,
+        )
+        manager = net.init_continuous_batching(GenerationConfig(do_sample=False, eos_token_id=NO_END), batching)
+        manager.start()
+        return manager
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        if not request.greedy:
+            raise BadRequest("transformers-batching decodes greedily: send temperature 0, or serve torch-compile.")
+        most = request.most_tokens(self._context_length)
+        text = AnswerText(request, self._tokenizer, self._end_ids, most)
+        name = f"request-{next(self._numbers)}"
+        arrived: asyncio.Queue[Any] = asyncio.Queue()
+        self._manager.register_result_handler(name, arrived.put_nowait)
+        self._manager.add_request(
+            list(request.prompt_token_ids), name, max_new_tokens=most, streaming=True, eos_token_id=NO_END
+        )
+        produced, ended = 0, False
+        try:
+            while True:
+                output = await arrived.get()
+                ended = output.is_finished()
+                if output.error is not None:
+                    raise FatalError(f"Transformers' batch failed: {output.error.rstrip('.')}.")
+                for id in output.generated_tokens[produced:]:
+                    produced += 1
+                    ready, finish = text.add(id)
+                    yield Chunk(ready, 1, finish)
+                    if finish is not None:
+                        return
+        finally:
+            if not ended:
+                self._manager.cancel_request(name)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(device_memory_bytes=device_memory(self._device))
+
+    def close(self) -> None:
+        self._manager.stop(block=False)

@@ -1,0 +1,149 @@
+"""The load test's own metrics for Prometheus, merged over all its processes and served by the one that plans the run.
+
+    locust -f loadtests/concurrent.py --headless &  curl http://127.0.0.1:9646/metrics
+
+They are for watching: they count whole stages, warm-up included. What a report says is computed from the records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import gevent
+
+from loadtests.harness.exporter.counts import Buckets, Counts, StageCounts, together
+from loadtests.harness.exporter.page import Page
+from loadtests.harness.exporter.text import Now, RunFacts, families
+from loadtests.harness.run.plan import RunPlan
+from loadtests.harness.settings.run import Address
+from records.load import Rate
+from records.slo import RunObjectives
+from records.stage import SECOND, Stage
+
+logger = logging.getLogger(__name__)
+
+MESSAGE = "enginebench_counts"  # from Locust's workers to its master
+INTERVAL = 1.0  # seconds between two of them, and between two looks at the offered rate
+LOOK = 0.05  # seconds
+RECENT = 10  # looks over which it is taken
+LAST_MESSAGES = 5.0  # seconds that workers get to send their counts once more
+MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
+OTHER_STAGES = "other"
+
+
+class Exporter:
+    """Of one run, in the process that plans it. `own` are the counts of this process, if it makes load itself;
+    `stages` and `users` tell those of the run."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        buckets: Buckets,
+        own: Counts | None,
+        stages: Callable[[], tuple[Stage, ...]],
+        users: Callable[[], int],
+    ) -> None:
+        self._facts, self._buckets, self._own = facts_of(plan), buckets, own
+        self._stages, self._users = stages, users
+        self._workers: dict[str, Counts] = {}
+        self._heard: dict[str, float] = {}  # when each worker sent its last message
+        self._looks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
+        self._final_at: float | None = None
+        self._page: Page | None = None
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    def serve(self, address: Address) -> None:
+        """Raises `OSError` where the address cannot be listened on."""
+        self._page = Page(*address, self._families)
+        logger.info("This load test's metrics are at %s", self._page.address)
+        self._greenlet = gevent.spawn(self._look_on)
+
+    def take(self, worker: str, message: Mapping[str, Any]) -> None:
+        self._workers.setdefault(worker, Counts(self._buckets)).take(message)
+        self._heard[worker] = time.monotonic()
+
+    @property
+    def unheard(self) -> bool:
+        """Whether somebody reads regularly, and a worker has more to tell."""
+        waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
+        return waits and not all(one.final for one in self._workers.values())
+
+    def run_over(self) -> None:
+        """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
+        next that is heard of each is final. Locust stops listening to its workers soon after this."""
+        asked = time.monotonic()
+        while (
+            self._users() == 0
+            and any(at < asked and not self._workers[worker].final for worker, at in self._heard.items())
+            and time.monotonic() < asked + LAST_MESSAGES
+        ):
+            gevent.sleep(LOOK)
+        self._final_at = time.monotonic()
+
+    def finish(self) -> None:
+        """At the end of the process: wait for the last scrape of regular readers, then close."""
+        page, self._page = self._page, None
+        if page is None:
+            return
+        with suppress(KeyboardInterrupt):  # whoever interrupts again does not want to wait
+            page.wait_for_last_scrape(max(self._final_at or 0.0, *self._heard.values(), 0.0))
+        self._close(page)
+
+    def close(self) -> None:
+        """At once: another run takes its place."""
+        page, self._page = self._page, None
+        if page is not None:
+            self._close(page)
+
+    def _close(self, page: Page) -> None:
+        if self._greenlet is not None:
+            gevent.kill(self._greenlet)
+        page.close()
+
+    def _processes(self) -> list[Counts]:
+        return [*([self._own] if self._own is not None else []), *self._workers.values()]
+
+    def _look_on(self) -> None:
+        while True:
+            self._looks.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
+            gevent.sleep(INTERVAL)
+
+    def _families(self) -> Iterator[str]:
+        total, begun = together(self._processes(), self._buckets), self._stages()
+        labels = {stage.index: stage.label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun}
+        by_label: dict[str, StageCounts] = {}
+        for index, counts in sorted(total.stages.items()):
+            by_label.setdefault(labels.get(index, OTHER_STAGES), StageCounts(self._buckets.empty())).add(counts)
+        now = Now(
+            stage=labels[begun[-1].index] if begun else "",
+            stage_index=begun[-1].index if begun else 0,
+            users=0 if self._final_at is not None else self._users(),
+            in_flight=total.in_flight,
+            offered=self._offered() if begun and isinstance(begun[-1].load, Rate) else None,
+        )
+        return families(self._facts, now, by_label, self._buckets)
+
+    def _offered(self) -> float:
+        """Requests scheduled per second."""
+        if len(self._looks) < 2:
+            return 0.0
+        (began, before), (ended, after) = self._looks[0], self._looks[-1]
+        return (after - before) / (ended - began)
+
+
+def facts_of(plan: RunPlan) -> RunFacts:
+    """The labels of a run: each has one value in it."""
+    meta = plan.meta
+    engine = str((meta.engine or {}).get("name") or "unknown")
+    return RunFacts(
+        run=meta.run_id,
+        server=meta.url,
+        common={"scenario": meta.scenario, "engine": engine, "model": meta.model or "unknown"},
+        started=plan.start_wall / SECOND,
+        objectives=RunObjectives.of(meta.workload),
+    )

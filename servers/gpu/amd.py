@@ -1,0 +1,119 @@
+"""AMD's GPUs, from amdsmi, under the names of NVIDIA's.
+
+Written against the published Python interface of ROCm 6.4 to 7 and tested against a recording of it. It has never run
+on a machine with an AMD GPU: compare its numbers with `amd-smi monitor` before you rely on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from servers.gpu.families import Gpu, NoDriver, Reading
+from servers.gpu.visible import Visible
+
+AmdSmi = Any  # the module `amdsmi`, or a recording of one: it has no types
+Handle = Any
+Read = Callable[[AmdSmi, Handle], Any]
+
+MEBIBYTE = 1024**2
+
+
+def _power(smi: AmdSmi, gpu: Handle) -> float:
+    power = smi.amdsmi_get_power_info(gpu)
+    current = power["current_socket_power"]  # older chips report the average only
+    return float(current if _is_number(current) else power["average_socket_power"])
+
+
+def _energy(smi: AmdSmi, gpu: Handle) -> float:
+    energy = smi.amdsmi_get_energy_count(gpu)
+    return float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) / 1e6  # steps of so many µJ
+
+
+def _temperature(kind: str) -> Read:
+    def read(smi: AmdSmi, gpu: Handle) -> float:
+        sensor = getattr(smi.AmdSmiTemperatureType, kind)
+        return float(smi.amdsmi_get_temp_metric(gpu, sensor, smi.AmdSmiTemperatureMetric.CURRENT))
+
+    return read
+
+
+def _clock(kind: str) -> Read:
+    return lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, getattr(smi.AmdSmiClkType, kind))["clk"] * 1e6
+
+
+QUANTITIES: dict[tuple[str, ...], Read] = {
+    ("utilization_ratio",): lambda smi, gpu: smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"] / 100,
+    ("memory_utilization_ratio",): lambda smi, gpu: smi.amdsmi_get_gpu_activity(gpu)["umc_activity"] / 100,
+    ("memory_used_bytes",): lambda smi, gpu: smi.amdsmi_get_gpu_vram_usage(gpu)["vram_used"] * MEBIBYTE,
+    ("memory_total_bytes",): lambda smi, gpu: smi.amdsmi_get_gpu_vram_usage(gpu)["vram_total"] * MEBIBYTE,
+    ("power_watts",): _power,
+    ("power_limit_watts",): lambda smi, gpu: smi.amdsmi_get_power_cap_info(gpu)["power_cap"] / 1e6,
+    ("energy_joules",): _energy,
+    ("temperature_celsius",): _temperature("HOTSPOT"),
+    ("memory_temperature_celsius",): _temperature("VRAM"),
+    ("sm_clock_hertz",): _clock("GFX"),
+    ("memory_clock_hertz",): _clock("MEM"),
+    ("ecc_errors", "corrected"): lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["correctable_count"],
+    ("ecc_errors", "uncorrected"): lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["uncorrectable_count"],
+}
+
+
+class AmdGpu:
+    def __init__(self, smi: AmdSmi, handle: Handle, index: int) -> None:
+        self._smi = smi
+        self._handle = handle
+        self.index = str(index)
+        self.name = str(self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"]) or "unknown")
+        self.uuid = str(self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu)) or "")
+
+    def read(self) -> Reading:
+        values: dict[tuple[str, ...], float] = {}
+        for key, read in QUANTITIES.items():
+            value = self._ask(read)
+            if _is_number(value):
+                values[key] = float(value)
+        for process in self._ask(lambda smi, gpu: smi.amdsmi_get_gpu_process_list(gpu)) or ():
+            used = process["memory_usage"]["vram_mem"]
+            if _is_number(used):
+                values["process_memory_bytes", str(process["pid"]), str(process["name"])] = float(used)
+        return values
+
+    def _ask(self, read: Read) -> Any:
+        """The value, or `None` where the device does not report it: an error, or "N/A" where a number should be."""
+        try:
+            return read(self._smi, self._handle)
+        except (self._smi.AmdSmiException, KeyError, TypeError, ValueError):
+            return None
+
+
+class AmdDriver:
+    """`smi` is for tests: by default the module `amdsmi`, which comes with ROCm."""
+
+    def __init__(self, smi: AmdSmi | None = None, environment: Mapping[str, str] = os.environ) -> None:
+        self._smi = smi
+        self._visible = Visible(environment, "HIP_VISIBLE_DEVICES")
+        self.version = ""
+
+    def open(self) -> list[Gpu]:
+        if self._smi is None:
+            try:
+                import amdsmi  # it raises more than ImportError where its library is missing
+            except Exception as error:
+                raise NoDriver(f"amdsmi: {error}") from None
+            self._smi = amdsmi
+        smi = self._smi
+        try:
+            smi.amdsmi_init()
+            handles = smi.amdsmi_get_processor_handles()
+        except smi.AmdSmiException as error:
+            raise NoDriver(str(error)) from None
+        found = [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
+        if found:
+            self.version = str(found[0]._ask(lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"]))
+        return [gpu for gpu in found if self._visible.holds(gpu.index, gpu.uuid)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,76 @@
+"""GPU metrics for Prometheus. A thread reads the GPUs once a second; a scrape returns the last readings and never
+waits for a driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from servers.gpu.amd import AmdDriver
+from servers.gpu.families import FAMILIES, PREFIX, Driver, Family, Gpu, NoDriver, Reading
+from servers.gpu.nvml import NvmlDriver
+
+log = logging.getLogger("enginebench.gpu")
+
+
+class GpuCollector(Collector):
+    """All GPUs of this server. `start` and `stop` the thread that reads them; without a GPU there is no thread."""
+
+    def __init__(self, period: float = 1.0, drivers: Sequence[Driver] | None = None) -> None:
+        self._period = period
+        self._drivers = drivers
+        self._gpus: list[tuple[Driver, Gpu]] = []
+        self._readings: Mapping[str, Reading] = {}  # by the GPU's index; replaced by the thread, never modified
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        for driver in self._drivers if self._drivers is not None else (NvmlDriver(), AmdDriver()):
+            try:
+                self._gpus += [(driver, gpu) for gpu in driver.open()]
+            except NoDriver as reason:
+                log.info("no GPU metrics: %s", reason)
+        if self._gpus:
+            self.sample()
+            self._thread = threading.Thread(target=self._run, name="gpu metrics", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def sample(self) -> None:
+        """Read every GPU now."""
+        self._readings = {gpu.index: gpu.read() for _, gpu in self._gpus}
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period):
+            self.sample()
+
+    def collect(self) -> Iterator[Metric]:
+        readings = self._readings
+        if not readings:
+            return
+        info = InfoMetricFamily(PREFIX.rstrip("_"), "The GPUs of this server.")
+        for driver, gpu in self._gpus:
+            info.add_metric([], {"gpu": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "driver": driver.version})
+        yield info
+        for family in FAMILIES:
+            metric = _metric(family, readings)
+            if metric.samples:
+                yield metric
+
+
+def _metric(family: Family, readings: Mapping[str, Reading]) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+    metric = kind(PREFIX + family.name, family.help, labels=["gpu", *family.labels])
+    for index, reading in readings.items():
+        for (name, *labels), value in reading.items():
+            if name == family.name:
+                metric.add_metric([index, *labels], value)
+    return metric

@@ -1,0 +1,80 @@
+"""What is exported of a GPU, by whatever reader: names, units and labels.
+
+"Utilisation" only means that some kernel was running. `dram_activity`, `sm_activity` and `tensor_activity` are the
+shares of memory bandwidth, multiprocessors and tensor cores in use. What a device does not report is absent, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+PREFIX = "enginebench_gpu_"
+
+Reading = Mapping[tuple[str, ...], float]
+"""One GPU at one moment: the name of a family and the values of its labels after `gpu` -> value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()  # after `gpu`
+    counter: bool = False
+
+
+FAMILIES = (
+    Family("utilization_ratio", "Share of time in which a kernel was running."),
+    Family("memory_utilization_ratio", "Share of time in which device memory was read or written."),
+    Family("memory_used_bytes", "Device memory in use."),
+    Family("memory_total_bytes", "Total device memory."),
+    Family("process_memory_bytes", "Device memory of a process.", ("pid", "process")),
+    Family("power_watts", "Power draw."),
+    Family("power_limit_watts", "Power limit in force."),
+    Family("energy_joules", "Energy used since the driver was loaded.", counter=True),
+    Family("temperature_celsius", "Temperature of the chip."),
+    Family("memory_temperature_celsius", "Temperature of the memory."),
+    Family("sm_clock_hertz", "Clock rate of the multiprocessors."),
+    Family("memory_clock_hertz", "Clock rate of the memory."),
+    Family("pcie_sent_bytes_per_second", "PCIe traffic from the GPU, over 20 ms."),
+    Family("pcie_received_bytes_per_second", "PCIe traffic to the GPU, over 20 ms."),
+    Family("nvlink_sent_bytes", "Data sent over all NVLinks.", counter=True),
+    Family("nvlink_received_bytes", "Data received over all NVLinks.", counter=True),
+    Family("sm_activity_ratio", "Share of multiprocessors in use."),
+    Family("dram_activity_ratio", "Share of the memory bandwidth in use."),
+    Family("tensor_activity_ratio", "Share of time in which tensor cores were in use."),
+    Family("throttled", "1 while clock rates are reduced for this reason.", ("reason",)),
+    Family("ecc_errors", "Memory errors since the driver was loaded: corrected, uncorrected.", ("kind",), counter=True),
+    Family("xid_errors", "Errors that the driver reported, by Xid number, since this server started.", ("xid",), True),
+)
+
+
+class Gpu(Protocol):
+    """One device, or one MIG slice of a device."""
+
+    @property
+    def index(self) -> str:
+        """The device's number; of a slice also the number of its GPU instance, as `0:3`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+    def read(self) -> Reading: ...
+
+
+class Driver(Protocol):
+    """A vendor's interface. `open` raises `NoDriver` where it is not there or does not work."""
+
+    def open(self) -> list[Gpu]:
+        """The GPUs that this process may use."""
+
+    @property
+    def version(self) -> str: ...
+
+
+class NoDriver(Exception):
+    """Why there are no metrics of this vendor's GPUs."""

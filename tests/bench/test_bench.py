@@ -1,0 +1,136 @@
+"""`enginebench bench` as people run it, on the fake engine, whose delays are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from enginebench import app
+
+QUICK = ("--samples", "3", "--rounds", "1", "--warm-up", "0", "--seconds", "1")
+ONLY_DECODE = ("--prefill", "", "--generate", "8", "--batch", "1")
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments], env={"COLUMNS": "140", "NO_COLOR": "1"})
+
+
+def measured(*arguments: str) -> dict[str, list[float]]:
+    """Samples by the measure's name."""
+    done = bench(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)["results"]
+    return {one["measure"]["name"]: [sample for each in one["rounds"] for sample in each] for one in result["series"]}
+
+
+@pytest.mark.alone
+def test_known_delays_are_measured_as_they_are() -> None:
+    """A busy machine delays single tokens and none comes early: the best sample is within 5 % of the truth. A rate
+    between two tokens may err to either side, so its median is looked at."""
+    delays = ("ttft=0.03", "ttft_per_prompt_token=0.0002", "tpot=0.01", "tpot_per_running=0.002", "load_time=0.3")
+    options = [part for delay in delays for part in ("-o", delay)]
+    found = measured(
+        *("fake", *options, "--samples", "5", "--rounds", "1", "--warm-up", "1"),
+        *("--prefill", "32,512", "--generate", "10,20", "--batch", "1,4", "--batch-tokens", "10"),
+    )
+    first = 0.03 + 32 * 0.0002
+    truth = {
+        "prefill 32": first,
+        "prefill 512": 0.03 + 512 * 0.0002,
+        "generate 10": first + 9 * 0.01,
+        "generate 20": first + 19 * 0.01,
+        "load": 0.3,
+    }
+    for name, seconds in truth.items():
+        late = 2.0 if name == "load" else 0.05 * seconds  # a process starts, too
+        assert seconds * 0.999 <= min(found[name]) <= seconds + late, name
+    for name, rate in {"batch 1": 10 / (first + 9 * 0.01), "batch 4": 40 / (first + 9 * 0.016)}.items():
+        assert 0.95 * rate <= max(found[name]) <= 1.001 * rate, name
+    for name, value in {"decode": 0.01, "batch 1 decode": 1 / 0.01, "batch 4 decode": 4 / 0.016}.items():
+        assert median(found[name]) == pytest.approx(value, rel=0.1), name
+    assert found["memory peak"][0] >= found["memory"][0] > 1e6
+
+
+def test_too_long_a_prefill_is_left_out_and_says_so() -> None:
+    done = bench(
+        *("fake", "-o", "ttft_per_prompt_token=0.002", *QUICK, "--seconds", "0.1"),
+        *("--prefill", "32,64,512,1024", "--generate", "2", "--batch", "1", "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)["results"]
+    assert "prefill 64" in {one["measure"]["name"] for one in result["series"]}
+    left_out = {one["case"]: one["why"] for one in result["left_out"]}
+    assert list(left_out) == ["prefill 512", "prefill 1024"]
+    assert left_out["prefill 512"].startswith("one would take 1 s or more: give --seconds 1")
+
+
+def test_a_crash_leaves_what_was_measured_and_says_what_is_missing() -> None:
+    """The fourth request ends the process; the engine is started again, and the batches are measured."""
+    done = bench("fake", "-o", "crash_after=4", *QUICK, "--prefill", "", "--generate", "2,3", "--batch", "1", "--json")
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)["results"]
+    assert {"generate 2", "batch 1"} <= {one["measure"]["name"] for one in result["series"]}
+    assert {one["case"] for one in result["left_out"]} >= {"generate 3"}
+    assert "process ended" in result["left_out"][0]["why"]
+
+
+def test_engines_take_turns_and_an_engine_that_cannot_run_is_named(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    arguments = ("--sweep", "fake.tpot=0.001,0.002", "--samples", "4", "--rounds", "2", "--seconds", "1", *ONLY_DECODE)
+    done = bench("fake", "lmrs", "--model", "random:llama-3.2-tiny", *arguments, "--output", str(output))
+    document = json.loads(output.read_text())
+    order = [one["order"] for one in document["rounds"]]
+    assert order == [["fake tpot=0.001", "fake tpot=0.002", "lmrs"], ["lmrs", "fake tpot=0.002", "fake tpot=0.001"]]
+    by_label: dict[str, Any] = {one["label"]: one for one in document["results"]}
+    assert [len(one) for one in by_label["fake tpot=0.002"]["series"][-1]["rounds"]] == [1, 1]
+    if by_label["lmrs"]["failure"] is not None:  # where lm.rs is not installed
+        assert done.exit_code == 2
+        assert "lmrs was not measured: lmrs cannot run here" in " ".join(done.stdout.split())
+
+
+def test_a_baseline_is_saved_and_a_slower_engine_fails(tmp_path: Path) -> None:
+    saved, xml = str(tmp_path / "base.json"), tmp_path / "gate.xml"
+    effort = (
+        "--samples",
+        "3",
+        "--rounds",
+        "3",
+        "--warm-up",
+        "0",
+        "--seconds",
+        "0.1",
+        *ONLY_DECODE,
+        "--baseline",
+        saved,
+    )
+    assert bench("fake", "-o", "tpot=0.01", *effort, "--save-baseline").exit_code == 0
+    refused = bench("fake", "-o", "tpot=0.03", *effort)
+    assert refused.exit_code == 2
+    assert "options was {'tpot': '0.01'} and is {'tpot': '0.03'}" in " ".join(refused.stderr.split())
+    slower = bench("fake", "-o", "tpot=0.03", *effort, "--allow-different", "--junit", str(xml))
+    assert slower.exit_code == 1, slower.output
+    assert "Failed: worse by more than 20 % in " in slower.stdout
+    assert 'name="time per decoded token"' in xml.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("wibble",), "no engine called `wibble`; choose from fake", id="engine"),
+        pytest.param(("fake", "-o", "wibble=1"), "no option called `wibble`", id="option"),
+        pytest.param(("fake", "--sweep", "tpot=fast,slow"), "option `tpot` is a number, not `fast`", id="sweep"),
+        pytest.param(("fake", "--prefill", "x"), "sizes are whole numbers above 0", id="sizes"),
+        pytest.param(("fake", "--save-baseline"), "say where the baseline is saved", id="where to"),
+        pytest.param(("fake", "--baseline", "none.json"), "there is no baseline at none.json", id="no baseline"),
+    ],
+)
+def test_mistakes_get_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    done = bench(*arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.output

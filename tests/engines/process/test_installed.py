@@ -1,0 +1,168 @@
+"""Environments of their own: made by uv from wheels that lie here, so without a network."""
+
+import asyncio
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from enginebench import app
+from engines.contract import registry
+from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.contract.registry import EngineSpec, load_engine
+from engines.models.progress import silent
+from engines.process import installed
+from engines.process.installed import Environment, Packages
+from tests.support.wheels import write_wheel
+
+ENGINE = """
+from dataclasses import dataclass
+from engines.contract.base import Chunk, EngineInfo
+from engines.process.installed import Environment, InstalledEngine, Packages
+from settings_schema import setting
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    python: str | None = setting(None, "interpreter")
+
+class TinyEngine(InstalledEngine):
+    Options = Options
+    environment = Environment("tiny", "tiny_library", Packages(PACKAGES))
+
+    def load(self):
+        import sys, tiny_library
+        return EngineInfo("tiny", tiny_library.__version__, "python", "m", "none", "cpu", "none", 1, 4096, (),
+                          {"prefix": sys.prefix})
+
+    async def generate(self, request):
+        yield Chunk("x", 1, "length")
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(program: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("uv")
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setattr(installed, "OURS", ())  # they would come from PyPI
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Environment:
+    wheel = write_wheel(tmp_path, "tiny-library", "1.5")
+    return Environment("tiny", "tiny_library", Packages((f"tiny-library @ {wheel.as_uri()}",)))
+
+
+def everything_installed_here() -> set[str]:
+    """Of this interpreter's own packages."""
+    return {path.name for path in Path(sysconfig.get_path("purelib")).iterdir()} - {"__pycache__"}
+
+
+def test_an_engine_runs_in_the_environment_that_was_made_and_ours_is_untouched(
+    tiny: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tiny.cpu is not None
+    (tmp_path / "tiny_engine.py").write_text(ENGINE.replace("PACKAGES", repr(tiny.cpu.packages)))
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = EngineSpec("tiny_engine:TinyEngine", "tiny", "python", "none", needs_model=False)
+    monkeypatch.setitem(registry.ENGINES, "tiny", spec)
+    before = everything_installed_here()
+    with pytest.raises(EngineUnavailable, match="install it with: enginebench engines install tiny"):
+        load_engine("tiny")
+
+    done = CliRunner().invoke(app, ["engines", "install", "tiny"])
+    assert done.exit_code == 0, done.output
+    assert everything_installed_here() == before
+
+    async def main() -> None:
+        engine = load_engine("tiny")
+        info = await engine.start()
+        assert (info.version, info.options["prefix"]) == ("1.5", str(tiny.folder))
+        stream = engine.generate(GenerateRequest("", (1,), 1))
+        assert [chunk.text async for ready in stream for chunk in ready] == ["x"]
+        await engine.stop()
+
+    asyncio.run(main())
+    assert registry.engine_class("tiny").version_here() == "1.5"
+    sys.modules.pop("tiny_engine", None)
+
+
+def test_an_interrupted_installation_is_continued(tiny: Environment) -> None:
+    folder = tiny.install(None, silent)
+    (folder / installed.RECORD).unlink()  # as after a kill before the last step
+    made_at = (folder / "pyvenv.cfg").stat().st_mtime_ns
+    assert "install it with" in str(tiny.why_not_here())
+    tiny.install(None, silent)
+    assert tiny.why_not_here() is None
+    assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
+
+
+def test_what_is_installed_already_is_left_as_it_is(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.install(None, silent)
+    monkeypatch.setattr(installed, "_uv", lambda *_: pytest.fail("uv was called"))
+    tiny.install(None, silent)
+
+
+def test_other_pins_need_another_installation(tiny: Environment, tmp_path: Path) -> None:
+    tiny.install(None, silent)
+    newer = replace(tiny, cpu=Packages((f"tiny-library @ {write_wheel(tmp_path, 'tiny-library', '1.6').as_uri()}",)))
+    assert newer.record() is None
+    newer.install(None, silent)
+    assert newer.record() is not None
+    assert newer.record()["versions"] == {"tiny-library": "1.6"}  # type: ignore[index]
+
+
+def test_requirements_are_left_out_and_replaced(tmp_path: Path) -> None:
+    wanted = write_wheel(tmp_path, "other-library", "2.0")
+    wheel = write_wheel(tmp_path, "tiny-library", requires=("no-such-library==9", "other-library==3.0"))
+    overrides = (f"other-library @ {wanted.as_uri()}",)
+    packages = Packages((f"tiny-library @ {wheel.as_uri()}",), overrides, left_out=("no-such-library",))
+    environment = Environment("tiny", "tiny_library", packages)
+    folder = environment.install(None, silent)
+    names = {path.name for path in folder.glob("lib/python*/site-packages/*.dist-info")}
+    assert names == {"tiny_library-1.0.dist-info", "other_library-2.0.dist-info"}
+
+
+def test_a_failure_is_one_sentence_and_nothing_counts_as_installed(tmp_path: Path) -> None:
+    environment = Environment("tiny", "tiny_library", Packages(("no-such-library==9",)))
+    with pytest.raises(EngineUnavailable, match="run the same command again"):
+        environment.install(None, silent)
+    assert environment.why_not_here() == "it is not installed; install it with: enginebench engines install tiny"
+
+
+def test_an_environment_is_removed_whole(tiny: Environment) -> None:
+    folder = tiny.install(None, silent)
+    assert tiny.uninstall(silent)
+    assert not folder.exists()
+    assert not tiny.uninstall(silent)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reason"),
+    [
+        pytest.param("", "it needs an NVIDIA GPU, and there is none here.", id="no GPU is visible"),
+        pytest.param("0", "it is not installed; install it with: enginebench engines install x", id="one is"),
+    ],
+)
+def test_packages_for_cuda_need_a_gpu(gpus: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    assert Environment("x", "no_such_module", cuda=Packages(("x==1",))).why_not_here() == reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(["install", "fake"], 2, "fake needs no environment of its own; these do: ", id="not needed"),
+        pytest.param(["install", "wibble"], 2, "no engine called `wibble`; choose from fake, ", id="unknown"),
+        pytest.param(["uninstall", "vllm"], 0, "vllm is not installed.", id="nothing to remove"),
+        pytest.param(["install", "sglang", "--device", "cpu"], 2, "sglang cannot be installed: it needs an", id="CUDA"),
+    ],
+)
+def test_the_commands_answer_in_a_sentence(arguments: list[str], code: int, sentence: str) -> None:
+    done = CliRunner().invoke(app, ["engines", *arguments])
+    assert done.exit_code == code
+    assert sentence in done.output

@@ -1,0 +1,138 @@
+"""Several processes of one engine: who gets a request, what a crash takes with it, and who has which cores."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+
+import psutil
+import pytest
+from tokenizers import Tokenizer
+
+from engines.contract.base import EngineCrashed, GenerateRequest
+from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
+from engines.process.child import ChildEngine
+from engines.process.devices import usable_cores, visible_gpus
+from engines.process.replicas import Replicas, Share, load_replicas, shares_of
+from engines.process.stream import Stream
+from engines.process.watch import Watch
+from tests.support.served import served, until
+
+PROMPT = "Once upon a time, in a small village near the sea, there lived"
+WATCH = Watch(restart_first=0.05)
+
+
+async def text_of(stream: Stream) -> str:
+    return "".join([chunk.text async for ready in stream for chunk in ready])
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "gpus", "cores", "shares"),
+    [
+        pytest.param(2, 1, [], [0, 1, 2, 3], [Share(cores=(0, 1)), Share(cores=(2, 3))], id="cores are divided"),
+        pytest.param(2, 1, [], [0, 1, 4], [Share(cores=(0, 1)), Share(cores=(4,))], id="the first gets one more"),
+        pytest.param(3, 1, [], [0, 1], [Share(cores=(0,)), Share(cores=(1,)), Share(cores=(0,))], id="too few cores"),
+        pytest.param(2, 1, ["0", "1", "2"], [0], [Share(("0",)), Share(("1",))], id="a GPU each"),
+        pytest.param(2, 2, ["4", "5", "6", "7"], [0], [Share(("4", "5")), Share(("6", "7"))], id="two GPUs each"),
+    ],
+)
+def test_what_a_replica_may_use(
+    count: int, each: int, gpus: Sequence[str], cores: Sequence[int], shares: list[Share]
+) -> None:
+    assert shares_of(count, each, gpus, cores) == shares
+
+
+def test_too_few_gpus_are_refused_with_the_figures() -> None:
+    with pytest.raises(ValueError, match="3 replicas with 2 GPUs each need 6; there are 4"):
+        shares_of(3, 2, ["0", "1", "2", "3"], [0])
+
+
+@pytest.mark.parametrize(("given", "gpus"), [("1,3", ["1", "3"]), ("", []), ("-1", []), ("GPU-ab12", ["GPU-ab12"])])
+def test_only_visible_gpus_count(given: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus() == gpus
+
+
+def test_one_replica_is_the_engine_itself() -> None:
+    assert isinstance(load_replicas("fake", None, {"replicas": "1"}, WATCH), ChildEngine)
+    with pytest.raises(ValueError, match="option `replicas` is 1 or more, not 0"):
+        load_replicas("fake", None, {"replicas": "0"}, WATCH)
+
+
+def test_requests_go_to_the_replica_with_the_fewest() -> None:
+    async def main() -> None:
+        engine = load_replicas("fake", None, {"replicas": "3", "tpot": "0.02", "concurrency": "4"}, WATCH)
+        assert isinstance(engine, Replicas)
+        info = await engine.start()
+        assert (info.replicas, info.max_concurrency, engine.capacity, engine.replicas_ready) == (3, 12, 12, 3)
+        streams = [engine.generate(GenerateRequest("", (number,), 20)) for number in range(7)]
+        assert sorted(child.running for child in engine._children) == [2, 2, 3]
+        texts = await asyncio.gather(*map(text_of, streams))
+        assert len({len(text.split()) for text in texts}) == 1
+        assert engine.running == 0
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
+    async def main() -> None:
+        engine = load_replicas("fake", None, {"replicas": "2", "tpot": "0.05", "concurrency": "4"}, WATCH)
+        assert isinstance(engine, Replicas)
+        await engine.start()
+        capacities: list[int] = []
+        engine.on_change = lambda: capacities.append(engine.capacity)
+        first, second = (engine.generate(GenerateRequest("", (number,), 20)) for number in range(2))
+        await anext(first)
+        await anext(second)
+        doomed = engine.pids[0]
+        assert doomed is not None
+        os.kill(doomed, signal.SIGKILL)
+        with pytest.raises(EngineCrashed):
+            await text_of(first)
+        assert (engine.state, engine.replicas_ready, capacities) == ("ready", 1, [4])
+        third = engine.generate(GenerateRequest("", (3,), 2))  # there is a replica for it
+        assert await text_of(third)
+        assert await text_of(second)
+        async with asyncio.timeout(20):
+            while engine.replicas_ready < 2:
+                await asyncio.sleep(0.02)
+        assert (engine.restarts, capacities[-1]) == (1, 8)
+        await engine.stop()
+        assert engine.state == "stopped"
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
+def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
+    model = with_weights(fetch_model("random:llama-3.2-tiny"))
+    ids = Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(PROMPT).ids
+
+    async def main() -> None:
+        engine = load_replicas("mistralrs", model, {"replicas": "2"}, WATCH)
+        assert isinstance(engine, Replicas)
+        await engine.start()
+        cores = [psutil.Process(pid).cpu_affinity() for pid in engine.pids]
+        assert cores == [list(share.cores) for share in shares_of(2, 1, [], usable_cores())]
+        request = GenerateRequest(PROMPT, tuple(ids), 6)
+        texts = await asyncio.gather(*(text_of(child.generate(request)) for child in engine._children))
+        assert texts[0] == texts[1] != ""
+        stats = await engine.stats()
+        each = [(await child.stats()).memory_bytes or 0 for child in engine._children]
+        assert (stats.memory_bytes or 0) > 1.5 * max(each), "that of both together"
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_server_says_how_many_there_are() -> None:
+    with served("replicas=2", "concurrency=3") as server:
+        info = server.client.get("/v1/engine").json()
+        assert (info["replicas"], info["max_concurrency"]) == (2, 6)
+        assert server.metric("engine_replicas") == 2
+        assert server.ask(2).status_code == 200
+        server.engine_process().kill()
+        until(lambda: server.metric("engine_restarts_total") == 1, "the loss is noticed")
+        assert server.ask(2).status_code == 200

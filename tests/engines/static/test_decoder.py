@@ -1,0 +1,145 @@
+"""The static decoder generates the tokens of Transformers, however its steps are shaped."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.contract.base import BadRequest, EngineUnavailable
+from engines.static.decoder import Buckets, StepShape
+from engines.static.weights import DecoderShape
+from tests.support.static_decoder import BUCKETS, Small, generated, prompt
+
+
+@pytest.mark.parametrize(
+    ("model_type", "differs"),
+    [
+        pytest.param("llama", {}, id="llama"),
+        pytest.param("llama", {"attention_bias": True, "mlp_bias": True}, id="llama with biases everywhere"),
+        pytest.param("llama", {"head_dim": 32, "tie_word_embeddings": True}, id="narrow heads, tied embeddings"),
+        pytest.param("mistral", {"sliding_window": None}, id="mistral"),
+        pytest.param("qwen2", {}, id="qwen2, whose queries, keys and values have biases"),
+        pytest.param("phi3", {}, id="phi3, whose products are fused"),
+    ],
+)
+def test_a_family_generates_the_tokens_of_transformers(model_type: str, differs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    small = Small(tmp_path, model_type, **differs)
+    batch = small.batch()
+    prompts = [prompt(seed, tokens) for seed, tokens in enumerate((3, 16, 17, 40))]
+    together = generated(batch, *(small.sequence(one) for one in prompts))
+    assert together == [small.expected(one) for one in prompts]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return Small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.mark.parametrize("tokens", [1, 15, 16, 17, 31, 32, 33, 51], ids="{} tokens".format)
+def test_a_prompt_of_any_length_is_read_in_chunks(small: Small, tokens: int) -> None:
+    one = prompt(tokens, tokens)
+    assert generated(small.batch(), small.sequence(one)) == [small.expected(one)]
+
+
+def test_sequences_join_and_leave_a_running_batch(small: Small) -> None:
+    """More than there are rows, of many lengths: rows are left, moved and taken again."""
+    batch = small.batch()
+    sizes = [(2, 3), (30, 12), (5, 9), (18, 1), (40, 12), (1, 12), (9, 4), (16, 7), (33, 5)]
+    prompts = [(prompt(seed, tokens), most) for seed, (tokens, most) in enumerate(sizes)]
+    answers = generated(batch, *(small.sequence(one, most) for one, most in prompts))
+    assert answers == [small.expected(one, most) for one, most in prompts]
+
+
+def test_an_answer_ends_with_the_context(small: Small) -> None:
+    one = prompt(0, 60)
+    assert generated(small.batch(), small.sequence(one, 100)) == [small.expected(one, 4)]
+    with pytest.raises(BadRequest, match="the prompt has 64 tokens; this model takes 1 to 63"):
+        small.sequence(prompt(0, 64))
+
+
+def test_a_cancelled_sequence_leaves_and_the_others_do_not_notice(small: Small) -> None:
+    batch, one = small.batch(), prompt(1, 20)
+    leaving, staying = small.sequence(prompt(2, 20), 30), small.sequence(one)
+    batch.add(leaving)
+    for _ in range(4):
+        assert batch.admit() == []
+        batch.read()
+        batch.advance()
+    leaving.cancelled = True
+    assert generated(batch, staying) == [small.expected(one)]
+    assert batch.sequences == []
+    assert batch.cache_usage == 0
+
+
+def test_a_seed_repeats_whatever_runs_beside(small: Small) -> None:
+    one = prompt(3, 10)
+    settings: dict[str, Any] = {"temperature": 1.0, "seed": 7}
+    (alone,) = generated(small.batch(), small.sequence(one, **settings))
+    beside = generated(small.batch(), small.sequence(prompt(4, 30)), small.sequence(one, **settings))
+    assert beside[1] == alone
+    assert alone != small.expected(one), "a sampled answer that is the greedy one would show nothing"
+
+
+def test_the_end_token_ends_an_answer_and_min_tokens_puts_it_off(small: Small) -> None:
+    one = prompt(5, 10)
+    answer = small.expected(one)
+    sequence = small.sequence(one, ignore_eos=False)
+    sequence._text._end_ids = frozenset([answer[4]])
+    assert generated(small.batch(), sequence) == [answer[: answer.index(answer[4]) + 1]]
+    later = small.sequence(one, ignore_eos=False, min_tokens=12)
+    later._sampler._end_ids = [answer[4]]
+    assert answer[4] not in generated(small.batch(), later)[0]
+
+
+def test_logprobs_are_those_of_transformers(small: Small) -> None:
+    one = prompt(6, 20)
+    batch = small.batch()
+    batch.add(small.sequence(one, 1, logprobs=3))
+    batch.admit()
+    batch.read()
+    ((_, chunk),) = batch.read()
+    assert chunk is not None
+    (first,) = chunk.logprobs
+    expected = [value for _, value in small.reference.likeliest(one, 3)]
+    assert [value for _, value, _ in first.top] == pytest.approx(expected, abs=1e-4)
+    assert first.logprob == pytest.approx(expected[0], abs=1e-4)
+
+
+def test_a_step_runs_in_the_smallest_bucket_that_holds_it() -> None:
+    assert Buckets.of((8, 1, 4), (512, 2048), 64, 1000) == Buckets((1, 4, 8), (512, 1024), 64)
+    assert BUCKETS.decoding(2, 32) == StepShape(4, 1, 32)
+    assert BUCKETS.decoding(1, 33) == StepShape(1, 1, 64)
+    assert BUCKETS.reading(48) == StepShape(1, 16, 64)
+    assert len(list(BUCKETS.all())) == 2 * (1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "differs", "sentence"),
+    [
+        pytest.param(
+            "gpt2", {}, "torch-jit runs Llama, Mistral, Qwen2 and Phi-3, not gpt2; the engine transf", id="gpt2"
+        ),
+        pytest.param(
+            "bert", {}, "bert is an encoder and generates no tokens, so there is nothing to stream", id="bert"
+        ),
+        pytest.param("llama", {"hidden_act": "gelu"}, "computes the activation silu, not gelu", id="activation"),
+        pytest.param(
+            "llama",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+            "no rotary scaling that depends on the length",
+            id="scaling by length",
+        ),
+    ],
+)
+def test_a_model_that_it_does_not_compute_gets_a_sentence(model_type: str, differs, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    from transformers import AutoConfig
+
+    with pytest.raises(EngineUnavailable, match=sentence):
+        DecoderShape.of(AutoConfig.for_model(model_type, **differs), "torch-jit")
+
+
+def test_a_sliding_window_ends_the_context() -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model("mistral", sliding_window=1024, max_position_embeddings=8192)
+    assert DecoderShape.of(config, "torch-jit").context_length == 1024

@@ -1,0 +1,130 @@
+"""Traced, compiled, packaged, captured: every way to run a step says what the step itself says, again and again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.cuda_graph import CompileCudaGraphEngine, CudaGraphEngine, captured
+from engines.static.batch import Batch
+from engines.static.engine import StaticEngine, StaticOptions
+from engines.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
+from engines.torch_jit import TorchJitEngine
+from tests.support import cuda_graph_stand_in
+from tests.support.static_decoder import FEW_BUCKETS, Small, generated, prompt
+
+PROMPTS = [prompt(seed, 2 + 5 * seed) for seed in range(10)]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return Small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For what is compiled: a package of yesterday would hide a mistake of today."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("ENGINEBENCH_CACHE", str(folder))
+        yield folder
+
+
+def ten_prompts_then_together(batch: Batch, small: Small) -> None:
+    """One after the other, which shows a cache that was frozen with the first request, then in one batch."""
+    expected = [small.expected(one) for one in PROMPTS]
+    assert [generated(batch, small.sequence(one))[0] for one in PROMPTS] == expected
+    assert generated(batch, *(small.sequence(one) for one in PROMPTS)) == expected
+
+
+def test_traced(small: Small) -> None:
+    ten_prompts_then_together(small.batch(TorchJitEngine(None, StaticOptions()).prepare), small)
+
+
+def test_compiled(small: Small) -> None:
+    prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
+    ten_prompts_then_together(small.batch(prepare, FEW_BUCKETS), small)
+
+
+def test_compiled_ahead_of_time_and_kept(small: Small, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = TorchCompileEngine(None, TorchCompileOptions(aot=True)).prepare
+    ten_prompts_then_together(small.batch(prepare, FEW_BUCKETS), small)
+    packages = {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")}
+    assert len(packages) == 2, "one for each shape of a step"
+    monkeypatch.setattr(torch.export, "export", None)  # a second start exports nothing
+    assert generated(small.batch(prepare, FEW_BUCKETS), small.sequence(PROMPTS[3])) == [small.expected(PROMPTS[3])]
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")} == packages
+
+
+def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = cuda_graph_stand_in.install(monkeypatch)
+    batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare)
+    assert len(graphs) == 4, "two batch sizes, two lengths; prompts are read without a graph"
+    ten_prompts_then_together(batch, small)
+    assert all(graph.replays > 0 for graph in graphs)
+
+
+@pytest.mark.parametrize(
+    ("step", "refused"),
+    [
+        pytest.param(lambda ids, starts, last, *cache: ids + torch.zeros(1), "zeros|full", id="a constant"),
+        pytest.param(lambda ids, starts, last, *cache: ids[: int(starts[0])], "_local_scalar_dense", id="a number"),
+    ],
+)
+def test_the_stand_in_refuses_what_a_gpu_would(
+    step: Callable[..., Any], refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda_graph_stand_in.install(monkeypatch)
+    example = tuple(torch.ones(2, dtype=torch.long) for _ in range(3))
+    with pytest.raises(cuda_graph_stand_in.RefusedInCapture, match=refused):
+        captured(step, example)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
+def test_captured_on_a_gpu(engine: type[StaticEngine], small: Small, cache: Path) -> None:
+    made = engine(small.model, engine.Options(dtype="float32", device="cuda", batches=(1, 4), lengths=(64,), chunk=16))
+    made.load()
+
+    async def answer(one: list[int]) -> int:
+        request = GenerateRequest("", tuple(one), 12, ignore_eos=True)
+        return sum([chunk.tokens async for chunk in made.generate(request)])
+
+    import asyncio
+
+    assert asyncio.run(answer(PROMPTS[0])) == 12
+
+
+@pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
+def test_a_cpu_has_no_cuda_graphs(engine: type[StaticEngine], small: Small) -> None:
+    with pytest.raises(EngineUnavailable, match=f"{engine.name} runs on a CUDA device, not on cpu"):
+        engine(small.model, engine.Options(device="cpu")).load()
+
+
+def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    reason = missing_compiler()
+    assert reason is not None
+    assert "Inductor needs a C++ compiler" in reason
+    assert TorchCompileEngine.why_not_here() == reason
+
+
+def test_a_model_beyond_the_memory_is_refused_with_the_figures(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1_000_000}))
+    with pytest.raises(
+        EngineUnavailable, match=r"needs 0\.0 GB for weights and .* of 16384 tokens, and 0\.0 GB are fr"
+    ):
+        TorchJitEngine(small.model, StaticOptions(device="cpu", dtype="float32")).load()
+
+
+@pytest.mark.parametrize("text", ["", "1,x", "0,4"])
+def test_buckets_are_whole_numbers(text: str) -> None:
+    from settings_schema import from_text
+
+    with pytest.raises(ValueError, match="a list of whole numbers from 1 is expected, as in 1,4,16"):
+        from_text(StaticOptions, {"batches": text})
+    assert from_text(StaticOptions, {"batches": "8,1"}).batches == (1, 8)

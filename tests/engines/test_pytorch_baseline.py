@@ -1,0 +1,122 @@
+"""The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.models.fetch import fetch_model
+from engines.pytorch import unoptimized
+from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
+from tests.support.static_decoder import prompt
+from tests.support.tiny_models import write_tiny
+
+LAYERS = 2  # of the tiny models
+
+
+def loaded(folder: Path, model_type: str, **differs: Any) -> tuple[PytorchBaselineEngine, Any]:
+    model, reference = write_tiny(folder, model_type, **differs)
+    engine = PytorchBaselineEngine(model, BaselineOptions(device="cpu"))
+    engine.load()
+    return engine, reference
+
+
+def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
+    answer = list(ids)
+    for logits in unoptimized.passes(engine.network, answer, torch.device("cpu")):
+        answer.append(int(logits.argmax()))
+        if len(answer) == len(ids) + tokens:
+            break
+    return answer[len(ids) :]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "differs"),
+    [
+        pytest.param("llama", {"attention_bias": True, "mlp_bias": True}, id="llama with biases"),
+        pytest.param("qwen2", {"tie_word_embeddings": True}, id="qwen2"),
+        pytest.param("phi3", {}, id="phi3"),
+    ],
+)
+def test_it_generates_the_tokens_of_transformers(model_type: str, differs: dict[str, Any], tmp_path: Path) -> None:
+    engine, reference = loaded(tmp_path, model_type, **differs)
+    for seed in range(3):
+        ids = prompt(seed, 4 + 9 * seed)
+        assert chosen(engine, ids, 10) == reference.greedy(ids, 10, ())
+
+
+def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = loaded(tmp_path, "llama")
+    read: list[int] = []
+    waits: list[Any] = []
+    network = engine.network
+
+    def observed(ids: torch.Tensor) -> torch.Tensor:
+        read.append(len(ids))
+        return network(ids)
+
+    monkeypatch.setattr(unoptimized, "synchronize", waits.append)
+    monkeypatch.setattr(engine, "network", observed)
+    list(engine.generate_blocking(GenerateRequest("", tuple(prompt(0, 7)), 5, ignore_eos=True)))
+    assert read == [7, 8, 9, 10, 11]
+    assert len(waits) == LAYERS * 5
+
+
+def test_a_cold_request_has_a_process_of_its_own(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    request = GenerateRequest("", tuple(prompt(0, 5)), 4, ignore_eos=True)
+    warm, cold = (PytorchBaselineEngine(model, BaselineOptions(device="cpu", cold=cold)) for cold in (False, True))
+    warm.load()
+    cold.load()
+    assert not hasattr(cold, "network"), "nothing is loaded before a request comes"
+    there, here = (list(engine.generate_blocking(request)) for engine in (cold, warm))
+    assert "".join(chunk.text for chunk in there) == "".join(chunk.text for chunk in here)
+    assert [chunk.tokens for chunk in there] == [1, 1, 1, 1, 0]
+    assert there[-1].finish_reason == "length"
+
+
+def test_a_cold_request_that_fails_says_why(tmp_path: Path) -> None:
+    model, _ = write_tiny(tmp_path, "llama")
+    engine = PytorchBaselineEngine(model, BaselineOptions(device="cuda:99", cold=True))
+    engine.load()
+    with pytest.raises(EngineUnavailable, match=r"torch finds .* CUDA devices, so not `cuda:99`"):
+        list(engine.generate_blocking(GenerateRequest("", (5, 6), 4)))
+
+
+def test_the_stack_has_the_shape_it_is_named_for() -> None:
+    engine = PytorchBaselineEngine(fetch_model("random:unoptimized-512"), BaselineOptions(device="cpu"))
+    engine.load()
+    network: Any = engine.network
+    assert network._embedding.weight.shape == (32_000, 512)
+    assert [tuple(layer.weight.shape) for layer in network._layers] == [(512, 512)] * 8
+    assert network._head.weight.shape == (32_000, 512)
+
+
+def program(text: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "engines.pytorch_baseline"]
+    return subprocess.run(command, input=text, capture_output=True, text=True)
+
+
+def test_as_a_program_it_prints_json() -> None:
+    done = program('{"prompt": "Hello", "iterations": 6}')
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert (printed["model"], printed["prompt_tokens"], printed["iterations"]) == ("random:unoptimized-512", 5, 6)
+    assert len(printed["token_seconds"]) == 6
+    assert printed["seconds"] == pytest.approx(sum(printed["token_seconds"]))
+    assert printed["tokens_per_second"] == pytest.approx(6 / printed["seconds"])
+
+
+@pytest.mark.parametrize("text", ["hello", "[]", '{"iterations": 5}', '{"prompt": "x", "iterations": "many"}'])
+def test_a_mistake_gets_a_sentence(text: str) -> None:
+    done = program(text)
+    assert done.returncode == 2
+    assert done.stderr.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,236 @@
+"""The engine `remote` against our own server with the fake engine behind it, and against servers that misbehave."""
+
+import asyncio
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from engines.contract.base import (
+    BadRequest,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    GenerateRequest,
+    Usage,
+)
+from engines.contract.registry import load_engine
+from engines.process.stream import Stream
+from engines.remote import RemoteEngine, RemoteOptions
+from tests.support.served import CHAT, TEXT, Served, body, served, until
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Served]:
+    with served("ttft=0.01", "tpot=0.005", arguments=("--served-model", "far-away")) as server:
+        yield server
+
+
+def ask(url: str, *requests: GenerateRequest, **options: str) -> list[tuple[str, int, str | None, Usage | None]]:
+    """Text, tokens, finish reason and usage of each, all at the same time."""
+
+    async def one(stream: Stream) -> tuple[str, int, str | None, Usage | None]:
+        chunks = [chunk async for ready in stream for chunk in ready]
+        text = "".join(chunk.text for chunk in chunks)
+        return text, sum(chunk.tokens for chunk in chunks), stream.finish_reason, stream.usage
+
+    async def main() -> list[tuple[str, int, str | None, Usage | None]]:
+        engine = load_engine("remote", None, {"url": f"{url}/v1", **options})
+        await engine.start()
+        try:
+            return await asyncio.gather(*(one(engine.generate(request)) for request in requests))
+        finally:
+            await engine.stop()
+
+    return asyncio.run(main())
+
+
+def question(tokens: int = 5, **settings: Any) -> GenerateRequest:
+    return GenerateRequest("hello", tuple(b"hello"), tokens, **settings)
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_answers_and_counts_are_those_of_the_server(upstream: Served, api: str) -> None:
+    path, shape = (TEXT, "text") if api == "completions" else (CHAT, "message")
+    asked = {"prompt": "hello"} if api == "completions" else {"messages": [{"role": "user", "content": "hello"}]}
+    direct = upstream.client.post(path, json=body(5, path) | asked).json()
+    choice = direct["choices"][0]
+    ((text, tokens, finish, usage),) = ask(upstream.url, question(), api=api)
+    assert text == (choice["text"] if shape == "text" else choice["message"]["content"])
+    assert (tokens, finish) == (5, "length")
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (direct["usage"]["prompt_tokens"], 5)
+    assert usage.first_token is not None
+    assert usage.first_token >= 0.01
+
+
+def test_many_requests_are_in_flight_together(upstream: Served) -> None:
+    answers = ask(upstream.url, *(question(12) for _ in range(40)))
+    assert {(tokens, finish) for _, tokens, finish, _ in answers} == {(12, "length")}
+
+
+def test_stop_strings_are_the_servers_work(upstream: Served) -> None:
+    ((text, _, finish, _),) = ask(upstream.url, question(20, stop=("fox",)))
+    assert (text.rstrip(), finish) == (" the quick brown", "stop")
+
+
+def test_it_tells_what_is_behind_the_server(upstream: Served) -> None:
+    async def main() -> None:
+        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1/"})
+        info = await engine.start()
+        await engine.stop()
+        assert (info.model, info.context_length, info.options["server"]) == ("far-away", 131_072, "fake")
+
+    asyncio.run(main())
+
+
+def test_a_cancel_closes_the_connection_to_the_server(upstream: Served) -> None:
+    before = upstream.metric("requests_total", outcome="cancelled", endpoint="completions") or 0
+
+    async def main() -> None:
+        engine = load_engine("remote", None, {"url": f"{upstream.url}/v1"})
+        await engine.start()
+        stream = engine.generate(question(10_000))
+        await anext(stream)
+        stream.cancel()
+        await stream.stopped()
+        assert stream.finish_reason == "cancelled"
+        await asyncio.to_thread(
+            until,
+            lambda: upstream.metric("requests_total", outcome="cancelled", endpoint="completions") == before + 1,
+            "the server notices",
+        )
+        assert upstream.metric("requests_running") == 0
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_failure_in_the_middle_of_an_answer_is_passed_on() -> None:
+    with (
+        served("fail_rate=1", "fail_after=3") as server,
+        pytest.raises(EngineError, match="the server failed: .*was told to fail this request"),
+    ):
+        ask(server.url, question(10))
+
+
+def test_a_key_is_needed_where_the_server_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(environment={"ENGINEBENCH_API_KEY": "secret"}) as server:
+        with pytest.raises(EngineUnavailable, match="a key is read from ENGINEBENCH_REMOTE_API_KEY"):
+            ask(server.url, question())
+        monkeypatch.setenv("ENGINEBENCH_REMOTE_API_KEY", "secret")
+        assert ask(server.url, question())[0][1] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param({}, "remote needs the address of a server: -o url=", id="no address"),
+        pytest.param({"url": "http://127.0.0.1:9/v1"}, "does not list its models", id="nobody listens"),
+    ],
+)
+def test_a_server_that_is_not_there_gets_a_sentence(options: Mapping[str, str], sentence: str) -> None:
+    async def main() -> None:
+        engine = load_engine("remote", None, options)
+        try:
+            await engine.start()
+        finally:
+            await engine.stop()
+
+    with pytest.raises(EngineUnavailable, match=sentence):
+        asyncio.run(main())
+
+
+def test_a_model_that_is_not_listed_is_refused_with_the_choices(upstream: Served) -> None:
+    with pytest.raises(EngineUnavailable, match="has no model `wibble`; it lists far-away"):
+        ask(upstream.url, question(), name="wibble")
+
+
+@contextmanager
+def answering(status: int, content: str, headers: Mapping[str, str] = {}) -> Iterator[str]:
+    """A server that lists one model, and answers every request in this way."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(200, json.dumps({"data": [{"id": "m", "max_model_len": 4096}]}), {})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(status, content, headers)
+
+        def _send(self, status: int, content: str, headers: Mapping[str, str]) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "kind", "words"),
+    [
+        pytest.param(429, '{"error": {"message": "slow down"}}', EngineOverloaded, "slow down", id="overloaded"),
+        pytest.param(400, '{"error": {"message": "no such field"}}', BadRequest, "no such field", id="bad request"),
+        pytest.param(422, '{"detail": "n is 1"}', BadRequest, "n is 1", id="another form of error"),
+        pytest.param(503, "", EngineUnavailable, "answered 503", id="unavailable, without a word"),
+        pytest.param(500, "<html>", EngineError, "answered 500", id="broken"),
+        pytest.param(200, 'data: {"choices": [{"text": "a"}]}\n\n', EngineError, "without a finish", id="ends early"),
+        pytest.param(200, "data: {nonsense\n\n", EngineError, "is no JSON", id="not JSON"),
+    ],
+)
+def test_what_a_server_says_is_passed_on(status: int, content: str, kind: type[EngineError], words: str) -> None:
+    with answering(status, content, {"Retry-After": "7"}) as url, pytest.raises(kind, match=words) as raised:
+        ask(url, question())
+    assert not isinstance(raised.value, EngineOverloaded) or raised.value.retry_after == 7
+
+
+def test_events_of_other_servers_are_read() -> None:
+    """TGI's finish reason, a reasoning delta, comments, `\\r\\n`, usage without a choice, several tokens in one chunk."""
+    events = (
+        {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+        {"choices": [{"delta": {"reasoning_content": "think"}}]},
+        {"choices": [{"delta": {"content": " two words"}, "finish_reason": "eos_token"}]},
+        {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 7}},
+    )
+    content = ": comment\r\n\r\n" + "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events)
+    with answering(200, content + "data: [DONE]\r\n\r\n") as url:
+        ((text, tokens, finish, usage),) = ask(url, question(), api="chat")
+    assert (text, tokens, finish) == ("think two words", 7, "stop")
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (9, 7)
+
+
+def test_only_what_was_asked_for_is_sent() -> None:
+    engine = RemoteEngine(None, RemoteOptions(url="http://x/v1", api="chat"))
+    engine._name = "m"
+    sent = engine.body(GenerateRequest("p", (1,), 4, messages=({"role": "user", "content": "hi"},)))
+    assert sent == {
+        "messages": [{"role": "user", "content": "hi"}],
+        "model": "m",
+        "max_tokens": 4,
+        "temperature": 0,
+        "top_p": 1.0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_a_chat_is_passed_on_as_it_was_sent() -> None:
+    """Through two servers: the prompt's length is that of the chat as the far one renders it."""
+    chat = {"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]}
+    with served() as far, served(f"url={far.url}/v1", "api=chat", engine="remote") as near:
+        there, here = (server.client.post(CHAT, json=chat | {"max_tokens": 3}).json() for server in (far, near))
+        assert here["usage"] == there["usage"]
+        assert here["choices"][0]["message"]["content"] == there["choices"][0]["message"]["content"]

@@ -1,0 +1,180 @@
+"""The dashboards' JSON is what their Python says, loses nothing on the way, and can be read by a person."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from engines.contract.registry import ENGINES
+from grafana.build import BOARDS, FOLDER, render, target
+from grafana.palette import BY_ENGINE, BY_GPU, RED
+
+ROOT = Path(__file__).parents[2]
+DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
+PANELS = [
+    pytest.param(panel, id=f"{name}: {panel['title']}")
+    for name, board in DASHBOARDS.items()
+    for panel in board["panels"]
+    if panel["type"] != "row"
+]
+
+every_board = pytest.mark.parametrize("name", BOARDS)
+every_panel = pytest.mark.parametrize("panel", PANELS)
+
+# Grafana's grid at a window of 1 366 × 768: 24 columns of 55 px beside the folded menu, rows of 38 px.
+COLUMN, ROW, SCREEN = 55, 38, 16  # px, px, rows that are seen at once
+
+
+@every_board
+def test_the_committed_json_is_what_the_code_generates(name: str) -> None:
+    assert target(name).read_text(encoding="utf-8") == render(name), "run `make dashboards` and commit the result"
+
+
+def test_no_other_file_is_provisioned() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.json" for name in BOARDS}
+    assert len({board["uid"] for board in DASHBOARDS.values()}) == len(BOARDS) == 5
+
+
+@every_board
+def test_the_typed_model_knows_every_key(name: str) -> None:
+    register_default_plugins()  # without it, panels would be read as untyped dictionaries that keep anything
+    again = json.loads(json.dumps(Dashboard.from_json(DASHBOARDS[name]), cls=JSONEncoder))
+    assert again == DASHBOARDS[name]
+
+
+def test_the_typed_model_would_have_dropped_a_typo() -> None:
+    register_default_plugins()
+    misspelt = json.loads(target("engine").read_text(encoding="utf-8"))
+    misspelt["panels"][1]["fieldConfig"]["defaults"]["untis"] = "s"
+    again = json.loads(json.dumps(Dashboard.from_json(misspelt), cls=JSONEncoder))
+    assert again == DASHBOARDS["engine"]
+
+
+@every_board
+def test_no_panel_covers_another_and_none_leaves_the_grid(name: str) -> None:
+    cells = {
+        panel["id"]: {
+            (x, y)
+            for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+            for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+        }
+        for panel in DASHBOARDS[name]["panels"]
+    }
+    assert len(cells) == len(DASHBOARDS[name]["panels"]), "ids are unique"
+    assert [pair for pair in combinations(cells, 2) if cells[pair[0]] & cells[pair[1]]] == []
+    covered = set().union(*cells.values())
+    height = max(y for _, y in covered) + 1
+    assert covered == {(x, y) for x in range(24) for y in range(height)}, "the grid is full: no gaps, no overhang"
+    assert height <= 3.5 * SCREEN
+
+
+@every_panel
+def test_a_panel_says_what_it_answers(panel: dict[str, Any]) -> None:
+    assert re.fullmatch(r"[A-Z0-9].{20,400}\.", panel["description"], re.DOTALL)
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert all(query["datasource"] == panel["datasource"] for query in panel["targets"])
+    defaults = panel["fieldConfig"]["defaults"]
+    assert defaults["unit"]
+    assert defaults["noValue"], "an empty panel says why"
+    assert defaults["thresholds"]["steps"]
+
+
+@every_panel
+def test_a_panel_can_be_read_at_1366_pixels(panel: dict[str, Any]) -> None:
+    size = panel["gridPos"]
+    assert len(panel["title"]) * 8 <= size["w"] * COLUMN - 40, "the title is not cut"
+    if panel["type"] == "timeseries":
+        assert size["w"] * COLUMN >= 330
+        # A legend gets 35 % of the height. Two engines or GPUs; 6.6 px a letter, 28 px for the line before a name.
+        legends = [query["legendFormat"] for query in panel["targets"]]
+        names = [legend for legend in legends for _ in range(2 if legend.startswith("{{") else 1)]
+        names = [
+            re.sub(r"\{\{(pid|gpu|xid)\}\}", "12", name).replace("{{instance}}", "10.0.0.1:8000") for name in names
+        ]
+        names = [re.sub(r"\{\{\w+\}\}", "transformers", name) for name in names]
+        per_line = max(1, int((size["w"] * COLUMN - 20) // max(len(name) * 6.6 + 28 for name in names)))
+        lines = -(-len(names) // per_line)
+        assert lines * 22 <= 0.35 * (size["h"] * ROW - 40), "all of its legend is seen"
+
+
+@every_panel
+def test_no_line_is_red(panel: dict[str, Any]) -> None:
+    if panel["type"] == "timeseries":
+        assert all(step["color"] != RED for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"])
+
+
+@every_panel
+def test_series_of_one_panel_have_names_of_their_own(panel: dict[str, Any]) -> None:
+    legends = [query["legendFormat"] for query in panel["targets"]]
+    assert len(set(legends)) == len(legends) > 0
+    assert [query["refId"] for query in panel["targets"]] == list("ABCDEFGH")[: len(legends)]
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "sglang", "tgi", "tensorrt-llm", "llamacpp", "Mine", "7b", "ünlü"])
+def test_every_engine_has_one_colour(engine: str) -> None:
+    matching = [colour for pattern, colour in BY_ENGINE.items() if _matches(pattern, f"{engine} p99")]
+    assert len(matching) == 1
+
+
+def test_engines_that_people_compare_have_different_colours() -> None:
+    compared = ["vllm", "sglang", "tgi", "tensorrt-llm", "llamacpp", "transformers", "mistralrs", "candle", "burn"]
+    colours = {colour for engine in compared for pattern, colour in BY_ENGINE.items() if _matches(pattern, engine)}
+    assert len(colours) == len(compared)
+
+
+def test_percentiles_of_one_engine_have_one_colour_on_every_panel() -> None:
+    panels = [panel for board in DASHBOARDS.values() for panel in board["panels"] if panel["type"] == "timeseries"]
+    for panel in panels:
+        overrides = panel["fieldConfig"].get("overrides", [])
+        dashes = {rule["matcher"]["options"] for rule in overrides if rule["properties"][0]["id"] == "custom.lineStyle"}
+        if any(query["legendFormat"].endswith(" p50") for query in panel["targets"]):
+            assert {"/ p50$/", "/ p95$/"} <= dashes
+
+
+def test_gpus_are_told_apart() -> None:
+    names = [f"127.0.0.1:8000 GPU {number}" for number in range(8)]
+    colours = [colour for name in names for pattern, colour in BY_GPU.items() if _matches(pattern, name)]
+    assert len(colours) == len(set(colours)) == 8
+
+
+def _matches(pattern: str, name: str) -> bool:
+    body, flags = re.fullmatch(r"/(.*)/(i?)", pattern).groups()  # type: ignore[union-attr]
+    return re.search(body, name, re.IGNORECASE if flags else 0) is not None
+
+
+@every_board
+def test_only_variables_that_exist_are_used(name: str) -> None:
+    names = {variable["name"] for variable in DASHBOARDS[name]["templating"]["list"]}
+    text = target(name).read_text(encoding="utf-8")
+    used = set(re.findall(r"\$\{?([a-z_]\w*)", text))
+    assert used - {"__rate_interval", "__all"} <= names
+
+
+@every_board
+def test_every_rate_follows_the_chosen_time_range(name: str) -> None:
+    panels = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
+    queries = [query["expr"] for panel in panels for query in panel["targets"]]
+    windows = {window for query in queries for window in re.findall(r"\[[^\]]+\]", query)}
+    assert windows - {"[30d]"} == {"[$__rate_interval]"}
+
+
+def test_grafana_knows_the_scrape_interval() -> None:
+    # $__rate_interval is four scrape intervals: a wrong one gives empty panels, or smeared ones.
+    scraped = re.search(r"scrape_interval: (\w+)", (ROOT / "docker/prometheus/prometheus.yml").read_text())
+    told = re.search(r"timeInterval: (\w+)", (ROOT / "grafana/provisioning/datasources/prometheus.yml").read_text())
+    assert scraped is not None
+    assert told is not None
+    assert scraped[1] == told[1]
+
+
+@every_panel
+def test_the_guide_explains_the_panel(panel: dict[str, Any]) -> None:
+    assert f"**{panel['title']}**" in (ROOT / "docs" / "observability.md").read_text()

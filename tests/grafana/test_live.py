@@ -1,0 +1,260 @@
+"""A real Prometheus scrapes a real server under real load, and answers every question that the dashboards ask.
+
+Beside the fake engine behind the whole server there are pages of what this machine does not have: a server with a GPU,
+a load test that goes well, a published plan, and other people's servers by the names of the rules' own tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from grafana.build import BOARDS, target
+from grafana.palette import RED
+from tests.support.client_load import Load
+from tests.support.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
+from tests.support.load_exporter import GOOD, ScriptedPlan, ScriptedRun, exported
+from tests.support.prometheus import SeriesOfRuleTests, answers, free_port, prometheus, running, until
+
+DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
+PANELS = [
+    pytest.param(panel, id=f"{name}: {panel['title']}")
+    for name, board in DASHBOARDS.items()
+    for panel in board["panels"]
+    if panel["type"] != "row"
+]
+VARIABLES = {variable["name"]: variable for board in DASHBOARDS.values() for variable in board["templating"]["list"]}
+ANNOTATIONS = {
+    mark["name"]: mark["expr"] for board in DASHBOARDS.values() for mark in board["annotations"].get("list", ())
+}
+
+# Absent, not zero, without a GPU or where an engine does not tell: these are asked of the server with a GPU.
+ONLY_WITH_A_GPU = re.compile(r"enginebench_(gpu_|kv_cache_usage_ratio|engine_device_memory_bytes)")
+
+SCRAPES = 10  # one a second
+USERS, PLACES, QUEUE = 16, 4, 8  # so four of the users find the queue full
+TTFT, TPOT, TOKENS = 0.1, 0.004, 16
+RUNS = {"a": "20261122-100000-fake-aaaa", "b": "20261122-100100-other-bbbb"}
+ENGINES = [f"engines/{name}.yml" for name in ("vllm", "sglang", "tgi", "tensorrt_llm", "llamacpp")]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A Prometheus that saw all targets under load, until `at`; and what the clients counted in the end."""
+
+    api: httpx.Client
+    at: float
+    server: str
+    gpu_server: str
+    outcomes: Counter[str]
+
+    def ask(self, expr: str, at: float | None = None) -> list[dict[str, Any]]:
+        answer = self.api.get("/api/v1/query", params={"query": expr, "time": at or self.at}).json()
+        assert answer["status"] == "success", f"{expr}: {answer}"
+        result = answer["data"]["result"]
+        return result if isinstance(result, list) else [result]
+
+    def value(self, expr: str, at: float | None = None) -> float:
+        (series,) = self.ask(expr, at)
+        return float(series["value"][1])
+
+    def fill_in(self, expr: str, *, on_gpu: bool = False, **chosen: str) -> str:
+        """What Grafana would send while one server, and the runs of all engines, are chosen."""
+        engine, instance = (GPU_ENGINE, self.gpu_server) if on_gpu else ("fake", self.server)
+        values = {name: VARIABLES[name]["current"]["value"] for name in ("slo_ttft", "slo_e2e")}
+        values |= {"engine": engine, "instance": instance.replace(".", r"\\."), "model": ".+", "run": RUNS["a"]}
+        values |= {"run_a": RUNS["a"], "run_b": RUNS["b"], "engine_a": ".+", "engine_b": ".+", "shift": "2"}
+        values |= {"price": "2.50", "__rate_interval": "6s", **chosen}
+        return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], match[0]), expr)
+
+
+@pytest.fixture(scope="module")
+def watched(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    found, folder, now = program("prometheus"), tmp_path_factory.mktemp("prometheus") / "here", time.time()
+    with ExitStack() as stack:
+        server, on_gpu = stack.enter_context(_server()), stack.enter_context(gpu_server())
+        run_a, run_b = (
+            stack.enter_context(exported(ScriptedRun(RUNS[side], engine, now - ago)))
+            for side, engine, ago in (("a", "fake", 20), ("b", GPU_ENGINE, 22))
+        )
+        plan = stack.enter_context(exported(ScriptedPlan("fake")))
+        others = stack.enter_context(exported(SeriesOfRuleTests(*ENGINES)))
+        dcgm = stack.enter_context(exported(SeriesOfRuleTests("engines/dcgm.yml")))
+        folder.mkdir()
+        targets = {"servers": [server, on_gpu], "load": [run_a, run_b, plan], "engines": [others], "gpus": [dcgm]}
+        api = stack.enter_context(prometheus(found, folder, **targets))
+        scraped = "count_over_time(enginebench_engine_max_concurrency[5m])"
+        load = Load(server, USERS, TOKENS)
+        try:
+            until(lambda: _answers(api, f"{scraped} >= {SCRAPES}") == 2, "Prometheus has scraped both servers")
+            at = time.time()
+        finally:
+            load.stop()
+        ended = sum(load.outcomes.values())
+        counted = f'sum(enginebench_requests_total{{instance="{server}"}})'
+        until(lambda: _answers(api, f"{counted} >= {ended}") == 1, f"Prometheus has seen all {ended} requests")
+        yield Watched(api, at, server, on_gpu, load.outcomes)
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """The fake engine behind the whole server, as people start it; gives its `host:port`."""
+    port = free_port()
+    command = [Path(sys.executable).parent / "enginebench", "serve", "--engine", "fake", "--port", str(port)]
+    for name, value in {"ttft": TTFT, "tpot": TPOT, "concurrency": PLACES}.items():
+        command += ["-o", f"{name}={value}"]
+    command += ["--queue-size", str(QUEUE)]
+    with running(command), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        until(lambda: answers(client, "/ready"), "the server is ready")
+        yield f"127.0.0.1:{port}"
+
+
+def _answers(api: httpx.Client, expr: str) -> int:
+    return len(api.get("/api/v1/query", params={"query": expr}).json()["data"]["result"])
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_every_query_of_every_panel_is_answered_with_data(watched: Watched, panel: dict[str, Any]) -> None:
+    for query in panel["targets"]:
+        expr = watched.fill_in(query["expr"], on_gpu=bool(ONLY_WITH_A_GPU.search(query["expr"])))
+        series = watched.ask(expr)
+        assert series, expr
+        assert any(math.isfinite(float(one["value"][1])) for one in series), f"{expr}: {series}"
+        named = set(re.findall(r"\{\{(\w+)\}\}", query["legendFormat"]))
+        assert all(named <= set(one["metric"]) for one in series), f"{query['legendFormat']}: {series}"
+
+
+def test_without_a_gpu_its_panels_are_empty_and_not_zero(watched: Watched) -> None:
+    panels = [panel for board in DASHBOARDS.values() for panel in board["panels"]]
+    queries = [query["expr"] for panel in panels for query in panel.get("targets", ())]
+    asked = [expr for expr in queries if ONLY_WITH_A_GPU.search(expr)]
+    assert len(asked) > 20
+    assert [expr for expr in asked if watched.ask(watched.fill_in(expr))] == []
+
+
+@pytest.mark.parametrize("name", ["load-test", "gpu", "compare"])
+def test_nothing_is_red_when_all_is_well(watched: Watched, name: str) -> None:
+    tiles = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "stat"]
+    assert len(tiles) >= 4
+    for tile in tiles:
+        steps = tile["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        expr = tile["targets"][0]["expr"]
+        for series in watched.ask(watched.fill_in(expr, on_gpu=bool(ONLY_WITH_A_GPU.search(expr)))):
+            value = float(series["value"][1])
+            colour = [step["color"] for step in steps if step["value"] is None or step["value"] <= value][-1]
+            assert colour != RED, f"{tile['title']}: {value}"
+
+
+def test_two_engines_stand_side_by_side(watched: Watched) -> None:
+    ready = next(panel for panel in DASHBOARDS["engine"]["panels"] if panel["title"] == "Engine")
+    both = watched.fill_in(ready["targets"][0]["expr"], engine=f"(fake|{GPU_ENGINE})", instance=".+")
+    assert {one["metric"]["engine"]: one["value"][1] for one in watched.ask(both)} == {"fake": "1", GPU_ENGINE: "1"}
+
+
+def test_a_run_is_shown_alone(watched: Watched) -> None:
+    attained = next(panel for panel in DASHBOARDS["load-test"]["panels"] if panel["title"] == "Attainment")
+    (one,) = watched.ask(watched.fill_in(attained["targets"][0]["expr"], engine=".+"))
+    assert one["metric"]["engine"] == "fake"
+    assert float(one["value"][1]) == pytest.approx(GOOD, abs=0.001)
+    assert len(watched.ask(watched.fill_in(attained["targets"][0]["expr"], engine=".+", run=".+"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        pytest.param("Runs", 1, id="the start of the run is marked"),
+        pytest.param("Stages", 1, id="the newest stage is marked"),
+        pytest.param("Ends of runs", 0, id="no run has ended"),
+        pytest.param("Engine restarts", 0, id="no engine was restarted"),
+    ],
+)
+def test_annotations_mark_what_happened(watched: Watched, mark: str, expected: int) -> None:
+    expr = watched.fill_in(ANNOTATIONS[mark].replace("offset 15s", "offset 5s"))
+    assert len({json.dumps(one["metric"]) for one in watched.ask(expr)}) >= expected
+    assert bool(watched.ask(expr)) == bool(expected)
+
+
+def test_the_second_run_is_shifted_to_the_start_of_the_first(watched: Watched) -> None:
+    query = VARIABLES["shift"]["query"]["query"]
+    asked = re.fullmatch(r"query_result\((.+)\)", query)
+    assert asked is not None
+    assert watched.value(watched.fill_in(asked[1])) == 2
+    text = "{} 2 1795000000000"  # as Grafana lists what it was answered
+    assert re.search(VARIABLES["shift"]["regex"].strip("/"), text)[1] == "2"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        pytest.param("engine", {"fake", GPU_ENGINE, "vllm", "sglang", "tgi"}, id="every engine can be chosen"),
+        pytest.param("model", {"a-model", "m"}, id="every model can be chosen"),
+        pytest.param("instance", {"server", "gpu_server"}, id="every server can be chosen"),
+        pytest.param("run", set(RUNS.values()), id="every run can be chosen"),
+        pytest.param("run_a", set(RUNS.values()), id="every run can be compared"),
+        pytest.param("engine_b", {"fake", GPU_ENGINE}, id="every engine of a run can be compared"),
+        pytest.param("slo_ttft", {"1.0"}, id="the first TTFT threshold is an edge of a bucket"),
+        pytest.param("slo_e2e", {"10.0"}, id="the first E2E threshold is an edge of a bucket"),
+    ],
+)
+def test_every_variable_offers_choices(watched: Watched, variable: str, expected: set[str]) -> None:
+    asked = re.fullmatch(r"label_values\((.+), (\w+)\)", VARIABLES[variable]["query"]["query"])
+    assert asked is not None
+    series = re.sub(r"\$\w+", ".+", asked[1])
+    answer = watched.api.get(f"/api/v1/label/{asked[2]}/values", params={"match[]": series}).json()["data"]
+    allowed = re.compile(VARIABLES[variable].get("regex", "").strip("/") or ".*")
+    choices = {choice for choice in answer if allowed.fullmatch(choice)}
+    assert {str(getattr(watched, name, name)) for name in expected} <= choices
+    if variable.startswith("slo_"):
+        assert all(float(choice) > 0 and math.isfinite(float(choice)) for choice in choices)
+
+
+def test_prometheus_counts_every_request_as_the_clients_did(watched: Watched) -> None:
+    expr = f'sum by (outcome) (enginebench_requests_total{{instance="{watched.server}"}}) > 0'
+    counted = {one["metric"]["outcome"]: int(one["value"][1]) for one in watched.ask(expr, time.time())}
+    assert counted == dict(watched.outcomes)
+    assert set(counted) == {"ok", "rejected", "cancelled", "bad_request"}
+
+
+def test_the_numbers_are_those_of_the_engine(watched: Watched) -> None:
+    def after(name: str) -> float:
+        return watched.value(f'sum({name}{{instance="{watched.server}"}})', time.time())
+
+    ok = watched.outcomes["ok"]
+    assert after("enginebench_e2e_request_latency_seconds_count") == ok
+    assert after("enginebench_generation_tokens_total") >= ok * TOKENS
+    assert after("enginebench_engine_max_concurrency") == PLACES
+    assert watched.value(f'max_over_time(enginebench_requests_running{{instance="{watched.server}"}}[30s])') == PLACES
+    # The engine is never faster than it was told; how much slower is the machine's affair.
+    prefill = after("enginebench_request_prefill_time_seconds_sum")
+    assert prefill / after("enginebench_request_prefill_time_seconds_count") >= TTFT
+    decode = after("enginebench_request_decode_time_seconds_sum")
+    assert decode / ok >= TPOT * (TOKENS - 1) * 0.95
+
+
+def test_energy_per_token_is_what_the_driver_and_the_engine_say(watched: Watched) -> None:
+    panel = next(panel for panel in DASHBOARDS["gpu"]["panels"] if panel["title"] == "Energy per output token")
+    joules = watched.value(watched.fill_in(panel["targets"][0]["expr"], on_gpu=True))
+    assert joules == pytest.approx(GPU_JOULES_PER_TOKEN, rel=0.02)
+
+
+def test_every_rule_is_healthy_and_every_record_has_data(watched: Watched) -> None:
+    groups = watched.api.get("/api/v1/rules").json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert [(rule["name"], rule["lastError"]) for rule in rules if rule["health"] != "ok"] == []
+    records = {
+        (group["name"], rule["name"]) for group in groups for rule in group["rules"] if rule["type"] == "recording"
+    }
+    assert len(records) > 80
+    assert [record for record in records if not watched.ask(record[1])] == []

@@ -1,0 +1,244 @@
+"""The exporter of a real run: merged over four workers, read by a real Prometheus, against the records."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import socket
+import subprocess
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtests.harness.exporter.edges import edges_around
+from records.metrics import BY_NAME
+from records.request import RequestRecord
+from records.run import RunMeta
+from tests.support.locust_process import start
+from tests.support.scripted import Script, ScriptedServer
+
+SLO = "ttft_p95=0.03,e2e_p99=5"
+LIMIT = 0.03
+SCRAPE = 1  # seconds
+PREFIX = "enginebench_load_"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run that is over: what Prometheus says of it, and its records."""
+
+    api: httpx.Client
+    records: list[RequestRecord]
+    meta: RunMeta
+
+    def ask(self, expr: str) -> dict[tuple[str, ...], float]:
+        """Values of the last minutes' series by the values of their labels, in the labels' order."""
+        answer = self.api.get("/api/v1/query", params={"query": f"last_over_time({expr}[5m])"}).json()
+        assert answer["status"] == "success", answer
+        return {
+            tuple(value for name, value in sorted(one["metric"].items()) if name in {"stage", "outcome", "le"}): float(
+                one["value"][1]
+            )
+            for one in answer["data"]["result"]
+        }
+
+
+@pytest.fixture(scope="module")
+def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    folder, port = tmp_path_factory.mktemp("exporter"), free_port()
+    with (
+        prometheus(program("prometheus"), folder, f"127.0.0.1:{port}") as api,
+        ScriptedServer(Script(ttft=0.02, tpot=0.005, tokens=6, statuses=[500, 503])) as server,
+    ):
+        options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
+        options += ["--exit-code-on-error", "0"]
+        locust = start(server, folder, *options, "--exporter", f"127.0.0.1:{port}", processes=4)
+        said = locust.wait()
+        assert locust.process.returncode == 0, said
+        yield Exported(api, locust.records, locust.meta)
+
+
+def test_counts_equal_the_records(exported: Exported) -> None:
+    labels = {stage.index: stage.label for stage in exported.meta.stages}
+    outcomes = Counter((record.outcome, labels[record.stage]) for record in exported.records)
+    assert outcomes["http_error", "8 users"] == outcomes["rejected", "8 users"] == 1
+    found = {key: count for key, count in exported.ask(f"{PREFIX}requests_total").items() if count}
+    assert found == outcomes
+    gaps = Counter[tuple[str, ...]]()
+    tokens = Counter[tuple[str, ...]]()
+    for record in exported.records:
+        gaps[(labels[record.stage],)] += len(record.icl)
+        tokens[(labels[record.stage],)] += record.output_tokens or 0
+    assert exported.ask(f"{PREFIX}icl_seconds_count") == gaps
+    assert exported.ask(f"{PREFIX}output_tokens_total") == tokens
+    good = Counter((labels[record.stage],) for record in exported.records if meets(record))
+    assert {key: count for key, count in exported.ask(f"{PREFIX}good_requests_total").items() if count} == good
+
+
+def meets(record: RequestRecord) -> bool:
+    """The objectives of `SLO`, whose latencies run from the instant at which a request was due."""
+    ttft, e2e = (BY_NAME[name].of(record) for name in ("ttft_user", "e2e_user"))
+    return record.outcome == "ok" and ttft is not None and e2e is not None and ttft <= LIMIT and e2e <= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("ttft", "ttft_user"),
+        ("tpot", "tpot"),
+        ("e2e", "e2e_user"),
+        ("send_lag", "send_lag"),
+        ("client_lag", "client_lag"),
+    ],
+)
+def test_every_bucket_has_the_records_in_it(exported: Exported, name: str, metric: str) -> None:
+    """Recomputed from the records: a failure is beyond every edge of what is judged over attempted requests."""
+    labels = {stage.index: stage.label for stage in exported.meta.stages}
+    expected = Counter[tuple[str, str]]()
+    buckets = exported.ask(f"{PREFIX}{name}_seconds_bucket")
+    edges = sorted({float(le) for le, _ in buckets})
+    for record in exported.records:
+        value = BY_NAME[metric].of(record)
+        if record.outcome not in {"ok", "cut_off"} and BY_NAME[metric].population == "attempted":
+            value = math.inf
+        if value is not None:
+            for edge in edges[bisect_left(edges, value) :]:
+                expected[f"{edge:g}", labels[record.stage]] += 1
+    assert {(f"{float(le):g}", stage): count for (le, stage), count in buckets.items() if count} == expected
+
+
+def test_the_percentile_is_within_a_bucket_of_the_exact_one(exported: Exported) -> None:
+    answered = [record for record in exported.records if record.outcome == "ok"]
+    exact = sorted(value for record in answered if (value := BY_NAME["ttft_user"].of(record)) is not None)
+    q = 0.9  # p99 falls among the two failures
+    expr = f"sum by (le) (last_over_time({PREFIX}ttft_seconds_bucket[5m]))"
+    answer = exported.api.get("/api/v1/query", params={"query": f"histogram_quantile({q}, {expr})"}).json()
+    found = float(answer["data"]["result"][0]["value"][1])
+    truth = exact[math.ceil(q * len(exported.records)) - 1]
+    edges = edges_around([LIMIT])
+    place = bisect_left(edges, truth)
+    assert edges[place - 1] <= found <= edges[place]
+
+
+def test_the_share_within_the_objective_is_exact(exported: Exported) -> None:
+    within = sum(
+        record.outcome == "ok" and (BY_NAME["ttft_user"].of(record) or math.inf) <= LIMIT for record in exported.records
+    )
+    buckets = exported.ask(f"{PREFIX}ttft_seconds_bucket")
+    assert sum(count for (le, _), count in buckets.items() if float(le) == LIMIT) == within
+
+
+def test_the_last_scrape_sees_the_end_of_the_run(exported: Exported) -> None:
+    answer = exported.api.get("/api/v1/query", params={"query": f"last_over_time({PREFIX}run_info[5m])"}).json()
+    (series,) = answer["data"]["result"]
+    metric = series["metric"]
+    assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "scripted")
+    assert exported.ask(f"{PREFIX}in_flight")["4 users",] == 0
+    assert exported.ask(f"{PREFIX}users")["4 users",] == 0
+    assert exported.ask(f"{PREFIX}stage_index") == {("8 users",): 0, ("4 users",): 1}
+
+
+def test_the_page_of_a_single_process_while_the_run_is_on(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--exporter", f"127.0.0.1:{port}")
+        locust.wait_until(lambda: locust.stage is not None)
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+        families = {family.name for family in text_string_to_metric_families(page.text)}
+        assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families
+        assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
+        locust.wait()
+    assert locust.process.returncode == 0
+
+
+def test_an_interrupted_run_is_counted_to_its_end(tmp_path: Path) -> None:
+    """Whoever reads twice a second gets the last counts, those of cut-off requests among them."""
+    port, pages = free_port(), list[str]()
+
+    def read() -> None:
+        with suppress(httpx.HTTPError):
+            while True:
+                pages.append(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text)
+                time.sleep(0.5)
+
+    with ScriptedServer(Script(ttft=0.5)) as server:
+        options = ["--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}"]
+        locust = start(server, tmp_path, *options, processes=2)
+        locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
+        reader = threading.Thread(target=read)
+        reader.start()
+        time.sleep(1.6)
+        locust.process.send_signal(signal.SIGINT)
+        said = locust.wait()
+        reader.join(30)
+    assert "Traceback" not in said
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in text_string_to_metric_families(pages[-1])
+        for sample in family.samples
+        if sample.name == f"{PREFIX}requests_total" and sample.value
+    }
+    assert counted == Counter(record.outcome for record in locust.records)
+
+
+def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -> None:
+    with socket.socket() as taken, ScriptedServer() as server:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        locust = start(server, tmp_path, "--stages", "1", "--stage-seconds", "1", "--exporter", address)
+        said = locust.wait()
+    assert locust.process.returncode == 2
+    assert f"cannot be served on {address}" in said
+    assert "Traceback" not in said
+
+
+@contextmanager
+def prometheus(program: str, folder: Path, target: str) -> Iterator[httpx.Client]:
+    """Reads the target every second; gives a client for its API."""
+    configuration: dict[str, Any] = {
+        "global": {"scrape_interval": f"{SCRAPE}s", "scrape_timeout": f"{SCRAPE}s"},
+        "scrape_configs": [{"job_name": "load", "static_configs": [{"targets": [target]}]}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML
+    address = f"127.0.0.1:{free_port()}"
+    command = [program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    process = subprocess.Popen(
+        [*command, f"--web.listen-address={address}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False) as api:
+            deadline = time.monotonic() + 60
+            while not _ready(api):
+                assert time.monotonic() < deadline, "Prometheus is ready"
+                time.sleep(0.1)
+            yield api
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _ready(api: httpx.Client) -> bool:
+    try:
+        return api.get("/-/ready").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
