@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from analysis.compare.answers import SameAnswers, same_answers
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
 from analysis.settings import MARGIN
@@ -80,6 +81,7 @@ class Contrasts:
     stage: str
     stages: tuple[StageContrasts, ...]
     differ: tuple[Finding, ...]
+    answers: tuple[SameAnswers, ...]  # of each engine, at the stage that is shown
     blocked: str | None
     comparison: Comparison
     margin: float
@@ -92,7 +94,12 @@ class Contrasts:
     def sentence(self) -> str:
         if self.blocked:
             return f"Nothing is claimed, because {self.blocked}."
-        return " ".join(_said(engine, self) for engine in self.engines)
+        return " ".join([*(_said(engine, self) for engine in self.engines), *self.otherwise])
+
+    @property
+    def otherwise(self) -> list[str]:
+        """A sentence for each engine that does not give the baseline's answers."""
+        return [said for one in self.answers if (said := one.sentence(self.baseline)) is not None]
 
 
 def contrast(
@@ -127,6 +134,7 @@ def contrast(
             for label in shared
         ),
         differ=differ,
+        answers=tuple(same_answers(contenders[engine].runs, contenders[name].runs, shown) for engine in engines),
         blocked=_blocked(summaries, differ, allow_different, allow_invalid),
         comparison=compare(summaries, allow_invalid or allow_different, margin),
         margin=margin,
