@@ -14,14 +14,14 @@ MIDDLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """`mad` is the median absolute deviation of all samples. `why` says why there is no interval.
+    """`mad` is the median absolute deviation of all samples, `None` of one. `why` says why there is no interval.
 
     The interval is the wider of two: what the samples allow if they are independent (ranks of the median, binomial),
     and, from three rounds on, what the rounds' medians allow (Student's t), which also holds where processes differ.
     """
 
     median: float
-    mad: float
+    mad: float | None
     low: float | None
     high: float | None
     n: int
@@ -35,7 +35,7 @@ def middle_of(series: Series) -> Middle | None:
     if not n:
         return None
     median = float(np.median(values))
-    mad = float(np.median(np.abs(values - median)))
+    mad = float(np.median(np.abs(values - median))) if n > 1 else None
     over_rounds = repeats_interval(series.medians)
     bounds = [bound for bound in (over_rounds.low, over_rounds.high) if bound is not None]
     if n >= least_samples(MIDDLE):

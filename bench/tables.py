@@ -44,7 +44,7 @@ def _row(result: Result, series: Series) -> tuple[str, ...]:
         result.label,
         measure.title,
         _value(middle.median, measure.unit),
-        _value(middle.mad, measure.unit),
+        MISSING if middle.mad is None else _value(middle.mad, measure.unit),
         _interval(middle, measure.unit),
         str(middle.n),
         _rate(series, middle),

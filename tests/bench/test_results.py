@@ -80,6 +80,9 @@ def test_too_few_samples_say_why_there_is_no_interval() -> None:
     assert middle is not None
     assert middle.low is None
     assert middle.why == "2 < 3 rounds"
+    alone = middle_of(series("load", [1.0]))
+    assert alone is not None
+    assert alone.mad is None, "one sample has no spread"
 
 
 @pytest.mark.parametrize(
