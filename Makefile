@@ -67,8 +67,9 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
 
-test-installed: $(STAMP) ## install vLLM in an environment of its own, and run its tests (about five minutes)
+test-installed: $(STAMP) ## install vLLM and OpenVINO in environments of their own, and run their tests (about five minutes)
 	$(BIN)/enginebench engines install vllm
+	$(BIN)/enginebench engines install openvino
 	$(BIN)/python -m pytest -m own_environment
 
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server

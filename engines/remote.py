@@ -34,6 +34,7 @@ from engines.contract.base import (
     Usage,
 )
 from engines.models.fetch import context_length
+from engines.text.events import events, message_of
 from settings_schema import setting
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class RemoteEngine(Engine):
             async with self._client.stream("POST", path, json=self.body(request)) as answer:
                 if answer.status_code != 200:
                     raise _refusal(answer, await answer.aread())
-                async for event in _events(answer):
+                async for event in events(answer):
                     text, reason = _content(event)
                     if event.get("usage"):
                         usage = event["usage"]
@@ -217,25 +218,6 @@ def _tokenizer(model: Model) -> Tokenizer:
     return Tokenizer.from_file(str(model.folder / "tokenizer.json"))
 
 
-async def _events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of a stream of server-sent events, up to `[DONE]`. Raises `EngineError`."""
-    rest = b""
-    async for data in answer.aiter_bytes():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            content = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
-            if content == b"[DONE]":
-                return
-            if content:
-                try:
-                    event = json.loads(content)
-                except ValueError as error:
-                    raise EngineError(f"the server sent an event that is no JSON: {content[:100]!r}.") from error
-                if "error" in event:
-                    raise EngineError(f"the server failed: {_message(event)}")
-                yield event
-
-
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
     """Text and finish reason of an event; a chunk with nothing but usage has neither."""
     for choice in event.get("choices") or ():
@@ -250,7 +232,7 @@ def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     """The server's refusal as ours, with its own words."""
     words = f"the server answered {answer.status_code}"
     with contextlib.suppress(ValueError):
-        words = f"{words}: {_message(json.loads(content))}"
+        words = f"{words}: {message_of(json.loads(content))}"
     if answer.status_code == 429:
         after = answer.headers.get("retry-after", "")
         return EngineOverloaded(words, float(after) if after.replace(".", "", 1).isdigit() else None)
@@ -259,12 +241,6 @@ def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     if answer.status_code == 503:
         return EngineUnavailable(words)
     return BadRequest(words) if 400 <= answer.status_code < 500 else EngineError(words)
-
-
-def _message(document: Any) -> str:
-    """OpenAI's form is {"error": {"message": …}}; others write the text itself."""
-    error = document.get("error", document) if isinstance(document, dict) else document
-    return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -42,6 +42,9 @@ ENGINES = {
     "mistralrs": {"dtype": "float32", "concurrency": "16"},
     "candle": {"dtype": "float32", "concurrency": "16"},
     "burn": {"dtype": "float32"},
+    "llamacpp": {"dtype": "float16", "concurrency": "16"},
+    "openvino": {"dtype": "float16"},
+    "vllm": {"dtype": "bfloat16", "concurrency": "16"},
     "lmrs": {},
 }
 

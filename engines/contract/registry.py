@@ -104,6 +104,12 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.burn:BurnEngine", "our decoder and scheduler on Burn's operations", "rust", "continuous"
     ),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
+    "llamacpp": EngineSpec(
+        "engines.llamacpp:LlamaCppEngine", "llama.cpp, through its own `llama-server`", "c++", "continuous"
+    ),
+    "openvino": EngineSpec(
+        "engines.openvino:OpenVinoEngine", "OpenVINO GenAI, with its continuous batching", "c++", "continuous"
+    ),
     "remote": EngineSpec(
         "engines.remote:RemoteEngine",
         "any OpenAI-compatible server, behind ours",

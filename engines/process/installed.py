@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -143,6 +144,7 @@ class InstalledEngine(Engine):
     """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
 
     environment: ClassVar[Environment]
+    cuda_by = "torch"
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -166,10 +168,8 @@ class InstalledEngine(Engine):
 
 
 def _importable(module: str) -> bool:
-    """Asked of the path and not of the import system: a module of ours may have the library's name."""
-    from importlib.machinery import PathFinder
-
-    return PathFinder.find_spec(module) is not None
+    found = find_spec(module)
+    return found is not None and found.origin is not None  # without one it is any folder of that name
 
 
 def _identity(packages: Packages) -> str:

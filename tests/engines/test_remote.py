@@ -113,7 +113,7 @@ def test_a_cancel_closes_the_connection_to_the_server(upstream: Served) -> None:
 def test_a_failure_in_the_middle_of_an_answer_is_passed_on() -> None:
     with (
         served("fail_rate=1", "fail_after=3") as server,
-        pytest.raises(EngineError, match="the server failed: .*was told to fail this request"),
+        pytest.raises(EngineError, match=r"the server failed: .*was told to fail this request"),
     ):
         ask(server.url, question(10))
 
@@ -197,7 +197,7 @@ def test_what_a_server_says_is_passed_on(status: int, content: str, kind: type[E
 
 
 def test_events_of_other_servers_are_read() -> None:
-    """TGI's finish reason, a reasoning delta, comments, `\\r\\n`, usage without a choice, several tokens in one chunk."""
+    """TGI's finish reason, reasoning, comments, `\\r\\n`, usage without a choice, several tokens in one chunk."""
     events = (
         {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
         {"choices": [{"delta": {"reasoning_content": "think"}}]},

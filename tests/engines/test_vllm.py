@@ -1,4 +1,4 @@
-"""What is asked of vLLM. `make test-installed` runs it: the contract, and that its tokens are those of other engines."""
+"""What is asked of vLLM. What it answers is tested by `make test-installed`, in the tests of all engines."""
 
 from pathlib import Path
 from typing import Any

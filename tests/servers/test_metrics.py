@@ -91,7 +91,7 @@ def test_an_answer_without_a_token_has_no_first_one() -> None:
 def test_what_is_unknown_is_absent_and_not_zero() -> None:
     before = {name for name, _ in scraped(metrics())}
     assert before & {"engine_memory_bytes", "kv_cache_usage_ratio", "engine_max_concurrency", "build_info"} == set()
-    loaded = metrics(Snapshot(3, 4, True, 2, 1, INFO))
+    loaded = metrics(Snapshot(3, 4, True, 2, 5, INFO))
     loaded.engine_stats = EngineStats(
         memory_bytes=1000, memory_peak_bytes=1500, cpu_seconds=2.5, device_memory_bytes=2000, kv_cache_usage=0.25
     )
@@ -106,6 +106,7 @@ def test_what_is_unknown_is_absent_and_not_zero() -> None:
     assert seen["requests_waiting", ""] == 4
     assert seen["engine_ready", ""] == 1
     assert seen["engine_restarts_total", ""] == 2
+    assert seen["engine_replicas", ""] == 5
     assert seen["build_info", ""] == 1
 
 

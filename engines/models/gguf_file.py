@@ -1,0 +1,228 @@
+"""A model in safetensors as a GGUF file, for engines that read nothing else. Written once per model and format.
+
+Llama, Mistral and Qwen2: their tensors under GGUF's names, with the rows of queries and keys in the order that Llama's
+GGUF files have (interleaved rotary pairs). Matrices are floats of 16 or 32 bits or blocks of Q8_0 or Q4_0, the rest
+32-bit floats. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models.cache import built_once, cache_folder
+from engines.models.progress import Progress, silent
+from engines.models.random_weights import with_weights
+
+Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
+FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
+FILE_TYPES: dict[Format, str] = {
+    "float32": "ALL_F32",
+    "float16": "MOSTLY_F16",
+    "bfloat16": "MOSTLY_BF16",
+    "q8_0": "MOSTLY_Q8_0",
+    "q4_0": "MOSTLY_Q4_0",
+}
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
+FORM = 2  # of what is written here; another one is another file
+BLOCK = 32
+STORED = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of what safetensors may hold
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
+NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_of(model: Model, format: Format, progress: Progress = silent) -> Path:
+    """The file. Raises `EngineUnavailable` for a model that it cannot hold."""
+    config = json.loads((model.folder / "config.json").read_text())
+    if config.get("model_type") not in ARCHITECTURES:
+        raise EngineUnavailable(
+            f"only {', '.join(ARCHITECTURES)} are written as GGUF, not {config.get('model_type')}; give a .gguf file."
+        )
+    model = with_weights(model, progress)
+    sources = [model.folder / "config.json", model.folder / "tokenizer.json", *_weight_files(model.folder)]
+    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    identity = hashlib.sha256(repr((stamps, FORM)).encode()).hexdigest()[:12]
+    plain = model.name.replace("/", "-").replace(":", "-")
+    folder = built_once(
+        cache_folder() / "gguf" / f"{plain}-{format}-{identity}",
+        lambda unfinished: _write(model, config, format, unfinished / "model.gguf", progress),
+        needs_bytes=sum(path.stat().st_size for path in _weight_files(model.folder)),
+        progress=progress,
+    )
+    return folder / "model.gguf"
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path, progress: Progress) -> None:
+    try:
+        import gguf
+    except ImportError as error:
+        raise EngineUnavailable("writing GGUF needs the package gguf; install it with: pip install gguf") from error
+    progress(f"writing {model.name} as GGUF ({format})")
+    writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
+    writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[format]])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    _add_shape(writer, model.name, config)
+    _add_vocabulary(writer, json.loads((model.folder / "tokenizer.json").read_text()), config)
+    for name, weights in _tensors(model.folder, config):
+        kind = gguf.GGMLQuantizationType.F32
+        if weights.ndim == 2 and (format in {"float32", "float16", "bfloat16"} or weights.shape[1] % BLOCK == 0):
+            kind = gguf.GGMLQuantizationType[FORMATS[format]]
+        writer.add_tensor(name, gguf.quants.quantize(weights, kind), raw_dtype=kind)
+    factors = _rotary_factors(config)
+    if factors is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
+    head = _head(config)
+    rope = {"rope_theta": config.get("rope_theta"), **(config.get("rope_parameters") or {})}
+    writer.add_name(name)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    writer.add_rope_dimension_count(head)
+    writer.add_rope_freq_base(float(rope["rope_theta"] or 10_000.0))
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+
+
+def _add_vocabulary(writer: Any, tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Only the text of answers is made with it: prompts are given as token ids."""
+    model, size = tokenizer["model"], config["vocab_size"]
+    if model.get("type") != "BPE":
+        raise EngineUnavailable(f"a {model.get('type')} vocabulary cannot be written as GGUF; give a .gguf file.")
+    added = {token["id"]: token for token in tokenizer.get("added_tokens", ())}
+    tokens = {id: text for text, id in model["vocab"].items()} | {id: token["content"] for id, token in added.items()}
+    texts = [tokens.get(id, f"[unused {id}]") for id in range(size)]
+    from_sentencepiece = bool(model.get("byte_fallback"))
+    types = [_type_of(id, text, added, from_sentencepiece) for id, text in enumerate(texts)]
+    writer.add_tokenizer_model("llama" if from_sentencepiece else "gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    if from_sentencepiece:
+        writer.add_token_scores([0.0] * size)
+    else:
+        pairs = (pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"])
+        writer.add_token_merges(list(pairs))
+    for key, add in (("bos_token_id", writer.add_bos_token_id), ("eos_token_id", writer.add_eos_token_id)):
+        ids = config.get(key)
+        if ids is not None:
+            add(ids[0] if isinstance(ids, list) else ids)
+    writer.add_add_bos_token(False)
+
+
+def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_sentencepiece: bool) -> int:
+    if id in added and added[id].get("special"):
+        return UNKNOWN if text == "<unk>" else CONTROL
+    is_byte = from_sentencepiece and len(text) == 6 and text.startswith("<0x") and text.endswith(">")
+    return BYTE if is_byte else NORMAL
+
+
+def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """GGUF's names, with 32-bit floats. Read with NumPy alone: environments of other engines have no torch."""
+    for file in _weight_files(folder):
+        for name, weights in _stored(file):
+            if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and _tied(config)):
+                continue
+            if config["model_type"] != "qwen2" and ("q_proj" in name or "k_proj" in name):
+                heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+                weights = _interleaved(weights, heads)
+            yield gguf_name, weights
+
+
+def _stored(file: Path) -> Iterator[tuple[str, Any]]:
+    """The tensors of a file of safetensors, as 32-bit floats."""
+    import numpy as np
+
+    with file.open("rb") as opened:
+        (length,) = struct.unpack("<Q", opened.read(8))
+        entries = json.loads(opened.read(length))
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        if (kind := entry["dtype"]) not in STORED:
+            raise EngineUnavailable(f"{file} holds {kind}, and only {', '.join(STORED)} are written as GGUF.")
+        begin, end = entry["data_offsets"]
+        count = (end - begin) // STORED[kind]
+        stored = np.memmap(file, f"<u{STORED[kind]}", "r", 8 + length + begin, (count,))
+        if kind == "BF16":  # its bits are the upper half of a 32-bit float's
+            floats = (stored.astype(np.uint32) << 16).view(np.float32)
+        else:
+            floats = stored.view("<f4" if kind == "F32" else "<f2").astype(np.float32)
+        yield name, floats.reshape(entry["shape"])
+
+
+def _name_of(name: str) -> str | None:
+    whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    stem, _, kind = name.rpartition(".")
+    if stem in whole:
+        return f"{whole[stem]}.{kind}"
+    parts = stem.split(".", 3)
+    if len(parts) == 4 and parts[:2] == ["model", "layers"] and parts[3] in NAMES:
+        return f"blk.{parts[2]}.{NAMES[parts[3]]}.{kind}"
+    return None
+
+
+def _interleaved(weights: Any, heads: int) -> Any:
+    """Rotary halves of each head as neighbours: (heads, 2, half) becomes (heads, half, 2)."""
+    import numpy as np
+
+    rows = weights.shape[0]
+    return np.ascontiguousarray(weights.reshape(heads, 2, rows // heads // 2, -1).swapaxes(1, 2)).reshape(weights.shape)
+
+
+def _rotary_factors(config: Mapping[str, Any]) -> Any:
+    """Llama 3's scaling as a divisor of each frequency; `None` without scaling. Raises `EngineUnavailable`."""
+    import numpy as np
+
+    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise EngineUnavailable(f"rotary scaling of the kind {kind} cannot be written as GGUF; give a .gguf file.")
+    base, head = float(config.get("rope_theta") or rope["rope_theta"]), _head(config)
+    waves = 2 * np.pi * base ** (np.arange(0, head, 2) / head)
+    low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
+    smooth = (rope["original_max_position_embeddings"] / waves - rope["low_freq_factor"]) / (
+        rope["high_freq_factor"] - rope["low_freq_factor"]
+    )
+    between = 1 / ((1 - smooth) / rope["factor"] + smooth)
+    factors = np.where(waves < high, 1.0, np.where(waves > low, rope["factor"], between))
+    return factors.astype(np.float32)
+
+
+def _head(config: Mapping[str, Any]) -> int:
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
+def _tied(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("tie_word_embeddings", False))
