@@ -27,6 +27,6 @@ def first_cosines(values: Floats, most: int) -> Floats:
 def _basis(n: int, most: int) -> Floats:
     """A row for each coefficient."""
     numbers = np.arange(min(most, n - 1) + 1)
-    waves = np.cos(np.pi / n * np.outer(numbers, np.arange(n) + 0.5)) * np.sqrt(2 / n)
+    waves: Floats = np.cos(np.pi / n * np.outer(numbers, np.arange(n) + 0.5)) * np.sqrt(2 / n)
     waves[0] /= np.sqrt(2)
     return waves
