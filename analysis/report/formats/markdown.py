@@ -24,11 +24,11 @@ def markdown(report: Report) -> str:
     parts = [f"# {title}: load test", f"**{report.comparison.sentence}**", *report.growth, _table(results)]
     parts.append(f"In brackets 95 % intervals; “n/a, 42 < {NEEDED}”: the interval needs {NEEDED} requests.")
     parts += [results.accuracy] if results.accuracy else []
-    parts += _decision(report.decision)
     judged = objective_lines(report.runs)
     parts += [_list([f"**{answer}**: {text}" for answer, text in judged])] if judged else []
     searches = searches_of(report.runs)
     parts += _probes(searches) if searches is not None else []
+    parts += _decision(report.decision)
     found = remarks([*report.comparison.findings, *(finding for run in report.runs for finding in run.findings)])
     if found:
         said = [
