@@ -25,6 +25,7 @@ COMMANDS = {
     "answers": "loadtests.harness.answers.command",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
+    "watch": "analysis.cli",
     "report": "analysis.cli",
     "runs": "analysis.cli",
     "compare": "analysis.cli",

@@ -9,6 +9,7 @@ from analysis.gate.command import gate
 from analysis.imports.command import import_results
 from analysis.report.command import report
 from analysis.report.index.command import list_runs
+from analysis.watch.command import watch
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(report)
@@ -16,6 +17,7 @@ app.command("runs")(list_runs)
 app.command()(compare)
 app.command()(gate)
 app.command("import")(import_results)
+app.command()(watch)
 
 
 @app.callback()

@@ -52,9 +52,7 @@ class CompileCudaGraphEngine(CudaGraphEngine):
         keep_compilations()
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        compiled = compiled_step(step, example)
-        compiled(*example)
-        return super().prepare(compiled, shape, example)
+        return super().prepare(compiled_step(step, example), shape, example)
 
 
 def captured(step: RunStep, example: tuple[torch.Tensor, ...]) -> RunStep:

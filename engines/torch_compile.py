@@ -49,9 +49,7 @@ class TorchCompileEngine(StaticEngine):
         keep_compilations()
 
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
-        compiled = compiled_step(step, example, self.options.aot)
-        compiled(*example)
-        return compiled
+        return compiled_step(step, example, self.options.aot)
 
 
 def keep_compilations() -> None:
@@ -75,10 +73,11 @@ def compiled_step(step: Step, example: tuple[torch.Tensor, ...], ahead_of_time: 
     torch._dynamo.config.recompile_limit = SHAPES_KEPT
     torch._dynamo.config.accumulated_recompile_limit = SHAPES_KEPT
     try:
-        if ahead_of_time:
-            return Step(step.shape, step.weights, _packaged_layer(step, example))
-        layer: Any = torch.compile(Layer(step.shape), fullgraph=True, dynamic=False)
-        return Step(step.shape, step.weights, layer)
+        just_in_time: Any = torch.compile(Layer(step.shape), fullgraph=True, dynamic=False)
+        layer = _packaged_layer(step, example) if ahead_of_time else just_in_time
+        compiled = Step(step.shape, step.weights, layer)
+        compiled(*example)  # `torch.compile` compiles at the first call
+        return compiled
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "")
         raise EngineUnavailable(f"Inductor could not compile a layer ({type(error).__name__}: {first})") from error

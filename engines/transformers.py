@@ -1,19 +1,19 @@
-"""The baseline: Hugging Face Transformers without any optimisation, one request at a time.
+"""Hugging Face Transformers in eager mode, one request at a time: what other engines are compared with.
 
 The decode loop is that of `model.generate`, written out so that each token can be sent as soon as it is sampled: one
 forward pass over the prompt, then one per token, with the model's own key/value cache. It is as fast as `generate`;
-nothing is compiled, fused or batched.
+nothing is compiled, fused or batched. Other attention kernels, quantised weights and guessed tokens are settings.
 
-    enginebench serve --engine transformers -o dtype=float32
+    enginebench serve --engine transformers -o dtype=float32 -o draft=ngram
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BlockingEngine,
@@ -22,9 +22,11 @@ from engines.contract.base import (
     EngineStats,
     EngineUnavailable,
     GenerateRequest,
+    Model,
     TokenLogprob,
 )
-from engines.models.fetch import context_length
+from engines.models.fetch import context_length, fetch_model
+from engines.models.random_weights import with_weights
 from engines.pytorch.device import (
     TorchOptions,
     chosen_device,
@@ -36,13 +38,33 @@ from engines.pytorch.device import (
     name_of,
 )
 from engines.pytorch.network import end_ids, read_network
+from engines.pytorch.quantised import Quantised, loading_settings
+from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    import torch
+
+NGRAM = "ngram"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersOptions(TorchOptions):
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex"] = setting(
+        "auto", "which implementation of attention; auto: Transformers decides, mostly sdpa"
+    )
+    quantise: Quantised = setting("none", "quantise the weights while loading, by bitsandbytes (bnb) or torchao")
+    draft: str | None = setting(
+        None, "guess tokens ahead: `ngram` looks them up in the text so far, a model's name generates them"
+    )
+    guesses: int = setting(5, "tokens that are guessed at a time", least=1)
 
 
 class TransformersEngine(BlockingEngine):
-    Options = TorchOptions
-    options: TorchOptions
+    Options = TransformersOptions
+    options: TransformersOptions
     cuda_by = "torch"
 
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
@@ -70,12 +92,15 @@ class TransformersEngine(BlockingEngine):
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
         dtype = chosen_dtype(self.options.dtype, self._device)
-        self._net = read_network(self.model, self._device, dtype)
+        self._net = self._read(self.model, dtype)
+        self._draft = self._read_draft(dtype)
+        if self.options.draft is not None and hasattr(self._net.config, "state_size"):
+            raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
         self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
         self._end_ids = end_ids(self._net)
         self._context_length = context_length(self.model.folder)
         takes = inspect.signature(self._net.forward).parameters
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
         return EngineInfo(
             name="transformers",
             version=version("transformers"),
@@ -91,6 +116,31 @@ class TransformersEngine(BlockingEngine):
             libraries=libraries(),
         )
 
+    def _read(self, model: Model, dtype: torch.dtype) -> Any:
+        attention = {"flex": "flex_attention"}.get(self.options.attention, self.options.attention)
+        settings = {} if attention == "auto" else {"attn_implementation": attention}
+        quantised = loading_settings(self.options.quantise, self._device)
+        if quantised:
+            model = with_weights(model)  # random weights are quantised from a file
+        return read_network(model, self._device, dtype, **settings, **quantised)
+
+    def _read_draft(self, dtype: torch.dtype) -> Any:
+        """The draft model's network; `None` without one."""
+        if self.options.draft in {None, NGRAM}:
+            return None
+        try:
+            model = fetch_model(str(self.options.draft))
+        except ValueError as error:
+            raise EngineUnavailable(str(error)) from error
+        draft = read_network(model, self._device, dtype)
+        check_draft(self._net, draft)
+        return draft
+
+    def _guesser(self) -> Guesser | None:
+        if self._draft is not None:
+            return DraftGuesser(self._draft, self._device)
+        return NgramGuesser() if self.options.draft == NGRAM else None
+
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.most_tokens(self._context_length)
         text = AnswerText(request, self._tokenizer, self._end_ids, most)
@@ -105,19 +155,33 @@ class TransformersEngine(BlockingEngine):
         import torch
 
         sampler = Sampler(request, () if request.ignore_eos else sorted(self._end_ids), self._device)
-        ids = torch.tensor([request.prompt_token_ids], device=self._device)
-        cache: dict[str, Any] = {}
+        guesser = self._guesser()
+        ids, new, cache = list(request.prompt_token_ids), list(request.prompt_token_ids), dict[str, Any]()
         while True:
             with torch.inference_mode():  # not around the yield: it belongs to the thread, not to this generator
-                out = self._net(input_ids=ids, use_cache=True, **cache, **self._last_only)
-                logits = out.logits[0, -1]
-                id = sampler.pick(logits)
-            cache = _cache_of(out)
-            logprobs: tuple[TokenLogprob, ...] = ()
-            if request.logprobs is not None:
-                logprobs = (logprob_of(logits, id, request.logprobs, self._tokenizer),)
-            yield id, logprobs
-            ids = torch.tensor([[id]], device=self._device)
+                guessed = [] if guesser is None or not cache else guesser.guess(ids, self.options.guesses)
+                rows, cache = self._forward([*new, *guessed], 1 + len(guessed), cache)
+            for at, logits in enumerate(rows):
+                with torch.inference_mode():
+                    id = sampler.pick(logits)
+                ids.append(id)
+                logprobs: tuple[TokenLogprob, ...] = ()
+                if request.logprobs is not None:
+                    logprobs = (logprob_of(logits, id, request.logprobs, self._tokenizer),)
+                yield id, logprobs
+                if at < len(guessed) and id != guessed[at]:
+                    break
+            if at < len(guessed):
+                cache["past_key_values"].crop(at - len(guessed))  # of what followed the first wrong guess
+            new = ids[-1:]
+
+    def _forward(self, new: list[int], last: int, cache: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Logits after each of the `last` last tokens, `[last, vocabulary]`, and the cache that holds all of them."""
+        import torch
+
+        keep = {self._kept: last} if self._kept else {}
+        out = self._net(input_ids=torch.tensor([new], device=self._device), use_cache=True, **cache, **keep)
+        return out.logits[0, -last:], _cache_of(out)
 
     def stats(self) -> EngineStats:
         return EngineStats(device_memory_bytes=device_memory(self._device))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from analysis.compare.answers import SameAnswers, same_answers
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
 from analysis.settings import MARGIN
@@ -38,9 +39,9 @@ Verdict = Literal["better", "worse", "alike", "not shown"]
 BASELINE = "transformers"  # the baseline where it is among the engines and none is named
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """One measure of one engine against the baseline.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast(Difference):
+    """One measure of one engine against the baseline: the test of the difference, and what it says.
 
     `difference` is engine minus baseline, in the measure's unit. `ratio` is turned so that above 1 the engine is
     better: 3 is a third of the latency, or three times the throughput. `p` is after Holm's correction.
@@ -53,17 +54,9 @@ class Contrast:
     engine: str
     ours: Spread
     theirs: Spread
-    difference: Estimate
-    ratio: Estimate
-    paired: bool
-    p: float | None
-    welch: float | None
-    mann_whitney: float | None
-    cohen_d: float | None
-    cliff_delta: float | None
     by_prompt: PromptPairs | None
-    verdict: Verdict
-    why: str | None  # there is no verdict of better or worse
+    verdict: Verdict = "not shown"
+    why: str | None = None  # there is no verdict of better or worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +81,7 @@ class Contrasts:
     stage: str
     stages: tuple[StageContrasts, ...]
     differ: tuple[Finding, ...]
+    answers: tuple[SameAnswers, ...]  # of each engine, at the stage that is shown
     blocked: str | None
     comparison: Comparison
     margin: float
@@ -100,7 +94,12 @@ class Contrasts:
     def sentence(self) -> str:
         if self.blocked:
             return f"Nothing is claimed, because {self.blocked}."
-        return " ".join(_said(engine, self) for engine in self.engines)
+        return " ".join([*(_said(engine, self) for engine in self.engines), *self.otherwise])
+
+    @property
+    def otherwise(self) -> list[str]:
+        """A sentence for each engine that does not give the baseline's answers."""
+        return [said for one in self.answers if (said := one.sentence(self.baseline)) is not None]
 
 
 def contrast(
@@ -135,6 +134,7 @@ def contrast(
             for label in shared
         ),
         differ=differ,
+        answers=tuple(same_answers(contenders[engine].runs, contenders[name].runs, shown) for engine in engines),
         blocked=_blocked(summaries, differ, allow_different, allow_invalid),
         comparison=compare(summaries, allow_invalid or allow_different, margin),
         margin=margin,
@@ -190,6 +190,9 @@ def _contrast(
     test: Difference,
     prompts: PromptPairs | None,
 ) -> Contrast:
+    turned = inverse(test.ratio) if measure.better == "lower" else test.ratio
+    tested = {field.name: getattr(test, field.name) for field in fields(Difference)}
+    tested |= {"difference": _finite(test.difference, ours, theirs), "ratio": _finite(turned, ours, theirs)}
     return Contrast(
         measure=measure.name,
         title=measure.title,
@@ -198,17 +201,8 @@ def _contrast(
         engine=engine,
         ours=spread(ours),
         theirs=spread(theirs),
-        difference=_finite(test.difference, ours, theirs),
-        ratio=_finite(inverse(test.ratio) if measure.better == "lower" else test.ratio, ours, theirs),
-        paired=test.paired,
-        p=test.p,
-        welch=test.welch,
-        mann_whitney=test.mann_whitney,
-        cohen_d=test.cohen_d,
-        cliff_delta=test.cliff_delta,
         by_prompt=prompts,
-        verdict="not shown",
-        why=None,
+        **tested,
     )
 
 

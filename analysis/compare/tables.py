@@ -40,13 +40,12 @@ class ContrastTables:
         return self.engines, self.measures, self.runs, self.criteria
 
 
-def section_of(summaries: Sequence[RunSummary], margin: float) -> tuple[Contrasts, ContrastTables] | None:
+def contrasts_of(summaries: Sequence[RunSummary], margin: float) -> Contrasts | None:
     """For a report of several engines; `None` where there is nothing to compare."""
     try:
-        contrasts = contrast(summaries, margin=margin)
+        return contrast(summaries, margin=margin)
     except ValueError:
         return None
-    return contrasts, tables_of(contrasts, summaries)
 
 
 def tables_of(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> ContrastTables:
@@ -71,12 +70,14 @@ def _engines(contrasts: Contrasts, contenders: dict[str, Contender]) -> TextTabl
         expectation = expectation_of(contenders[label].runs[0], base.runs[0], contrasts.stage)
         expectations += [expectation] if expectation else []
         rows.append(_engine(contrasts, label, expectation))
-    headers = ("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "expected", "verdict")
+    headers = (
+        *("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "same answers", "expected", "verdict"),
+    )
     text = (
         f"Against {contrasts.baseline} at {contrasts.stage}, means over runs. Ratios with 95 % intervals: above 1 is "
-        "better, latency is E2E p50."
+        "better, latency is E2E p50. Same answers: of the prompts that both answered, greedily and in every run."
     )
-    return TextTable("Engines", headers, tuple(rows), (0, 6), " ".join(filter(None, (text, caption(expectations)))))
+    return TextTable("Engines", headers, tuple(rows), (0, 7), " ".join(filter(None, (text, caption(expectations)))))
 
 
 def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -
         for one in (found[TTFT], found[THROUGHPUT])
     ]
     if is_baseline:
-        return (label, *values, "1", "1", "", "baseline")
+        return (label, *values, "1", "1", "", "", "baseline")
     latency, throughput = found[LATENCY], found[THROUGHPUT]
     ratios = [Estimate(None) if one is None else one.ratio for one in (latency, throughput)]
     said = _verdict(contrasts, latency, throughput)
@@ -99,6 +100,7 @@ def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -
         label,
         *values,
         *(_ratio(ratio) for ratio in ratios),
+        next(one.text for one in contrasts.answers if one.engine == label),
         as_text(expectation),
         f"{said}; expectation {answer}" if answer else said,
     )

@@ -15,7 +15,9 @@ from analysis.report.terminal import print_findings
 from analysis.units import in_words
 from analysis.verdict.summary import RunSummary
 
-LEFT_OUT = ("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference", "wanted")
+LEFT_OUT = (
+    *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference", "wanted", "expected"),
+)
 """Columns that a narrow terminal goes without, in this order."""
 
 STYLES = {"better": "green", "met": "green", "worse": "bold red", "missed": "bold red", "not claimed": "yellow"}

@@ -8,40 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.settings import ClaimSettings, ReadSettings
+from analysis.plan.settings import PlanSettings
+from analysis.report.settings import NOT_ASKED
+from analysis.settings import ClaimSettings, RunsSettings
 from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.status import Status
+
     from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
 
+RUNS = typer.Argument(
+    help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
+)
+OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
+    " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+    metavar="FILE",
+)
+TOKENIZER = typer.Option(
+    help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE", show_default=False
+)
 
-@with_flags(ReadSettings, ClaimSettings, leave_out={"allow_different"})
+
+@with_flags(RunsSettings, ClaimSettings, PlanSettings, leave_out={*NOT_ASKED, "allow_different"})
 def report(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Runs (folders or ids), or folders of runs. Default: the newest run.",
-            metavar="RUNS",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
-            " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
-            metavar="FILE",
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE"),
-    ] = None,
+    names: Annotated[list[str] | None, RUNS] = None,
+    output: Annotated[list[Path] | None, OUTPUT] = None,
+    tokenizer: Annotated[Path | None, TOKENIZER] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
     **given: Any,
 ) -> None:
@@ -50,6 +49,8 @@ def report(
     Every number is computed again from the run's records, so a run that was killed can be reported on too.
 
     Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+
+    --price or --gpu adds what tokens cost, --peak with --slo how many replicas each engine needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -63,40 +64,65 @@ def report(
       enginebench report --slo ttft_p99=0.5 --slo tpot_p99=0.05
 
       enginebench report -o report.md -o numbers.csv
+
+      enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.report.formats.document import report_of
-    from analysis.report.formats.files import write
-    from analysis.verdict.comparison import compare
     from analysis.verdict.loading import summaries_of
 
     log = Console(stderr=True, highlight=False)
-    with exit_with_sentence(log), log.status("Reading the runs …") as status:
-        reading: ReadSettings = read_settings(ReadSettings, given)
+    with exit_with_sentence(log):
+        folder: RunsSettings = read_settings(RunsSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
+        plan: PlanSettings = read_settings(PlanSettings, given)
         _check_formats(output or ())
-        summaries = summaries_of(
-            names or (),
-            reading.runs,
-            reading.slo,
-            tokenizer,
-            lambda name: status.update(f"Reading {name} …"),
-            need_requests=True,
-        )
-        files = _files(output or [], summaries)
-        made = report_of(summaries, compare(summaries, claims.allow_invalid, claims.margin), files[0])
-        status.update("Drawing the charts …")
-        for path in files:
-            write(made, path)
+        if plan.peak is not None and not plan.slo:
+            raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+        with log.status("Reading the runs …") as status:
+            summaries = summaries_of(
+                names or (),
+                folder.runs,
+                plan.slo,
+                tokenizer,
+                lambda name: status.update(f"Reading {name} …"),
+                need_requests=True,
+            )
+            made, files = _made(summaries, output or (), claims, plan, status)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
-    searches = [summary.search for summary in summaries if summary.search is not None]
+    searches = [run.search for run in made.runs if run.search is not None]
     if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
         raise typer.Exit(1)
+
+
+def _made(
+    summaries: Sequence[RunSummary],
+    output: Sequence[Path],
+    claims: ClaimSettings,
+    plan: PlanSettings,
+    status: Status,
+) -> tuple[Report, list[Path]]:
+    """The report, and the files it was written to."""
+    from analysis.report.decision.decide import decide
+    from analysis.report.decision.plans import plans_of
+    from analysis.report.formats.document import report_of
+    from analysis.report.formats.files import write
+    from analysis.verdict.comparison import compare
+
+    comparison = compare(summaries, claims.allow_invalid, claims.margin)
+    if plan.peak is not None:
+        status.update("Simulating the peak …")
+    decision = decide(summaries, comparison, plan, None if plan.peak is None else plans_of(summaries, plan))
+    files = _files(output, summaries)
+    made = report_of(summaries, comparison, decision, files[0])
+    status.update("Drawing the charts …")
+    for path in files:
+        write(made, path)
+    return made, files
 
 
 def _check_formats(output: Sequence[Path]) -> None:

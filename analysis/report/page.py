@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.compare.tables import section_of
+from analysis.compare.tables import contrasts_of, tables_of
 from analysis.report.charts.drawing import Drawn
 from analysis.report.charts.figures import Number, duration, figures_of, rate, reading_of
 from analysis.report.charts.library import vega_script
 from analysis.report.charts.palette import styles_of, variables
 from analysis.report.classes import classes_of_runs
+from analysis.report.decision.costs import table
+from analysis.report.decision.decide import Decision, decide
 from analysis.report.details import details_of, setup_of
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
@@ -49,11 +51,12 @@ class Card:
     failures: str
 
 
-def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
+def render(summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision | None = None) -> str:
     styles = styles_of(summary.label for summary in summaries)
     engines = [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
     findings = remarks([*comparison.findings, *(finding for s in summaries for finding in s.findings)])
     results, ttft = results_of(summaries), headline_ttft(summaries)
+    contrasts, decided = contrasts_of(summaries, comparison.margin), decision or decide(summaries, comparison)
     return (
         environment()
         .get_template("report.html.j2")
@@ -68,11 +71,13 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
             ttft_title=BY_NAME[ttft].title,
             results=results,
             slots={label: style.slot for label, style in styles.items()},
-            against=section_of(summaries, comparison.margin),
+            against=None if contrasts is None else (contrasts, tables_of(contrasts, summaries)),
+            decision=decided,
+            costs=None if decided.costs is None else table(decided.costs),
             objectives=objective_lines(summaries),
             classes=classes_of_runs(summaries),
             searches=searches_of(summaries),
-            figures=figures_of(engines, results.axis, ttft),
+            figures=figures_of(engines, results.axis, ttft, decided.laws),
             needed=needed(0.99),
             reading=reading_of(engines),
             details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],

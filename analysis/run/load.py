@@ -11,25 +11,29 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.run.formulas import metric_columns
 from analysis.run.table import TABLE, write_table
 from analysis.run.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.run.tokens import TokenCounter
 from records.files import read_meta
-from records.metrics import BY_NAME
 from records.run import RunMeta
 
-# What is held in memory, a fifth of a kilobyte a request; the rest stays on disk. Texts that repeat are numbered.
-TEXTS = ("worker", "outcome", "detail", "token_source", "request_class")
-SMALL = ("user", "attempt", "turn")  # token counts are not: their sums would not fit into 32 bits
+# What is held in memory; the rest stays on disk. Texts that repeat are numbered. Metrics are computed anew for each
+# window (`with_metrics`): they are the larger half, and no window has all of the requests.
+TEXTS = ("worker", "outcome", "detail", "token_source", "request_class", "stamps")
+TOKENS = (
+    *("chunks", "first_chunk_tokens", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens"),
+    *("reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens"),
+)
+SMALL = ("user", "attempt", "turn", *TOKENS)
 AS_THEY_ARE = (
-    *("t_connect", "t_send", "t_first", "t_first_out", "t_end", "merged_first", "streamed", "chunks"),
-    *("prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens", "reasoning_tokens"),
-    *("planned_prompt_tokens", "planned_output_tokens", "server_queue", "server_prefill"),
+    *("t_connect", "t_send", "t_first", "t_first_out", "t_last", "t_end", "read_first", "merged_first", "streamed"),
+    *("server_queue", "server_prefill"),
 )
 COLUMNS = (
     *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
     *(pl.col(name).cast(pl.Int32) for name in SMALL),
-    *(pl.col(name) for name in (*AS_THEY_ARE, *BY_NAME)),
+    *(pl.col(name) for name in AS_THEY_ARE),
 )
 
 
@@ -113,6 +117,11 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
         name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
         for name, sample in telemetry.killed.items()
     }
+
+
+def with_metrics(requests: pl.DataFrame) -> pl.DataFrame:
+    """Some of a run's requests, with every metric of records/metrics.py as a column. Sums of tokens fit."""
+    return requests.with_columns(pl.col(TOKENS).cast(pl.Int64)).with_columns(**metric_columns())
 
 
 def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:

@@ -184,7 +184,9 @@ class TelemetrySeries:
     def _series(self, source: Source, start: int, end: int) -> list[tuple[int, float]]:
         """One value per sample inside the window, from the first process that sampled the server."""
         for samples in self.processes.values():
-            series = [(s.t, value) for s in samples if start <= s.t < end and (value := _value(source, s)) is not None]
+            series = [
+                (s.t, value) for s in samples if start <= s.t < end and (value := value_of(source, s)) is not None
+            ]
             if series:
                 return series
         return []
@@ -195,7 +197,8 @@ def _level(values: Iterable[float | None]) -> Level | None:
     return Level(_mean(known), max(known)) if known else None
 
 
-def _value(source: Source, sample: TelemetrySample) -> float | None:
+def value_of(source: Source, sample: TelemetrySample) -> float | None:
+    """In our unit; `None` where the server says nothing of it."""
     for name, factor in source.names.items():
         found = [value for key, value in sample.server.items() if key.partition("{")[0] == name]
         if found:

@@ -14,7 +14,7 @@ import polars as pl
 from analysis.run.chunks import Floats, chunks_of
 from analysis.run.flow import Arrivals, InFlight, Instants
 from analysis.run.gaps import GapCounter
-from analysis.run.load import RunData
+from analysis.run.load import RunData, with_metrics
 from analysis.run.telemetry import Increase
 from analysis.verdict.statistics.intervals import BINS
 from records.load import Load
@@ -78,9 +78,9 @@ class Window:
         return np.concatenate((*edges, np.array(spans, dtype=np.int64).ravel()))
 
     def scheduled(self, requests: pl.DataFrame) -> pl.DataFrame:
-        """The requests that the window's latencies belong to, of those in the order of `t_sched`. Nothing is copied."""
+        """Those that the window's latencies belong to, of requests in the order of `t_sched`, with their metrics."""
         first, last = (requests["t_sched"].search_sorted(instant, side="left") for instant in (self.start, self.end))
-        return requests[first:last]
+        return with_metrics(requests[first:last])
 
 
 def keys_of(run: RunData) -> dict[int, StageKey]:

@@ -77,7 +77,8 @@ def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> 
 def _received(run: RunData, span: Increase, flows: Flows) -> float:
     """Tokens that this client received meanwhile; those that no chunk showed count as their request ends."""
     ended_here = pl.col("t_end").is_between(span.start, span.end, closed="left")
-    return flows.tokens_of(span) + int(run.requests.select(pl.col("unseen_tokens").filter(ended_here).sum()).item())
+    unseen = pl.col("unseen_tokens").filter(ended_here).cast(pl.Int64).sum()
+    return flows.tokens_of(span) + int(run.requests.select(unseen).item())
 
 
 def _mean(values: pl.Series) -> float | None:

@@ -98,7 +98,7 @@ class Decoder:
         self._device = step.weights.norm.device
         self._prepared: dict[StepShape, RunStep] = {}
         with torch.no_grad():
-            for shape in buckets.all():
+            for shape in dict.fromkeys(buckets.all()):
                 example = self._inputs([[0] * shape.tokens] * shape.batch, [0] * shape.batch, 0)
                 cache = self.cache.view(0, shape.batch, shape.length)
                 self._prepared[shape] = prepare(step, shape, (*example, *cache))

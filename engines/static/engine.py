@@ -136,7 +136,7 @@ class StaticEngine(Engine):
 
         from engines.static.batch import Batch
         from engines.static.decoder import Buckets
-        from engines.static.weights import DecoderShape
+        from engines.static.weights import NAMES, DecoderShape
 
         assert self.model is not None
         if self.options.threads is not None:
@@ -164,7 +164,7 @@ class StaticEngine(Engine):
             max_concurrency=buckets.batches[-1],
             context_length=self._context_length,
             features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
-            options=asdict(self.options) | {"threads": torch.get_num_threads()},
+            options=asdict(self.options) | {"threads": torch.get_num_threads(), "families": NAMES},
             libraries=libraries(),
         )
 

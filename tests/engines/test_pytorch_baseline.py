@@ -16,6 +16,8 @@ from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.static_decoder import prompt
 from tests.support.tiny_models import write_tiny
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 LAYERS = 2  # of the tiny models
 
 

@@ -19,6 +19,7 @@ from tests.support.reference import Reference
 pytestmark = pytest.mark.xdist_group("torch")
 
 TOKENS = 24
+FEW_SHAPES = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}  # of which preparing one takes seconds
 VLLM = {"dtype": "float32", "eager": "yes", "kv_gib": "0.5", "context": "4096"}  # compiling takes a minute
 
 
@@ -48,6 +49,11 @@ def expected(model: Model, question: GenerateRequest) -> str:
     ("name", "options"),
     [
         pytest.param("transformers", {"dtype": "float32"}, id="transformers"),
+        pytest.param("transformers", {"dtype": "float32", "draft": "ngram"}, id="transformers, assisted"),
+        pytest.param("transformers-batching", {"dtype": "float32"}, id="transformers-batching"),
+        pytest.param("pytorch-baseline", {}, id="pytorch-baseline"),
+        pytest.param("torch-jit", FEW_SHAPES, id="torch-jit"),
+        pytest.param("torch-compile", FEW_SHAPES, id="torch-compile"),
         pytest.param("candle", {"dtype": "float32"}, id="candle-transformers"),
         pytest.param("candle", {"dtype": "float32", "concurrency": "4"}, id="candle, in a batch"),
         pytest.param("burn", {"dtype": "float32"}, id="burn"),

@@ -8,8 +8,7 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.models.fetch import fetch_model
-from engines.pytorch.device import TorchOptions
-from engines.transformers import TransformersEngine
+from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -22,7 +21,7 @@ class Loaded:
     """The engine in this process, where its network can be looked at."""
 
     def __init__(self, model: Model, **options) -> None:  # type: ignore[no-untyped-def]
-        self.engine = TransformersEngine(model, TorchOptions(**options))
+        self.engine = TransformersEngine(model, TransformersOptions(**options))
         self.info: EngineInfo = self.engine.load()
         self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
 
@@ -84,7 +83,7 @@ def test_other_architectures_keep_their_own_kind_of_cache(family: str, tmp_path:
 
 def test_random_weights_are_the_same_for_everybody() -> None:
     model = fetch_model("random:llama-3.2-tiny")
-    one, other = (TransformersEngine(model, TorchOptions(device="cpu")) for _ in range(2))
+    one, other = (TransformersEngine(model, TransformersOptions(device="cpu")) for _ in range(2))
     assert one.load() == other.load()
     for ours, theirs in zip(one._net.parameters(), other._net.parameters(), strict=True):
         assert ours.equal(theirs)
@@ -170,10 +169,10 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
 )
 def test_a_device_that_is_not_there_gets_a_sentence(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(EngineUnavailable, match=sentence):
-        TransformersEngine(fetch_model(), TorchOptions(**options)).load()  # type: ignore[arg-type]
+        TransformersEngine(fetch_model(), TransformersOptions(**options)).load()  # type: ignore[arg-type]
 
 
 def test_a_folder_it_cannot_read_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
     with pytest.raises(EngineUnavailable, match="transformers could not load broken: "):
-        TransformersEngine(Model("broken", tmp_path), TorchOptions(device="cpu")).load()
+        TransformersEngine(Model("broken", tmp_path), TransformersOptions(device="cpu")).load()

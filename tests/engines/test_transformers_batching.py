@@ -15,6 +15,8 @@ from tests.support.reference import Reference
 from tests.support.static_decoder import prompt
 from tests.support.tiny_models import write_tiny
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 TOKENS = 10
 
 

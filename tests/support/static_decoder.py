@@ -15,6 +15,7 @@ from engines.static.weights import DecoderShape, weights_of
 from tests.support.tiny_models import VOCABULARY, write_tiny
 
 BUCKETS = Buckets((1, 4), (32, 64), 16)
+ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
 FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
 
 

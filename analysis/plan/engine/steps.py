@@ -36,18 +36,21 @@ Generator = np.random.Generator
 class Chunks:
     """The chunks that arrived in [`start`, `end`) in order, and the requests they belong to.
 
-    Instants are seconds since the run's start. `stamp` and `request` have one element a chunk, the rest one a request.
+    Instants are seconds since the run's start. `stamp`, `request` and `position` have one element a chunk, the rest one
+    a request.
     """
 
     start: float
     end: float
     stamp: Floats
     request: Integers
+    position: Integers  # in its answer, from 0
     due: Floats
     first: Floats
     last: Floats
     prefilled: Floats  # prompt tokens that no prefix cache had
     output: Floats  # tokens of the answer
+    count: Floats  # chunks of the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,11 @@ def _read_piece(requests: pl.LazyFrame, start: int, end: int) -> Chunks:
     gaps = rows["icl"].explode(empty_as_null=False).to_numpy().astype(np.int64)
     of_gap = np.repeat(np.arange(len(first)), later)
     elapsed = np.cumsum(gaps)
-    before = np.concatenate(([0], elapsed))[np.cumsum(later) - later]
+    preceding = np.cumsum(later) - later  # gaps of the requests before
+    before = np.concatenate(([0], elapsed))[preceding]
     stamps = np.concatenate((first, first[of_gap] + elapsed - before[of_gap]))
     request = np.concatenate((np.arange(len(first)), of_gap))
+    position = np.concatenate((np.zeros(len(first), dtype=np.int64), 1 + np.arange(len(gaps)) - preceding[of_gap]))
     inside = np.flatnonzero((stamps >= start) & (stamps < end))
     order = inside[np.argsort(stamps[inside], kind="stable")]
     return Chunks(
@@ -113,11 +118,13 @@ def _read_piece(requests: pl.LazyFrame, start: int, end: int) -> Chunks:
         end / SECOND,
         stamps[order] / SECOND,
         request[order],
+        position[order],
         rows["t_sched"].to_numpy() / SECOND,
         first / SECOND,
         rows["t_last"].to_numpy() / SECOND,
         rows["prefilled"].to_numpy().astype(np.float64),
         rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64),
+        later + 1.0,
     )
 
 
@@ -135,21 +142,15 @@ def find_steps(chunks: Chunks) -> Steps | None:
 def _grouped(chunks: Chunks) -> Steps | None:
     """The steps of an engine that computes requests of the same length together; `None` where that is not to be seen.
 
-    Lengths are known of requests with a chunk for every token.
+    Lengths are known of requests with a chunk for every token. Steps with a prefill are left out.
     """
-    order = np.lexsort((chunks.stamp, chunks.request))
-    request = chunks.request[order]
-    begins = np.flatnonzero(np.diff(request, prepend=-1))
-    counts = np.diff(begins, append=len(request))
-    length = np.empty(len(request))
-    length[order] = chunks.prefilled[request] + np.arange(len(request)) - np.repeat(begins, counts)
-    known = np.zeros(len(chunks.first), dtype=bool)
-    known[request[begins]] = counts == chunks.output[request[begins]]
+    length = chunks.prefilled[chunks.request] + chunks.position
+    known = (chunks.count == chunks.output)[chunks.request] & (chunks.position > 0)
     tried = []
     for gap in GAPS:
         cluster = _clusters(chunks, gap)
         starts = np.flatnonzero(np.diff(cluster, prepend=-1))
-        several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known[chunks.request], starts)
+        several = (np.diff(starts, append=len(cluster)) > 1) & np.logical_and.reduceat(known, starts)
         alike = np.minimum.reduceat(length, starts) == np.maximum.reduceat(length, starts)
         tried.append((int((several & alike).sum()), int((several & ~alike).sum()), cluster))
     alike_groups, others, cluster = max(tried, key=lambda one: one[0] - one[1])

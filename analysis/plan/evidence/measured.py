@@ -13,7 +13,7 @@ from analysis.plan.engine.steps import Floats, Steps, find_steps, read_chunks
 from analysis.plan.errors import CannotPlan
 from analysis.plan.simulation.outcome import Requests, figures
 from analysis.plan.simulation.work import Lengths
-from analysis.run.load import RunData
+from analysis.run.load import RunData, with_metrics
 from analysis.run.windows import Window, windows_of
 from records.load import Load, Users
 from records.stage import SECOND
@@ -65,7 +65,7 @@ def _streamed(run: RunData) -> bool:
 def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     stage = window.stage
     stop = stage.end if stage.end is not None else window.end
-    due = run.requests.filter(pl.col("t_sched").is_between(stage.start, stop, closed="left"))
+    due = with_metrics(run.requests.filter(pl.col("t_sched").is_between(stage.start, stop, closed="left")))
     complete = pl.all_horizontal(pl.col("t_first", "e2e_user", "output_tokens").is_not_null())
     ok = due.filter((pl.col("outcome") == "ok") & complete)
     sched = ok["t_sched"].to_numpy() / SECOND

@@ -16,7 +16,8 @@ TIMEOUT = 30.0  # seconds for one query
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Of one server's metrics. The last three are histograms in seconds, one observation a request."""
+    """Of one server's metrics. The latencies are histograms in seconds, one observation a request; `replicas` counts a
+    server's engine processes, `None` where each server has one."""
 
     requests: str
     prompt_tokens: str
@@ -24,6 +25,7 @@ class Names:
     ttft: str
     tpot: str
     e2e: str
+    replicas: str | None = None
 
 
 KNOWN = (
@@ -34,6 +36,7 @@ KNOWN = (
         "enginebench_time_to_first_token_seconds",
         "enginebench_time_per_output_token_seconds",
         "enginebench_e2e_request_latency_seconds",
+        "enginebench_engine_replicas",
     ),
     Names(
         "vllm:request_success_total",
@@ -126,10 +129,16 @@ class Prometheus:
                 histograms = {
                     name: self._histogram(getattr(names, name), span, end) for name in ("ttft", "tpot", "e2e")
                 }
-                return Served(
-                    end, seconds, len(by_instance), count / seconds, prompts / count, outputs / count, histograms
-                )
+                replicas = self._replicas(names, span, end) or len(by_instance)
+                return Served(end, seconds, replicas, count / seconds, prompts / count, outputs / count, histograms)
         return None
+
+    def _replicas(self, names: Names, span: str, end: float) -> int:
+        """Of all servers, the mean over the time span; 0 where they do not tell."""
+        if names.replicas is None:
+            return 0
+        found = self.ask(f"sum(avg_over_time({names.replicas}{{{self._select}}}{span}))", end)
+        return round(sum(_value(one) for one in found))
 
     def _sum(self, counter: str, end: float) -> float:
         return sum(_value(one) for one in self.ask(f"sum(increase({counter}))", end))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from analysis.report.axis import Axis
 from analysis.report.charts.drawing import Drawn
+from analysis.report.decision.decide import Law
 from analysis.units import format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict.findings import steady
 from analysis.verdict.knee import FLAT, mean_parts, saturated_from
@@ -116,6 +117,30 @@ def memory(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
             other = f", at most {significant(most)} GB at {where}" if significant(most) != significant(last) else ""
             said.append(f"{one.name} takes {significant(last)} GB at {label}{other}")
     return "; ".join(said)
+
+
+def gpu(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
+    """How busy the GPUs of each are at the last stage."""
+    known = [(one.name, values[-1]) for one in engines if (values := _finite(one, axis, of))]
+    said = [
+        f"the GPU of {name} is busy {significant(value)} % of the time at {label}" for name, (label, value) in known
+    ]
+    return _capital("; ".join(said))
+
+
+def scalability(laws: Sequence[Law]) -> str:
+    """How far throughput can go, as the fitted laws have it."""
+    said = []
+    for law in laws:
+        most = law.most.value
+        if most is None or math.isinf(most):
+            said.append(f"throughput of {law.engine} grows in proportion to the requests in flight")
+        elif law.peak.value is None or law.peak.high is None or math.isinf(law.peak.high):
+            said.append(f"throughput of {law.engine} levels off at {significant(most)} tokens/s")
+        else:
+            at = f"{significant(law.peak.value)} requests in flight"
+            said.append(f"throughput of {law.engine} is highest with {at}, at {significant(most)} tokens/s")
+    return _capital("; ".join(said))
 
 
 def turns(points: Sequence[tuple[Drawn, float, Estimate]]) -> str:

@@ -11,8 +11,10 @@ from analysis.report.charts import captions
 from analysis.report.charts.distributions import distribution_curves
 from analysis.report.charts.drawing import Chart, Drawn
 from analysis.report.charts.lines import by_stage, lines
+from analysis.report.charts.scalability import scalability_curves
 from analysis.report.charts.timeline import timeline
 from analysis.report.charts.ttft_parts import ttft_parts
+from analysis.report.decision.decide import Law
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.distributions import CURVE, DRAWN
@@ -53,10 +55,15 @@ def _memory(stage: StageSummary) -> Estimate:
     return Estimate(None if level is None else level.mean / 1e9, why="a mean over the window")
 
 
-MEMORY = Column("memory", _memory, duration=False)
+def _gpu(stage: StageSummary) -> Estimate:
+    level = stage.telemetry.get("gpu_utilisation")
+    return Estimate(None if level is None else 100 * level.mean, why="a mean over the window")
 
 
-def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
+MEMORY, GPU = Column("memory", _memory, duration=False), Column("GPU", _gpu, duration=False)
+
+
+def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str, laws: Sequence[Law] = ()) -> list[Figure]:
     """Those for which there are numbers. `ttft` is the metric that headlines call TTFT."""
     p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
     e2e = percentile_column(ttft.replace("ttft", "e2e"), "p95")
@@ -73,6 +80,8 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str) -> list[Figure]:
         _by_stage(
             "memory", engines, axis, captions.memory(engines, axis, _memory), MEMORY, "Mean memory of the engine, in GB"
         ),
+        _by_stage("gpu", engines, axis, captions.gpu(engines, axis, _gpu), GPU, "Mean utilisation of the GPUs, in %"),
+        _scalability(engines, laws),
         _turns(engines, axis),
         _parts(engines, axis),
         *(_curves(engines, axis, metric) for metric in DRAWN),
@@ -120,6 +129,32 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
     said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
     headers = ("engine", "stage", "value", "from", "to")
     return Figure(key, title, " ".join(said), drawing.chart, headers, tuple(rows))
+
+
+def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None:
+    if not laws:
+        return None
+    titles = {
+        "rate": "λ, tokens/s of one",
+        "contention": "σ, contention",
+        "coherency": "κ, coherency",
+        "peak": "requests in flight at the peak",
+        "most": "tokens/s at the peak",
+    }
+    rows: tuple[tuple[str | Number, ...], ...] = tuple(
+        (law.engine, title, rate(one.value), rate(one.low), rate(one.high))
+        for law in laws
+        for name, title in titles.items()
+        for one in [getattr(law, name)]
+    )
+    note = (
+        "Output tokens per second against requests in flight, a mark for each stage; the curve is the Universal "
+        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach."
+    )
+    headers = ("engine", "parameter", "value", "from", "to")
+    chart = scalability_curves(engines, laws)
+    legend = tuple(one for one in engines if one.name in {law.engine for law in laws})
+    return Figure("scalability", captions.scalability(laws), note, chart, headers, rows, legend)
 
 
 def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:

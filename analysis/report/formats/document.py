@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from analysis.report.decision.decide import Decision
 from analysis.verdict.comparison import Comparison
 from analysis.verdict.knee import growth_sentences
 from analysis.verdict.slo import overall
@@ -30,12 +31,13 @@ class Report:
     runs: tuple[RunSummary, ...]
     comparison: Comparison
     growth: tuple[str, ...]  # which part of TTFT grew with the load
+    decision: Decision  # what to deploy, and at what cost
     invalid: bool
     objectives: Answer | None  # whether every stage of every run met every objective
     report: str  # where the page is
 
 
-def report_of(summaries: Sequence[RunSummary], comparison: Comparison, page: Path) -> Report:
+def report_of(summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision, page: Path) -> Report:
     attainments = [stage.attainment for summary in summaries for stage in summary.stages]
     answers = [attainment.answer for attainment in attainments if attainment is not None]
     return Report(
@@ -43,6 +45,7 @@ def report_of(summaries: Sequence[RunSummary], comparison: Comparison, page: Pat
         runs=tuple(summaries),
         comparison=comparison,
         growth=tuple(growth_sentences(summaries)),
+        decision=decision,
         invalid=comparison.invalid or any(summary.invalid for summary in summaries),
         objectives=overall(answers) if answers else None,
         report=str(page),
@@ -54,7 +57,8 @@ def as_json_document(report: Report) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(report)]
     document = {name: getattr(report, name) for name in names}
     document["runs"] = [as_document(run) | {"folder": str(run.folder)} for run in report.runs]
-    document["comparison"] = without_infinities(dataclasses.asdict(report.comparison))
+    for name in ("comparison", "decision"):
+        document[name] = without_infinities(dataclasses.asdict(getattr(report, name)))
     return document
 
 

@@ -15,7 +15,7 @@ from records.files import write_atomically
 
 
 def _html(report: Report) -> str:
-    return render(report.runs, report.comparison)
+    return render(report.runs, report.comparison, report.decision)
 
 
 def _csv(report: Report) -> str:

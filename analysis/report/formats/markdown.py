@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.report.decision.costs import table
+from analysis.report.decision.decide import Decision
 from analysis.report.formats.document import Report
 from analysis.report.remarks import remarks
 from analysis.report.rows import Results, Row, results_of
@@ -22,6 +24,7 @@ def markdown(report: Report) -> str:
     parts = [f"# {title}: load test", f"**{report.comparison.sentence}**", *report.growth, _table(results)]
     parts.append(f"In brackets 95 % intervals; “n/a, 42 < {NEEDED}”: the interval needs {NEEDED} requests.")
     parts += [results.accuracy] if results.accuracy else []
+    parts += _decision(report.decision)
     judged = objective_lines(report.runs)
     parts += [_list([f"**{answer}**: {text}" for answer, text in judged])] if judged else []
     searches = searches_of(report.runs)
@@ -35,6 +38,18 @@ def markdown(report: Report) -> str:
     commands = dict.fromkeys(" ".join(run.command) for run in report.runs)
     parts += ["## To repeat it", "\n".join(["```sh", *commands, "```"])]
     return "\n\n".join(parts) + "\n"
+
+
+def _decision(decision: Decision) -> list[str]:
+    said = [f"**{one.heading}**: {one.said}" for one in decision.advice]
+    parts = ["## Deployment recommendation", _list(said)]
+    if decision.costs is not None:
+        told = table(decision.costs)
+        sides = ["---" if index in told.texts else "--:" for index in range(len(told.headers))]
+        lines = [told.headers, sides, *told.rows]
+        rows = "\n".join(f"| {' | '.join(map(_plain, line))} |" for line in lines)
+        parts += ["## Costs", rows, told.caption]
+    return parts
 
 
 def _list(lines: Sequence[str]) -> str:

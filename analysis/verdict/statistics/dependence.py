@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.verdict.statistics.estimate import Floats, t_quantile
-from analysis.verdict.statistics.series import cosine_transform, ranks_of
+from analysis.verdict.statistics.series import first_cosines, ranks_of
 
 Codes = npt.NDArray[np.intp]
 
@@ -98,7 +98,7 @@ def _along_time(residuals: Floats, most: int) -> MeanError:
     group = -(-len(residuals) // MOST_POINTS)
     points = residuals[: len(residuals) // group * group].reshape(-1, group).mean(axis=1)
     most = min(most, len(points) // POINTS_PER_COSINE)
-    powers = cosine_transform(points)[1 : most + 1] ** 2 / len(points)
+    powers = first_cosines(points, most)[1:] ** 2 / len(points)
     variance = max(float(powers[:k].mean()) for k in COSINES)
     return MeanError(variance, most, _skewness(points))
 

@@ -1,6 +1,8 @@
-"""Ranks and cosine transform of a series. NumPy alone: importing `scipy.stats` takes longer than judging a run."""
+"""Ranks and cosines of a series. NumPy alone: importing `scipy.stats` takes longer than judging a run."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,10 +17,16 @@ def ranks_of(values: Floats) -> Floats:
     return ranks
 
 
-def cosine_transform(values: Floats) -> Floats:
-    """The orthonormal DCT-II, by one Fourier transform of the even values followed by the odd ones (Makhoul 1980)."""
-    n = len(values)
-    spectrum = np.fft.fft(np.concatenate((values[::2], values[1::2][::-1])))
-    cosines: Floats = (spectrum * np.exp(-0.5j * np.pi * np.arange(n) / n)).real * np.sqrt(2 / n)
-    cosines[0] /= np.sqrt(2)
-    return cosines
+def first_cosines(values: Floats, most: int) -> Floats:
+    """Coefficients 0 to `most` of the orthonormal DCT-II, which is all that low frequencies need."""
+    coefficients: Floats = _basis(len(values), most) @ values
+    return coefficients
+
+
+@lru_cache(maxsize=8)  # the series of a stage have one length, and there are hundreds of them
+def _basis(n: int, most: int) -> Floats:
+    """A row for each coefficient."""
+    numbers = np.arange(min(most, n - 1) + 1)
+    waves = np.cos(np.pi / n * np.outer(numbers, np.arange(n) + 0.5)) * np.sqrt(2 / n)
+    waves[0] /= np.sqrt(2)
+    return waves

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.verdict.statistics.estimate import Floats, t_p_value
-from analysis.verdict.statistics.series import cosine_transform, ranks_of
+from analysis.verdict.statistics.series import first_cosines, ranks_of
 
 LEAST = 20  # points below which nothing is said
 LEAST_EFFECTIVE = 12  # independent ones below which a series that wanders is not told from a steady one
@@ -113,7 +113,7 @@ def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:
 
 def _noise(centred: Floats) -> float:
     """Long-run variance of a series in which there may be a linear trend."""
-    return float((cosine_transform(centred)[2 : 2 * COSINES + 1 : 2] ** 2).mean())
+    return float((first_cosines(centred, 2 * COSINES)[2::2] ** 2).mean())
 
 
 def _p_value(projection: float, variance: float) -> float:

@@ -23,8 +23,9 @@ BULK = 1.2  # and where there is not a single hit or miss than at the median, al
 USERS = 0.5  # and at a tail where users differ
 QUEUEING = 4.0  # requests in one effective request, above which there are queues
 UNSEEN = 1.25  # times what a tail needs: the n* of the median at which its unseen bursts count as much as those seen
-SURPLUS = 60  # effective requests that the median must have beyond those that the tail must have
-ENOUGH = 300  # effective requests of the median that do for any tail, and of users whose replicas have queues
+OF_NEED = 2 / 3  # of the effective requests that a tail must have, the median must have
+ENOUGH = 150  # effective requests of the median that do for any tail
+OF_QUEUES = 300  # effective requests by user that are asked for where replicas have queues of their own
 DIFFERENT = {False: 0.7, True: 0.9}  # of the effective size along time, below which users differ; True: with queues
 ROUNDS = 2  # of the fixed-point iteration towards the limits of a share
 
@@ -91,7 +92,7 @@ class Sample:
         if self.codes is None:
             return None
         for worth in (self.bulk, self.worth(q)):
-            asked = ENOUGH if worth.queued else least / USERS
+            asked = OF_QUEUES if worth.queued else needed(q) / USERS if tail else 0.0
             if worth.of_users < asked:
                 return f"≈{int(worth.of_users)} < {math.ceil(asked)}"
         return None
@@ -182,7 +183,7 @@ class Sample:
 
 def least_of_median(q: float, n: int) -> float:
     """What the median must be worth if a limit of tail q is to be believed. Independent requests have no bursts."""
-    return min(needed(max(q, 1 - q)) + SURPLUS, ENOUGH, n / 3)
+    return min(OF_NEED * needed(q), ENOUGH, n / 3)
 
 
 def effective_size(error: MeanError, n: int) -> float:

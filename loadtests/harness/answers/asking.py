@@ -17,11 +17,16 @@ from loadtests.harness.client.answer import message_of
 
 TIMEOUT = 600.0  # seconds for one answer: a slow engine answers many at once slowly
 CHAT = "/v1/chat/completions"
+REFUSALS = (400, 404, 405, 422, 501)  # a busy or broken server answers otherwise
 ALTERNATIVES = 20  # the most that OpenAI's API gives for a token
 
 
 class NoAnswer(Exception):
     """The server did not answer as it must. One sentence."""
+
+
+class Refused(NoAnswer):
+    """The server does not take what it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,10 @@ class Asking:
         if self._with_logprobs:
             try:
                 return _read(await self._post(CHAT, {**body, "logprobs": True}))
-            except NoAnswer:
-                self._with_logprobs = False  # many servers and engines have none
+            except Refused:
+                answer = _read(await self._post(CHAT, body))
+                self._with_logprobs = False  # it was them that the server refused: many engines have none
+                return answer
         return _read(await self._post(CHAT, body))
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +120,9 @@ class Asking:
         except httpx.HTTPError as error:
             raise NoAnswer(f"{self._url}{path} did not answer ({str(error) or type(error).__name__}).") from None
         if not answer.is_success:
-            raise NoAnswer(f"{self._url}{path} answered {answer.status_code}: {message_of(answer.content)}")
+            raise (Refused if answer.status_code in REFUSALS else NoAnswer)(
+                f"{self._url}{path} answered {answer.status_code}: {message_of(answer.content)}"
+            )
         try:
             document = answer.json()
         except ValueError:

@@ -222,9 +222,9 @@ def _last_scrape_at_exit(**_: Any) -> None:
 
 def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
     """Locust's master stops listening half a second after it has told its workers to quit; busy ones need longer."""
-    with gevent.Timeout(LAST_MESSAGES, False), suppress(RPCError):
+    with suppress(gevent.Timeout, RPCError), gevent.Timeout(LAST_MESSAGES):
         while exporter.unheard:
-            _, message = runner.server.recv_from_client()
+            _, message = runner.server.recv_from_client()  # type: ignore[no-untyped-call]
             if message.type == COUNTS_MESSAGE:
                 exporter.take(message.node_id, message.data)
 

@@ -116,7 +116,9 @@ def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]
     of = [stamp[request == k] for k in range(len(due))]
     first, last = np.array([each[0] for each in of]), np.array([each[-1] for each in of])
     output = np.array([float(len(each)) for each in of])
-    return Chunks(0.0, 100.0, stamp, request, np.array(due), first, last, np.array(prefilled), output)
+    position = np.array([int((request[:k] == one).sum()) for k, one in enumerate(request.tolist())])
+    asked = np.array(prefilled, dtype=np.float64)
+    return Chunks(0.0, 100.0, stamp, request, position, np.array(due), first, last, asked, output, output)
 
 
 def test_steps_by_hand() -> None:
@@ -132,3 +134,20 @@ def test_steps_by_hand() -> None:
     assert steps.tokens[:6].tolist() == [0, 0, 0, 40, 0, 0]
     assert steps.missed.tolist() == pytest.approx([0.03 - 0.031])
     assert steps.caught.tolist() == pytest.approx([0.04 - 0.031])
+
+
+def test_chunks_of_equally_long_requests_together_are_groups() -> None:
+    """Requests of 10 and 12 tokens take turns in pairs, 30 ms each; a longer one is a group of its own."""
+    stamped = [(k, 0.1 + 0.001 * k) for k in range(5)]
+    for turn in range(25):
+        pair = (0, 1) if turn % 2 else (2, 3)
+        stamped += [(k, 0.2 + 0.03 * turn + 0.0001 * k) for k in pair]
+        stamped += [(4, 0.215 + 0.03 * turn)] if turn % 5 == 4 else []
+    steps = find_steps(chunks(*stamped, due=[0.0] * 5, prefilled=[10, 10, 12, 12, 30]))
+    assert steps is not None
+    assert steps.synchronised
+    assert steps.grouped
+    assert sorted(set(steps.running[-20:].tolist())) == [1, 2]
+    apart = find_steps(chunks(*stamped, due=[0.0] * 5, prefilled=[10, 11, 12, 13, 30]))
+    assert apart is not None
+    assert not apart.grouped

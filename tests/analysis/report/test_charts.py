@@ -198,7 +198,7 @@ def look(file: Path, folder: Path) -> dict[str, Any]:
 def test_a_browser_draws_every_chart_and_says_what_the_summary_says(
     in_browser: dict[str, Any], summaries: list[RunSummary]
 ) -> None:
-    assert in_browser["charts"] == 11
+    assert in_browser["charts"] == 12
     stage = summaries[0].stages[0]
     p95 = stage.latencies["ttft"].p95
     assert f"engine\ttransformers\nat\t4 users\nvalue\t{format_seconds(p95.value)}\n" in in_browser["told"]

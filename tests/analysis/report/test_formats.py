@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.report.formats.document import json_schema
+from analysis.units import significant
 from tests.support.served import ROOT
 from tests.support.synthetic import Engine, simulate
 
@@ -68,11 +69,15 @@ def test_every_number_of_the_long_table_is_the_summarys(written: Path) -> None:
 def test_the_markdown_has_the_table_and_the_findings(written: Path) -> None:
     text = (written / "r.md").read_text()
     assert text.startswith("# fake: load test\n\n**fake served ")
-    rows = [line.split("|") for line in text.splitlines() if line.startswith("|")]
+    rows = [line.split("|") for line in text.partition("## Deployment")[0].splitlines() if line.startswith("|")]
     assert len({len(row) for row in rows}) == 1, "as many cells in every row"
     assert [row[1].strip() for row in rows] == ["users", "--:", "2", "4", "12"]
     assert "**missed**: fake, ttft_p95 ≤ 200 ms" in text
     assert "- **" in text.partition("## Findings")[2]
+    advice, _, costs = text.partition("## Deployment recommendation")[2].partition("## Costs")
+    assert "- **fake, limit**: Throughput of a replica " in advice
+    tokens = significant(summary(written)["stages"][-1]["throughput"]["value"])  # type: ignore[index]
+    assert f"| fake | {tokens} " in costs
 
 
 def test_the_json_obeys_its_published_schema(written: Path) -> None:

@@ -69,8 +69,8 @@ def test_the_page_needs_nothing_else(page: str) -> None:
 def test_every_chart_has_a_sentence_and_a_table(page: str) -> None:
     figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
     assert (
-        len(figures) == 11
-    )  # TTFT, throughput, E2E, TPOT, memory, parts, three distributions, and the flow of each run
+        len(figures) == 12
+    )  # TTFT, throughput, E2E, TPOT, memory, scalability, parts, three distributions, and the flow of each run
     for figure in figures:
         title = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)
         assert title is not None
@@ -140,7 +140,7 @@ def test_a_run_without_streams_timing_and_telemetry_has_a_page(tmp_path: Path) -
 def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSummary]) -> None:
     repeats = [dataclasses.replace(summaries[0], repeat=k) for k in range(3)]
     page = render(repeats, compare(repeats))
-    assert page.count("<figure") == 10
+    assert page.count("<figure") == 11
     assert len(re.findall(r'<th scope="row" class="text"><i class="dot"[^>]*></i>transformers</th>', page)) == 3
     assert "<small>3 runs</small>" in page
     assert "transformers #3" in page, "the settings and details of every run"

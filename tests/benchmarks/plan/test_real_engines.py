@@ -33,7 +33,7 @@ def test_loads_that_were_not_fitted_are_predicted(run: RunData) -> None:
 
 def test_what_is_off_or_rarely_measured_is_said(run: RunData) -> None:
     _, (unseen,) = judged(run, FIT, UNSEEN)
-    assert replace(unseen, errors=unseen.errors | {"throughput": -0.11}).verdict == "NOT within the targets"
+    assert replace(unseen, errors={**unseen.errors, "throughput": -0.11}).verdict == "NOT within the targets"
     assert "too few to judge" in replace(unseen, requests=99).verdict
 
 

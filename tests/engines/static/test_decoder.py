@@ -10,6 +10,8 @@ from engines.static.decoder import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from tests.support.static_decoder import BUCKETS, Small, generated, prompt
 
+pytestmark = pytest.mark.xdist_group("torch")
+
 
 @pytest.mark.parametrize(
     ("model_type", "differs"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadtests.harness.answers.agreement import Agreement, Answer, agreement
-from loadtests.harness.answers.asking import Asking, Perplexity
+from loadtests.harness.answers.asking import Asking, NoAnswer, Perplexity
 from loadtests.harness.client.access import Access
 from tests.support.wire_script import WireServer, json_answer
 
@@ -79,6 +79,30 @@ def test_a_server_whose_answers_change_under_load_is_told_from_one_whose_do_not(
     assert found["perplexity"] is None
     asked = json.loads(server.requests[2].partition(b"\r\n\r\n")[2])
     assert (asked["temperature"], asked["max_tokens"], asked["logprobs"]) == (0, 48, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked_again"),
+    [
+        pytest.param("400 Bad Request", [True, None, None], id="refused: it has none"),
+        pytest.param("503 Service Unavailable", [True], id="busy: nothing is known of them"),
+    ],
+)
+def test_only_a_server_that_refuses_log_probabilities_is_asked_without(
+    status: str, asked_again: list[bool | None]
+) -> None:
+    async def ask(url: str) -> list[Answer]:
+        async with Asking(url, Access(), "m", 8) as asking:
+            return list((await asking.alone(["q", "r"])).values())
+
+    with WireServer([json_answer(status, {})], [chat(("a", -0.5))], [chat(("b", -0.5))]) as server:
+        if len(asked_again) == 1:
+            with pytest.raises(NoAnswer, match="answered 503"):
+                asyncio.run(ask(server.url))
+        else:
+            assert [answer.text for answer in asyncio.run(ask(server.url))] == ["a", "b"]
+    bodies = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in server.requests]
+    assert [body.get("logprobs") for body in bodies] == asked_again
 
 
 def test_the_fake_engine_answers_alike_under_load() -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import socket
-import subprocess
 import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -26,11 +23,11 @@ from records.metrics import BY_NAME
 from records.request import RequestRecord
 from records.run import RunMeta
 from tests.support.locust_process import start
+from tests.support.prometheus import free_port, prometheus
 from tests.support.scripted import Script, ScriptedServer
 
 SLO = "ttft_p95=0.03,e2e_p99=5"
 LIMIT = 0.03
-SCRAPE = 1  # seconds
 PREFIX = "enginebench_load_"
 
 
@@ -58,7 +55,7 @@ class Exported:
 def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     folder, port = tmp_path_factory.mktemp("exporter"), free_port()
     with (
-        prometheus(program("prometheus"), folder, f"127.0.0.1:{port}") as api,
+        prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api,
         ScriptedServer(Script(ttft=0.02, tpot=0.005, tokens=6, statuses=[500, 503])) as server,
     ):
         options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
@@ -203,42 +200,3 @@ def test_an_address_in_use_is_a_mistake_where_it_was_asked_for(tmp_path: Path) -
     assert locust.process.returncode == 2
     assert f"cannot be served on {address}" in said
     assert "Traceback" not in said
-
-
-@contextmanager
-def prometheus(program: str, folder: Path, target: str) -> Iterator[httpx.Client]:
-    """Reads the target every second; gives a client for its API."""
-    configuration: dict[str, Any] = {
-        "global": {"scrape_interval": f"{SCRAPE}s", "scrape_timeout": f"{SCRAPE}s"},
-        "scrape_configs": [{"job_name": "load", "static_configs": [{"targets": [target]}]}],
-    }
-    (folder / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML
-    address = f"127.0.0.1:{free_port()}"
-    command = [program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    process = subprocess.Popen(
-        [*command, f"--web.listen-address={address}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False) as api:
-            deadline = time.monotonic() + 60
-            while not _ready(api):
-                assert time.monotonic() < deadline, "Prometheus is ready"
-                time.sleep(0.1)
-            yield api
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _ready(api: httpx.Client) -> bool:
-    try:
-        return api.get("/-/ready").is_success
-    except httpx.HTTPError:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,0 +1,35 @@
+"""With trained weights: the static decoder's greedy answers are those of Transformers on ten prompts."""
+
+import pytest
+
+from engines.contract.base import GenerateRequest
+from engines.models.fetch import fetch_model
+from engines.static.batch import Batch, Sequence
+from engines.static.decoder import Buckets, Decoder
+from engines.static.engine import StaticOptions
+from engines.static.step import Step
+from engines.static.weights import DecoderShape, weights_of
+from engines.torch_jit import TorchJitEngine
+from tests.support.reference import Reference
+from tests.support.static_decoder import generated
+
+pytestmark = pytest.mark.xdist_group("torch")
+
+BUCKETS = Buckets((10,), (64,), 32)
+TOKENS = 8
+
+
+def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...]]) -> None:
+    import torch
+    from tokenizers import Tokenizer
+
+    folder = fetch_model().folder
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    reference, taken_apart = Reference.of(folder), Reference.of(folder).model
+    shape = DecoderShape.of(taken_apart.config, "test")
+    step = Step(shape, weights_of(taken_apart, BUCKETS.lengths[-1]))
+    batch = Batch(Decoder(step, BUCKETS, TorchJitEngine(None, StaticOptions()).prepare))
+    requests = [GenerateRequest("", one, TOKENS, ignore_eos=True) for one in prompts]
+    sequences = [Sequence(one, tokenizer, frozenset(), torch.device("cpu"), BUCKETS.lengths[-1]) for one in requests]
+    for one, answer in zip(prompts, generated(batch, *sequences), strict=True):
+        assert answer == reference.greedy(one, TOKENS, answer)
