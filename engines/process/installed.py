@@ -144,7 +144,7 @@ class InstalledEngine(Engine):
     """An engine that runs in its own environment, in ours where its library is there, or where `options.python` is."""
 
     environment: ClassVar[Environment]
-    cuda_by = "torch"
+    cuda_by: ClassVar[Literal["torch", "toolkit", "wheel"] | None] = "torch"
 
     @classmethod
     def why_not_here(cls) -> str | None:
