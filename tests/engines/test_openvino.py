@@ -66,7 +66,8 @@ def wanted(tokens: int) -> Any:
 
 
 async def answer(stepper: Stepper, tokens: int) -> list[Piece]:
-    running, pieces = stepper.add((1, 2), wanted(tokens)), []
+    running = stepper.add((1, 2), wanted(tokens))
+    pieces: list[Piece] = []
     while not pieces or pieces[-1][1] == "NONE":
         pieces.append(await running.pieces())
     running.leave()

@@ -1,4 +1,4 @@
-"""What is written as GGUF is read back by Transformers' own reader, through the conversion that GGUF files get here."""
+"""What is written as GGUF is what Transformers' own reader finds in it."""
 
 from pathlib import Path
 from typing import Any
@@ -6,51 +6,55 @@ from typing import Any
 import pytest
 
 from engines.contract.base import EngineUnavailable, Model
-from engines.models.convert import convert
-from engines.models.fetch import fetch_model
 from engines.models.gguf_file import Format, gguf_of
-from engines.models.random_weights import with_weights
+from tests.support.tiny_models import write_tiny
 
 
-@pytest.fixture(scope="module")
-def model() -> Model:
-    """With Llama 3's rotary scaling, grouped heads and tied embeddings."""
-    return with_weights(fetch_model("random:llama-3.2-tiny"))
-
-
-def weights_in(folder: Path) -> dict[str, Any]:
+def read_back(file: Path) -> Any:
     import torch
-    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
 
-    found: dict[str, Any] = {}
-    for file in folder.glob("*.safetensors"):
-        found |= {name: tensor.to(torch.float32) for name, tensor in load_file(file).items()}
-    return found
+    return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
-    ("format", "error"),
+    ("family", "format", "error"),
     [
-        pytest.param("bfloat16", 0.0, id="the format that it has"),
-        pytest.param("q8_0", 1 / 127, id="blocks of 8 bits"),
+        pytest.param("llama", "float32", 0.0, id="rows of queries and keys are put in another order"),
+        pytest.param("qwen2", "float32", 0.0, id="biases, and rows that stay where they are"),
+        pytest.param("llama", "q8_0", 1 / 127, id="blocks of 8 bits"),
     ],
 )
-def test_weights_come_back_as_they_were(model: Model, format: Format, error: float, tmp_path: Path) -> None:
-    convert(gguf_of(model, format), tmp_path)
-    before, after = weights_in(model.folder), weights_in(tmp_path)
-    assert before.keys() == after.keys() - {"lm_head.weight"}
-    for name, weights in before.items():
-        largest = float(weights.abs().max())
-        assert float((weights - after[name]).abs().max()) <= error * largest, name
+def test_weights_come_back_as_they_were(
+    family: str, format: Format, error: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, said = write_tiny(tmp_path / "model", family)
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    file = gguf_of(model, format)
+    found = dict(read_back(file).named_parameters())
+    for name, parameter in said.model.named_parameters():
+        weights, read = parameter.detach(), found[name].detach()
+        assert float((weights - read).abs().max()) <= error * float(weights.abs().max()), name
+    stamp = file.stat().st_mtime_ns
+    assert gguf_of(model, format).stat().st_mtime_ns == stamp, "it is written once"
 
 
-def test_a_file_is_written_once(model: Model) -> None:
-    first = gguf_of(model, "bfloat16")
-    stamp = first.stat().st_mtime_ns
-    assert gguf_of(model, "bfloat16") == first
-    assert first.stat().st_mtime_ns == stamp
+def test_llama_3s_rotary_scaling_divides_each_frequency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gguf import GGUFReader
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaling = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 32.0, "low_freq_factor": 1.0}
+    scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    model, said = write_tiny(tmp_path / "model", "llama", rope_parameters=scaling)
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    reader = GGUFReader(gguf_of(model, "float16"))
+    (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == "rope_freqs.weight"]
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](said.model.config, "cpu")
+    plain = [500_000.0 ** (-2 * pair / 64) for pair in range(32)]
+    assert [base / factor for base, factor in zip(plain, factors, strict=True)] == pytest.approx(scaled.tolist(), 1e-5)
 
 
-def test_another_family_is_refused_with_the_way_out() -> None:
+def test_another_family_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(EngineUnavailable, match=r"not gpt2; give a \.gguf file"):
-        gguf_of(fetch_model("random:gpt2"), "q8_0")
+        gguf_of(Model("m", tmp_path), "q8_0")
