@@ -30,10 +30,12 @@ AS_THEY_ARE = (
     *("t_connect", "t_send", "t_first", "t_first_out", "t_last", "t_end", "read_first", "merged_first", "streamed"),
     *("server_queue", "server_prefill"),
 )
+OF_METRICS = {name for column in metric_columns().values() for name in column.meta.root_names()}
 COLUMNS = (
     *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
     *(pl.col(name).cast(pl.Int32) for name in SMALL),
     *(pl.col(name) for name in AS_THEY_ARE),
+    *(pl.col(name) for name in sorted(OF_METRICS - {*TEXTS, *SMALL, *AS_THEY_ARE, "t_sched"})),
 )
 
 
