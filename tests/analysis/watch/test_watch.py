@@ -124,7 +124,7 @@ def test_a_course_has_gaps_where_nothing_is_known() -> None:
     assert sparkline([0.0, 4.0, None, 8.0, math.inf]) == "▁▅ ██"
 
 
-@pytest.mark.parametrize("what", ["nothing-here", f"127.0.0.1:{free_port()}"])
+@pytest.mark.parametrize("what", ["nothing-here", f"127.0.0.1:{free_port()}"], ids=["no run", "no server"])
 def test_a_mistake_gets_a_sentence(what: str, tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, what], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 2

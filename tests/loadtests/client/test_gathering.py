@@ -57,7 +57,7 @@ def readers(place: Gathering) -> Iterator[list[Reader]]:
 
 def test_what_comes_alone_is_read_at_once_and_what_comes_in_a_row_is_read_together(readers: list[Reader]) -> None:
     readers[0].far.send(b"alone")
-    gevent.sleep(PAUSE)
+    gevent.sleep(10 * PAUSE)
     assert readers[0].reads == [b"alone"]
     for _ in range(10):
         readers[1].far.send(b"x")

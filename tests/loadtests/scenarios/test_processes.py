@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
-from analysis.run.load import load_run
+from analysis.run.load import load_run, with_metrics
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.run.host import free_port
@@ -215,5 +215,5 @@ def test_a_host_whose_start_is_seconds_off_has_the_same_durations(
         for record in read_requests(run):
             file.write(shift(record, 1500 * MS if record.worker == "1" else 0).to_line())
     columns = ["ttft", "ttft_user", "tpot", "ntpot", "e2e", "send_lag", "client_lag"]
-    tables = [load_run(folder).requests.select(columns).sort(columns) for folder in (run, shifted)]
+    tables = [with_metrics(load_run(folder).requests).select(columns).sort(columns) for folder in (run, shifted)]
     assert tables[0].equals(tables[1])
