@@ -22,6 +22,7 @@ T = TypeVar("T")
 LONG = ("tests/simulations/", "tests/loadtests/scenarios/")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist, tests that share a fixture of their module run in the same process, so that it is made once.
 

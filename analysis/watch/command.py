@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from analysis.watch.moment import Moment, Watched
 
+CONTROL_C = b"\x03"
+
 
 def watch(
     what: Annotated[
@@ -101,7 +103,10 @@ def _live(out: Console, watched: Watched, every: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Waits so many seconds for a key: true for `q`. The terminal is as it was afterwards, whatever happens."""
+    """Waits so many seconds for a key: true for `q` and Ctrl-C. The terminal is as it was afterwards, whatever happens.
+
+    Ctrl-C is read as a key: as a signal it could strike while the screen is being set up or restored.
+    """
     if os.name != "posix" or not sys.stdin.isatty():
         yield _no_keys
         return
@@ -111,6 +116,9 @@ def _keys() -> Iterator[Callable[[float], bool]]:
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
+        mode = termios.tcgetattr(sys.stdin)
+        mode[3] &= ~termios.ISIG  # local modes
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
         yield _quits
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
@@ -125,6 +133,6 @@ def _quits(seconds: float) -> bool:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         ready, _, _ = select.select([sys.stdin], [], [], left)
-        if ready and os.read(sys.stdin.fileno(), 1) in {b"q", b"Q", b""}:
+        if ready and os.read(sys.stdin.fileno(), 1) in {b"q", b"Q", CONTROL_C, b""}:
             return True
     return False

@@ -235,7 +235,8 @@ def test_a_random_model_has_a_tokenizer_that_fits_it(name: str, tmp_path: Path) 
     ids = tokenizer.encode(text).ids
     assert max(ids) < config["vocab_size"]
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
-    assert len(ids) < len(text) / 1.5, "text is cut into words, not letters"
+    if name != "unoptimized-512":  # whose tokens are bytes
+        assert len(ids) < len(text) / 1.5, "text is cut into words, not letters"
     assert tokenizer.decode([config["vocab_size"] - 1]) != "", "every id the model may produce is text"
     assert not list(model.folder.glob("*.safetensors"))
 
