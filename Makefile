@@ -53,9 +53,12 @@ lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
 engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
+# The Rust engines are built beside the first tests: most of a build is one long link on one core.
 test: system ## the whole suite: what waits side by side, then what measures, three at a time
 	@failed=0; \
+	nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
+	wait; \
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
 
