@@ -28,6 +28,7 @@ from engines.contract.base import (
     EngineUnavailable,
     FinishReason,
     GenerateRequest,
+    first_line,
 )
 from engines.models.fetch import context_length
 from engines.models.random_weights import with_weights
@@ -132,7 +133,7 @@ class MistralRsEngine(BlockingEngine):
                     jinja_explicit=template.name,
                 )
             except Exception as error:  # whatever Rust raises
-                raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {_first_line(error)}") from error
+                raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         from mistralrs import ChatCompletionRequest
@@ -152,7 +153,7 @@ class MistralRsEngine(BlockingEngine):
             # Leaving this loop drops `answer`, and that makes mistral.rs stop.
             yield from self._chunks(answer, StopStrings(request.stop))
         except ValueError as error:  # the only kind that mistral.rs raises
-            raise EngineError(f"mistral.rs failed: {_first_line(error)}") from error
+            raise EngineError(f"mistral.rs failed: {first_line(error)}") from error
 
     def _chunks(self, answer: Iterator[Any], stops: StopStrings) -> Iterator[Chunk]:
         counted = 0
@@ -212,7 +213,3 @@ def _bos_token(folder: Path) -> str:
     if isinstance(token, dict):
         token = token.get("content")
     return token or ""
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

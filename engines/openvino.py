@@ -28,6 +28,7 @@ from engines.contract.base import (
     FinishReason,
     GenerateRequest,
     Model,
+    first_line,
 )
 from engines.models.fetch import context_length
 from engines.models.gguf_file import gguf_of
@@ -77,7 +78,7 @@ class OpenVinoEngine(InstalledEngine):
                 str(file), self._scheduling(), self.options.device, properties
             )
         except RuntimeError as error:
-            raise EngineUnavailable(f"OpenVINO could not load {self.model.name}: {_first_line(error)}") from error
+            raise EngineUnavailable(f"OpenVINO could not load {self.model.name}: {first_line(error)}") from error
         config = json.loads((self.model.folder / "config.json").read_text())
         ends = config.get("eos_token_id")
         self._ends = set(ends if isinstance(ends, list) else [ends]) - {None}
@@ -220,7 +221,7 @@ class Stepper:
                     self._hand_out()
             except Exception as error:  # whatever the library raises ends the pipeline
                 for running in self._running:
-                    running.put(FatalError(f"OpenVINO failed: {_first_line(error)}"))
+                    running.put(FatalError(f"OpenVINO failed: {first_line(error)}"))
                 self._running.clear()
 
     def _take_new(self, wait: bool) -> None:
@@ -242,7 +243,7 @@ class Stepper:
             prompt = Tensor(np.array([ids], dtype=np.int64))
             running.handle = self._pipeline.add_request(self._count, prompt, config)
         except RuntimeError as error:
-            running.put(EngineUnavailable(f"OpenVINO refuses this request: {_first_line(error)}"))
+            running.put(EngineUnavailable(f"OpenVINO refuses this request: {first_line(error)}"))
         else:
             self._running.append(running)
 
@@ -259,7 +260,3 @@ class Stepper:
                     running.put((list(output.generated_ids), reason))
                     if reason != "NONE":
                         running.left = True
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

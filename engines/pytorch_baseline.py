@@ -31,7 +31,7 @@ from engines.contract.base import (
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.presets import STACK
-from engines.pytorch.device import chosen_device, device_memory, libraries, limit_spinning, missing_packages
+from engines.pytorch.device import OnTorch, chosen_device, device_memory, libraries, limit_spinning
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
 from settings_schema import setting
@@ -51,19 +51,10 @@ class BaselineOptions:
     cold: bool = setting(False, "a process for each request, which starts the interpreter and loads the model again")
 
 
-class PytorchBaselineEngine(BlockingEngine):
+class PytorchBaselineEngine(OnTorch, BlockingEngine):
     Options = BaselineOptions
     options: BaselineOptions
-    cuda_by = "torch"
     max_threads = 1
-
-    @classmethod
-    def why_not_here(cls) -> str | None:
-        return missing_packages()
-
-    @classmethod
-    def version_here(cls) -> str | None:
-        return version("torch") if cls.why_not_here() is None else None
 
     def load(self) -> EngineInfo:
         limit_spinning()

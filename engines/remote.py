@@ -32,6 +32,7 @@ from engines.contract.base import (
     Launch,
     Model,
     Usage,
+    first_line,
 )
 from engines.models.fetch import context_length
 from engines.text.events import events, message_of
@@ -122,7 +123,7 @@ class RemoteEngine(Engine):
             if wanted is not None:
                 return {"id": wanted}  # some servers list nothing
             raise EngineUnavailable(
-                f"{self.options.url} does not list its models ({_first_line(error)}); is it an OpenAI-compatible API? "
+                f"{self.options.url} does not list its models ({first_line(error)}); is it an OpenAI-compatible API? "
                 f"Where it lists none, name one with -o name=…; a key is read from {KEY}."
             ) from error
         for card in models:
@@ -163,7 +164,7 @@ class RemoteEngine(Engine):
                         counted += tokens
                         yield Chunk(text, tokens)
         except httpx.HTTPError as error:
-            raise EngineError(f"the connection to {self.options.url} failed ({_first_line(error)}).") from error
+            raise EngineError(f"the connection to {self.options.url} failed ({first_line(error)}).") from error
         if finish is None:
             raise EngineError(f"{self.options.url} ended the answer without a finish reason.")
         yield self._last(finish, usage, counted, None if first is None else first - sent)
@@ -241,7 +242,3 @@ def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     if answer.status_code == 503:
         return EngineUnavailable(words)
     return BadRequest(words) if 400 <= answer.status_code < 500 else EngineError(words)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -28,6 +28,7 @@ from engines.contract.base import (
     GenerateRequest,
     Model,
     Usage,
+    first_line,
 )
 from engines.models.fetch import context_length
 from engines.models.random_weights import weights_of
@@ -70,7 +71,7 @@ class SglangEngine(InstalledEngine):
         try:
             self._engine: Any = sglang.Engine(**self.arguments(self.model))
         except Exception as error:  # of many kinds; its processes log the cause
-            raise EngineUnavailable(f"SGLang could not load {self.model.name}: {_first_line(error)}") from error
+            raise EngineUnavailable(f"SGLang could not load {self.model.name}: {first_line(error)}") from error
         self._context_length = self.options.context or context_length(self.model.folder)
         return EngineInfo(
             name="sglang",
@@ -158,7 +159,7 @@ class SglangEngine(InstalledEngine):
                     if finish is not None:
                         return
         except ValueError as error:  # how SGLang refuses a request
-            raise BadRequest(f"SGLang refuses this request: {_first_line(error)}") from error
+            raise BadRequest(f"SGLang refuses this request: {first_line(error)}") from error
         finally:
             # Does nothing for a request that has ended.
             self._engine.tokenizer_manager.abort_request(rid=id)
@@ -179,7 +180,3 @@ def _finish(step: dict[str, Any]) -> FinishReason | None:
     if reason["type"] == "abort":
         raise EngineError(f"SGLang gave this request up: {reason.get('message', 'it says no reason')}")
     return "length" if reason["type"] == "length" else "stop"
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

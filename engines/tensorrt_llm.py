@@ -26,6 +26,7 @@ from engines.contract.base import (
     FinishReason,
     GenerateRequest,
     Model,
+    first_line,
 )
 from engines.models.fetch import context_length
 from engines.models.random_weights import weights_of
@@ -73,7 +74,7 @@ class TensorRtLlmEngine(InstalledEngine):
         try:
             self._llm: Any = LLM(**self.arguments(self.model))
         except Exception as error:  # of many kinds; its processes log the cause
-            raise EngineUnavailable(f"TensorRT-LLM could not load {self.model.name}: {_first_line(error)}") from error
+            raise EngineUnavailable(f"TensorRT-LLM could not load {self.model.name}: {first_line(error)}") from error
         self._context_length = self.options.context or context_length(self.model.folder)
         return EngineInfo(
             name="tensorrt-llm",
@@ -150,7 +151,7 @@ class TensorRtLlmEngine(InstalledEngine):
                 list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
             )
         except ValueError as error:
-            raise BadRequest(f"TensorRT-LLM refuses this request: {_first_line(error)}") from error
+            raise BadRequest(f"TensorRT-LLM refuses this request: {first_line(error)}") from error
         try:
             async for step in result:
                 (output,) = step.outputs
@@ -177,7 +178,3 @@ def _finish(output: Any) -> FinishReason | None:
     if output.finish_reason not in FINISH:
         raise EngineError(f"TensorRT-LLM ended this answer with `{output.finish_reason}`.")
     return FINISH[output.finish_reason]
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -28,13 +28,13 @@ from engines.contract.base import (
 from engines.models.fetch import context_length, fetch_model
 from engines.models.random_weights import with_weights
 from engines.pytorch.device import (
+    OnTorch,
     TorchOptions,
     chosen_device,
     chosen_dtype,
     device_memory,
     libraries,
     limit_spinning,
-    missing_packages,
     name_of,
 )
 from engines.pytorch.network import end_ids, read_network
@@ -62,22 +62,14 @@ class TransformersOptions(TorchOptions):
     guesses: int = setting(5, "tokens that are guessed at a time", least=1)
 
 
-class TransformersEngine(BlockingEngine):
+class TransformersEngine(OnTorch, BlockingEngine):
     Options = TransformersOptions
     options: TransformersOptions
-    cuda_by = "torch"
+    library = "transformers"
 
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.
     max_threads = 1
-
-    @classmethod
-    def why_not_here(cls) -> str | None:
-        return missing_packages()
-
-    @classmethod
-    def version_here(cls) -> str | None:
-        return version("transformers") if cls.why_not_here() is None else None
 
     def load(self) -> EngineInfo:
         limit_spinning()

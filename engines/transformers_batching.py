@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-from engines.contract.base import BadRequest, Chunk, Engine, EngineInfo, EngineStats, FatalError, GenerateRequest
+from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, FatalError, GenerateRequest
 from engines.models.fetch import context_length
 from engines.pytorch.device import (
+    OnTorch,
     TorchOptions,
     chosen_device,
     chosen_dtype,
     device_memory,
     libraries,
     limit_spinning,
-    missing_packages,
     name_of,
 )
 from engines.pytorch.network import end_ids, read_network
@@ -43,18 +43,10 @@ class BatchingOptions(TorchOptions):
     prefix_cache: bool = setting(False, "share the cache of equal beginnings of prompts")
 
 
-class TransformersBatchingEngine(Engine):
+class TransformersBatchingEngine(OnTorch):
     Options = BatchingOptions
     options: BatchingOptions
-    cuda_by = "torch"
-
-    @classmethod
-    def why_not_here(cls) -> str | None:
-        return missing_packages()
-
-    @classmethod
-    def version_here(cls) -> str | None:
-        return version("transformers") if cls.why_not_here() is None else None
+    library = "transformers"
 
     def load(self) -> EngineInfo:
         limit_spinning()

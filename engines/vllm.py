@@ -32,6 +32,7 @@ from engines.contract.base import (
     Model,
     TokenLogprob,
     Usage,
+    first_line,
 )
 from engines.models.random_weights import weights_of
 from engines.process.devices import usable_cores
@@ -90,7 +91,7 @@ class VllmEngine(InstalledEngine):
             arguments = AsyncEngineArgs(**self._arguments(self.model))
             self._llm: Any = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._seen])
         except Exception as error:  # vLLM raises many kinds, and its engine's process logs the cause
-            raise EngineUnavailable(f"vLLM could not load {self.model.name}: {_first_line(error)}") from error
+            raise EngineUnavailable(f"vLLM could not load {self.model.name}: {first_line(error)}") from error
         config = self._llm.vllm_config
         self._context_length = int(config.model_config.max_model_len)
         self._ids = itertools.count(1)
@@ -184,9 +185,9 @@ class VllmEngine(InstalledEngine):
         except EngineDeadError as error:
             raise FatalError("vLLM's engine process has ended; its last output is in the log.") from error
         except EngineGenerateError as error:
-            raise EngineError(f"vLLM failed: {_first_line(error)}") from error
+            raise EngineError(f"vLLM failed: {first_line(error)}") from error
         except ValueError as error:  # how vLLM refuses a request
-            raise BadRequest(f"vLLM refuses this request: {_first_line(error)}") from error
+            raise BadRequest(f"vLLM refuses this request: {first_line(error)}") from error
 
     def _chunk(self, step: Any, request: GenerateRequest) -> Chunk:
         (output,) = step.outputs
@@ -258,7 +259,3 @@ def _distribution() -> str:
 def _attention(config: Any) -> str | None:
     backend = getattr(getattr(config, "attention_config", None), "backend", None)
     return None if backend is None else str(getattr(backend, "name", backend))
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -89,6 +89,11 @@ class Model:
     trust_remote_code: bool = False
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's exception says, short enough for a sentence of ours."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One prompt. Every engine gets the same `prompt_token_ids`; `prompt` is their text, for engines that need it."""

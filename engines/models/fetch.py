@@ -16,7 +16,7 @@ import json
 import re
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import EngineUnavailable, Model, first_line
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.convert import convert
@@ -150,8 +150,8 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
     except errors.RepositoryNotFoundError as error:
         raise ValueError(f"the Hugging Face hub has no model {hub_id} that you have access to; {local}") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise EngineUnavailable(f"{hub_id} could not be downloaded ({reason.rstrip('.')}); {local}") from error
+        reason = first_line(error).rstrip(".")
+        raise EngineUnavailable(f"{hub_id} could not be downloaded ({reason}); {local}") from error
     return _checked(Model(name, Path(folder), trust_remote_code=trust_remote_code))
 
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.base import Engine, EngineUnavailable
 from engines.cuda import machine
 from settings_schema import setting
 
@@ -27,6 +27,21 @@ class TorchOptions:
     )
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
+
+
+class OnTorch(Engine):
+    """Where an engine on PyTorch can run, and the version that it goes by: that of `library`."""
+
+    cuda_by = "torch"
+    library: ClassVar[str] = "torch"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return missing_packages()
+
+    @classmethod
+    def version_here(cls) -> str | None:
+        return version(cls.library) if missing_packages() is None else None
 
 
 def missing_packages() -> str | None:

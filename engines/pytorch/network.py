@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import EngineUnavailable, Model, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ def read_network(model: Model, device: torch.device, dtype: torch.dtype, **setti
     try:
         return _read(model, device, dtype, settings)
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise EngineUnavailable(f"transformers could not load {model.name}: {_first_line(error)}") from error
+        raise EngineUnavailable(f"transformers could not load {model.name}: {first_line(error)}") from error
 
 
 def _read(model: Model, device: torch.device, dtype: torch.dtype, settings: dict[str, Any]) -> Any:
@@ -50,7 +50,7 @@ def read_config(model: Model) -> Any:
             model.folder, local_files_only=True, trust_remote_code=model.trust_remote_code
         )
     except (OSError, ValueError, KeyError) as error:
-        raise EngineUnavailable(f"transformers could not load {model.name}: {_first_line(error)}") from error
+        raise EngineUnavailable(f"transformers could not load {model.name}: {first_line(error)}") from error
 
 
 def check_memory(model: Model, config: Any, dtype: torch.dtype, device: torch.device, cached_tokens: int) -> None:
@@ -76,10 +76,6 @@ def check_memory(model: Model, config: Any, dtype: torch.dtype, device: torch.de
             f"{cached_tokens} tokens, and {free / 1e9:.1f} GB are free: choose a smaller model, fewer `batches` or "
             "shorter `lengths`."
         )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def end_ids(net: Any) -> frozenset[int]:

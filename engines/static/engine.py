@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engines.contract.base import Chunk, Engine, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
+from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
 from engines.pytorch.device import (
+    OnTorch,
     TorchOptions,
     chosen_device,
     chosen_dtype,
     device_memory,
     libraries,
     limit_spinning,
-    missing_packages,
     name_of,
 )
 from engines.pytorch.network import check_memory, end_ids, read_config, read_network
@@ -78,26 +78,17 @@ class _Answer:
         self.ended = asyncio.Event()  # its row in the batch is free again
 
 
-class StaticEngine(Engine):
+class StaticEngine(OnTorch):
     """A Llama-family model on the static decoder. All that torch computes runs on one thread, loading included: each
     computing thread gets its own team of OpenMP workers, and two teams on the same cores cost a third of the speed."""
 
     Options = StaticOptions
     options: StaticOptions
-    cuda_by = "torch"
     name: ClassVar[str]
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         """A callable that does what the step does, in this shape. Called on the computing thread."""
-
-    @classmethod
-    def why_not_here(cls) -> str | None:
-        return missing_packages()
-
-    @classmethod
-    def version_here(cls) -> str | None:
-        return version("torch") if missing_packages() is None else None
 
     def load(self) -> EngineInfo:
         limit_spinning()

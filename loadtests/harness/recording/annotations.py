@@ -87,7 +87,9 @@ class GrafanaAnnotations:
     def _report(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            logger.warning("Grafana does not take annotations (%s); the run goes on without them.", error)
+            # The error's own text has the address, which may have a password in it.
+            reason = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else error
+            logger.warning("Grafana does not take annotations (%s); the run goes on without them.", reason)
 
 
 def grafana_annotations(
