@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -40,8 +42,21 @@ def test_bursts_that_were_not_seen_widen_the_side_that_they_would_move() -> None
     tail = sample(latencies)
     error = tail.error(0.95)
     assert error is not None
-    below, above, _ = tail.limits(0.95, error)
+    below, above = tail.limits(0.95, error)
     assert above - 0.95 > 1.15 * (0.95 - below)
+
+
+def test_a_tail_that_nothing_bounds_has_a_lower_end_all_the_same() -> None:
+    """Windows with an upper end only are those that saw few bursts: to show no others would be to choose by luck."""
+    latencies = correlated(np.random.default_rng(2), 5000, 0.9)
+    found = percentile_interval(latencies, 0.99)
+    assert found.unbounded
+    assert found.high == float("inf")
+    assert found.low is not None
+    assert found.value is not None
+    assert 0 < found.low < found.value < latencies.max()
+    failed = np.where(latencies == latencies.max(), np.inf, latencies)
+    assert percentile_interval(failed, 0.99) == replace(found, why=None), "the upper end is among the failed requests"
 
 
 def test_users_who_differ_are_the_samples() -> None:

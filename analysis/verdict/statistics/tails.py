@@ -149,9 +149,9 @@ class Sample:
         rarely = share - (share - clopper_pearson(share, size / self.unseen(low))[0]) * widened
         return max(1 - TAIL_SHARE, rarely)
 
-    def limits(self, q: float, error: MeanError) -> tuple[float, float, float]:
-        """How small and how large the share of values at or below the true percentile q may be by chance, and the
-        effective sample size of the larger one: over 1 where no value that was observed bounds the percentile.
+    def limits(self, q: float, error: MeanError) -> tuple[float, float]:
+        """How small and how large the share of values at or below the true percentile q may be by chance; over 1 where
+        no value that was observed bounds the percentile.
 
         The binomial quantiles of Hahn & Meeker (1991, section 5.2) between the integers, since n* is no integer either.
         """
@@ -162,7 +162,7 @@ class Sample:
         high = (float(special.bdtrik(1 - TAIL, rarely, q)) + 0.5) / rarely
         below = q - max(0.0, q - low) * widening(error, 1 - q, n)
         above = q + max(0.0, high - q) * widening(error, q, n)
-        return below, above, rarely
+        return below, above
 
     def share_limits(self, share: float, error: MeanError) -> tuple[float, float]:
         """The 95 % interval of a share of values at or below a level: the shares from whose limits it is not further.
