@@ -13,8 +13,8 @@ from bench.settings import BenchSettings
 from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
-    from bench.document import BenchResult
-    from bench.variants import Variant
+    from bench.measuring.variants import Variant
+    from bench.result.document import BenchResult
     from engines.contract.base import Model
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -80,11 +80,11 @@ def bench(
 
     from analysis.mistakes import exit_with_sentence
     from analysis.report.terminal import stdout
-    from bench.document import read_result, to_json
-    from bench.gate import differences
-    from bench.page import write_page
-    from bench.terminal import print_result
-    from bench.variants import variants_of
+    from bench.measuring.variants import variants_of
+    from bench.result.document import read_result, to_json
+    from bench.result.gate import differences
+    from bench.result.page import write_page
+    from bench.result.terminal import print_result
     from records.files import write_atomically
 
     log = Console(stderr=True, highlight=False)
@@ -154,7 +154,7 @@ async def _measure(
     keep: Callable[[BenchResult], None],
 ) -> BenchResult:
     """`keep` is given the result so far after every round."""
-    from bench.session import Session
+    from bench.measuring.session import Session
 
     session = Session(variants, models, settings, tell)
     for _ in range(settings.rounds):
@@ -173,7 +173,7 @@ def _judged(
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
     from analysis.gate import outputs
-    from bench.gate import judge
+    from bench.result.gate import judge
 
     gate = judge(before, found, fail_at, allow_different)
     outputs.write(gate, *files)

@@ -377,7 +377,7 @@ def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> 
 
 
 def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None:
-    command = [sys.executable, "-m", "engines.process.worker", "engines.fake:FakeEngine"]
+    command = [sys.executable, "-m", "engines.process.worker", "engines.fake.engine:FakeEngine"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -391,17 +391,17 @@ def test_a_worker_that_loads_hears_the_parent_and_the_end_of_its_input() -> None
 def test_what_a_library_prints_does_not_break_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins, os, sys\n"
-        "import engines.fake\n"
-        "old = engines.fake.FakeEngine.load\n"
+        "import engines.fake.engine\n"
+        "old = engines.fake.engine.FakeEngine.load\n"
         "def load(self):\n"
         "    print('loading, please wait'); os.write(1, b'straight to the descriptor\\n')\n"
         "    return old(self)\n"
-        "engines.fake.FakeEngine.load = load\n"
+        "engines.fake.engine.FakeEngine.load = load\n"
     )
     command = ("env", f"PYTHONPATH={tmp_path}:{ROOT}", sys.executable, "-m", "engines.process.worker")
 
     async def main() -> None:
-        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake:FakeEngine")), watch=QUICK)
+        engine = ChildEngine("fake", None, {}, launch=Launch((*command, "engines.fake.engine:FakeEngine")), watch=QUICK)
         await engine.start()
         assert await answer(engine) == 5
         await engine.stop()
