@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.settings import ClaimSettings, GateSettings
 from bench.settings import BenchSettings
 from settings_flags import read_settings, with_flags
 
@@ -26,7 +27,7 @@ def about() -> None:
 
 
 @app.command()
-@with_flags(BenchSettings)
+@with_flags(BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid"})
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
     option: Annotated[
@@ -49,14 +50,6 @@ def bench(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Write the result to --baseline; nothing is judged.")
     ] = False,
-    fail_at: Annotated[
-        float, typer.Option(min=0, help="Fail when something is worse than the baseline by more than this many %.")
-    ] = 20,
-    allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Judge even where machine, model or settings differ.")
-    ] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.", metavar="FILE")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the checks as a comment.", metavar="FILE")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the JSON document there.", metavar="FILE")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots there.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
@@ -90,6 +83,8 @@ def bench(
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
         settings: BenchSettings = read_settings(BenchSettings, given)
+        gating: GateSettings = read_settings(GateSettings, given)
+        allow_different = read_settings(ClaimSettings, given).allow_different
         if save_baseline and baseline is None:
             raise ValueError("say where the baseline is saved: --baseline FILE.")
         before = None
@@ -120,7 +115,7 @@ def bench(
             typer.echo(to_json(found), nl=False)
         else:
             print_result(stdout(), found)
-        passed = before is None or _judged(before, found, fail_at / 100, allow_different, (junit, markdown), as_json)
+        passed = before is None or _judged(before, found, gating, allow_different, as_json)
     if any(one.failure is not None for one in found.results):
         raise typer.Exit(2)
     if not passed:
@@ -166,17 +161,16 @@ async def _measure(
 def _judged(
     before: BenchResult,
     found: BenchResult,
-    fail_at: float,
+    gating: GateSettings,
     allow_different: bool,
-    files: tuple[Path | None, Path | None],
     as_json: bool,
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
     from analysis.gate import outputs
     from bench.result.gate import judge
 
-    gate = judge(before, found, fail_at, allow_different)
-    outputs.write(gate, *files)
+    gate = judge(before, found, gating.fail_at / 100, allow_different)
+    outputs.write(gate, gating.junit, gating.markdown)
     if not as_json:
         outputs.show(gate, as_json=False)
     return gate.passed

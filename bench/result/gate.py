@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.gate.decide import CRITICAL, WARNING, Sample, decide
+from analysis.gate.decide import WARNING, Sample, decide
 from analysis.gate.gate import Gate, GateRefused
+from analysis.settings import CRITICAL
 from analysis.units import in_words
 from bench.result.document import BenchResult, Measure, Result
 
