@@ -59,7 +59,7 @@ class EngineSpec:
 
 ENGINES: dict[str, EngineSpec] = {
     "fake": EngineSpec(
-        "engines.fake:FakeEngine",
+        "engines.fake.engine:FakeEngine",
         "scripted delays, no model",
         "python",
         "continuous",
@@ -81,25 +81,25 @@ ENGINES: dict[str, EngineSpec] = {
         "none",
     ),
     "torch-jit": EngineSpec(
-        "engines.torch_jit:TorchJitEngine",
+        "engines.static.torch_jit:TorchJitEngine",
         "our decoder, TorchScript trace",
         "python",
         "continuous",
     ),
     "torch-compile": EngineSpec(
-        "engines.torch_compile:TorchCompileEngine",
+        "engines.static.torch_compile:TorchCompileEngine",
         "our decoder, compiled by Inductor",
         "python",
         "continuous",
     ),
     "cuda-graph": EngineSpec(
-        "engines.cuda_graph:CudaGraphEngine",
+        "engines.static.cuda_graph:CudaGraphEngine",
         "our decoder as CUDA graphs",
         "python",
         "continuous",
     ),
     "compile-cuda-graph": EngineSpec(
-        "engines.cuda_graph:CompileCudaGraphEngine",
+        "engines.static.cuda_graph:CompileCudaGraphEngine",
         "our decoder compiled and captured",
         "python",
         "continuous",
@@ -189,8 +189,8 @@ def check_before_download(name: str, options: Mapping[str, str], model: str | No
 
     Raises `ValueError` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
     """
+    from engines.machine.devices import visible_gpus
     from engines.models.size import size_of_preset
-    from engines.process.devices import visible_gpus
 
     given = check_options(name, options)
     if model is not None and spec(name).needs_model:
@@ -225,8 +225,8 @@ def load_engine(
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if model is not None and spec(name).needs_model:
+        from engines.machine.devices import visible_gpus
         from engines.models.size import size_of
-        from engines.process.devices import visible_gpus
 
         _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
     return ChildEngine(name, model, given.own, launch, watch or Watch(), spec(name).target)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineUnavailable
-from engines.cuda import machine, torch_in
-from engines.process.devices import visible_gpus
+from engines.machine.cuda import machine, torch_in
+from engines.machine.devices import visible_gpus
 from settings_schema import setting
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest, Launch, Model
+from engines.machine.devices import visible_gpus
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
-from engines.process.devices import visible_gpus
 from settings_schema import setting
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from engines.static.buckets import Buckets
 from engines.static.decoder import Decoder
 from engines.static.engine import StaticOptions
 from engines.static.step import Step
+from engines.static.torch_jit import TorchJitEngine
 from engines.static.weights import DecoderShape, weights_of
-from engines.torch_jit import TorchJitEngine
-from tests.support.reference import Reference
-from tests.support.static_decoder import generated, logits_are_those_of_transformers
+from tests.support.engines.reference import Reference
+from tests.support.engines.static_decoder import generated, logits_are_those_of_transformers
 
 pytestmark = pytest.mark.xdist_group("torch")
 
