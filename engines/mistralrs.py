@@ -87,7 +87,7 @@ class MistralRsEngine(BlockingEngine):
     def memory_need(cls, options: MistralRsOptions, size: ModelSize) -> MemoryNeed:
         device = "cpu" if cls.why_not_here() is not None else BUILDS.get(_distribution(), "cpu")
         dtype = _floats_on(device) if options.dtype == "auto" else options.dtype
-        return size.need(dtype, device="cpu" if device == "metal" else device)
+        return size.need(dtype, device=device)
 
     def load(self) -> EngineInfo:
         from tokenizers import Tokenizer

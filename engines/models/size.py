@@ -20,7 +20,6 @@ from engines.models.stored import config_of, shapes_of, weight_files
 GGUF = "gguf"  # the number format of an engine that loads a GGUF file as it is
 STORED = "as stored"  # that of weights which were quantised before, and which no engine converts
 FLOATS = ("float32", "bfloat16", "float16")
-FLOATS = ("float32", "bfloat16", "float16")
 STEP_TOKENS = 512  # of prompts, that are computed together
 
 
@@ -28,8 +27,8 @@ STEP_TOKENS = 512  # of prompts, that are computed together
 class MemoryNeed:
     """What an engine takes at least with a model loaded, in bytes. `cache_options` of the engine set the cache's size.
 
-    `device` is `cpu` (also for devices that share its memory), `cuda` or `cuda:1`; the memory of others is not known
-    here. `gpus` share the need equally, and of each the engine takes at most `gpu_share`.
+    `device` is `cpu`, `mps`, `metal`, `cuda`, `cuda:1` …; the memory of others is not known here. `gpus` share the need
+    equally, and of each the engine takes at most `gpu_share`.
     """
 
     model: str
@@ -105,7 +104,10 @@ def size_of_preset(spec: str) -> ModelSize | None:
 
 def size_of(model: Model) -> ModelSize | None:
     """By the headers of its files, or by its preset; `None` where neither tells."""
-    config, shapes = config_of(model.folder), shapes_of(model.folder)
+    try:
+        config, shapes = config_of(model.folder), shapes_of(model.folder)
+    except (OSError, ValueError):  # the engine says what is wrong with them
+        return None
     if not shapes:
         return size_of_preset(model.name) if model.random_weights else None
     quantised = "quantization_config" in config

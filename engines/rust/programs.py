@@ -214,8 +214,6 @@ class RustEngine(Engine):
 
     @classmethod
     def _expected_device(cls, wanted: str) -> str:
-        if wanted == "metal":
-            return "cpu"  # they share the memory
         if wanted != "auto":
             return wanted
         found = find(cls.program)

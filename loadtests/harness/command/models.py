@@ -52,7 +52,7 @@ def expanded(models: Sequence[str], known: Sequence[Preset]) -> list[str]:
 def too_large(model: str, options: Sequence[str], known: Sequence[Preset], free: int) -> str | None:
     """A sentence where `model` is a preset that needs more than `free` bytes; `options` are the engine's."""
     preset = next((one for one in known if model.removeprefix(RANDOM) == one.name), None)
-    if preset is None:
+    if preset is None or "memory=ignore" in options:
         return None
     kind = KINDS.get(next((option[6:] for option in options if option.startswith("dtype=")), ""), USUAL)
     needed = preset.memory[kind]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
-from engines.contract.registry import load_engine
+from engines.contract.registry import engine_class, load_engine
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
@@ -153,12 +153,14 @@ def test_ten_prompts_get_the_tokens_of_transformers(
         pytest.param("llamacpp", {"dtype": "float32"}, id="llamacpp, which keeps them in 16", marks=OWN),
     ],
 )
-def test_an_engine_that_rounds_begins_most_answers_alike_and_repeats_itself(
+def test_an_engine_that_rounds_begins_most_answers_alike(
     name: str, options: dict[str, str], model: Model, questions: list[Question], background: BackgroundLoop
 ) -> None:
+    if (reason := engine_class(name).why_not_here()) is not None:
+        pytest.skip(f"{name} cannot run here: {reason}")
     answers = background.run(answers_of(name, model, options, questions), LOADING)
-    words = [question.answer.split()[0] for question in questions]
-    alike = sum(text.split()[:1] == [word] for text, word in zip(answers.alone, words, strict=True))
-    print(f"{name}: {alike} of {len(words)} answers begin alike")
-    assert alike >= 0.8 * len(words)
-    assert answers.together == answers.alone
+    for texts in (answers.alone, answers.together):
+        begun = [question.answer[: len(question.answer) // 4] for question in questions]
+        alike = sum(text.startswith(beginning) for text, beginning in zip(texts, begun, strict=True))
+        print(f"{name}: {alike} of {len(begun)} answers begin alike")
+        assert alike >= 0.8 * len(begun)
