@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 CPU_KV_GIB = 2.0
+DAY = 86_400  # seconds
 MOST_LOGPROBS = 20  # as OpenAI allows
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
 
@@ -134,6 +135,7 @@ class VllmEngine(InstalledEngine):
         return {
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(DAY),  # how long it may load is what `--load-timeout` says
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": core_groups(usable_cores(), self.options.tensor_parallel),
         }
