@@ -35,7 +35,7 @@ def test_engines_takes_a_line_for_each_in_eighty_columns(monkeypatch: pytest.Mon
     shown = ask("engines").splitlines()
     for name, engine in ENGINES.items():
         (line,) = (one for one in shown if one.startswith(f"{name} "))
-        assert line.split(maxsplit=3)[1:] == ["2026.4.1.0", engine.batching, engine.title]
+        assert line.rstrip().split(maxsplit=3)[1:] == ["2026.4.1.0", engine.batching, engine.title]
     assert max(map(len, shown)) <= 80
 
 

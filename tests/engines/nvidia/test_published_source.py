@@ -1,4 +1,4 @@
-"""What SGLang is given exists in the published source of the pinned version. Its package is fetched, and not imported."""
+"""What SGLang is given exists in the published source of the pinned version. It is fetched, and not imported."""
 
 import ast
 import shutil

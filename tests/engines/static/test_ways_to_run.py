@@ -50,6 +50,10 @@ def ten_prompts_then_together(batch: Batch, small: Small) -> None:
     logits_are_those_of_transformers(batch.decoder, small.reference, PROMPTS, expected)
 
 
+def test_as_it_is(small: Small) -> None:
+    ten_prompts_then_together(small.batch(), small)
+
+
 def test_traced(small: Small) -> None:
     ten_prompts_then_together(small.batch(TorchJitEngine(None, StaticOptions()).prepare), small)
 
