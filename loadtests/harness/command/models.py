@@ -60,7 +60,7 @@ def too_large(model: str, options: Sequence[str], known: Sequence[Preset], free:
         return None
     return (
         f"{model} needs at least {needed / 1e9:.1f} GB of memory ({kind}), and {free / 1e9:.1f} GB are free: choose a "
-        "smaller model or number format."
+        "smaller model or number format; -o memory=ignore loads it all the same."
     )
 
 
