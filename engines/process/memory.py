@@ -15,7 +15,7 @@ from engines.models.size import MemoryNeed, ModelSize
 from settings_schema import settings_of
 
 IGNORE = "-o memory=ignore"
-MACHINE = ("cpu", "mps", "metal")  # devices that have no memory of their own
+IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their own
 
 
 def refuse_too_large(
@@ -29,7 +29,7 @@ def refuse_too_large(
     need = None if size is None else kind.memory_need(options, size)
     if need is None:
         return
-    if need.device in MACHINE:
+    if need.device in IN_MAIN_MEMORY:
         who = f"{engine} needs" if processes == 1 else f"{processes} replicas of {engine} need"
         total, free, where = processes * need.total, free_memory(), "of memory"
     else:
@@ -68,7 +68,7 @@ def _remedy(need: MemoryNeed, kind: type[Engine], processes: int) -> str:
         ways.append(f"dtype={min(smaller, key=BITS.__getitem__)}")
     if need.cache > need.total / 10 and need.cache_options:
         ways.append(f"less for {' or '.join(f'`{name}`' for name in need.cache_options)}")
-    if processes > 1 and need.device in MACHINE:
+    if processes > 1 and need.device in IN_MAIN_MEMORY:
         ways.append("fewer `replicas`")
     listed = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
     return f"Choose {listed}; {IGNORE} loads it all the same."

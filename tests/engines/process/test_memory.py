@@ -124,7 +124,7 @@ def test_each_replica_has_a_gpu_of_its_own(two_gpus: None, monkeypatch: pytest.M
         check_before_download("cuda-graph", {"device": "cuda:1"}, "random:llama-3.2-3b")
 
 
-def test_what_nobody_knows_is_not_checked(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_known_is_not_checked(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 0)
     check_before_download("transformers", {}, "owner/a-model-on-the-hub")
     check_before_download("transformers", {"device": "xpu"}, "llama-30b")
