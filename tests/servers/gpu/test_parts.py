@@ -15,7 +15,7 @@ from servers.gpu.amd import AmdDriver
 from servers.gpu.collector import GpuCollector
 from servers.gpu.families import NoDriver
 from servers.gpu.nvml import NvmlDriver
-from tests.servers.test_gpu import BUSY, Driver, machine, samples_of
+from tests.servers.gpu.test_collector import BUSY, Driver, machine, samples_of
 
 
 def read(driver: Any, **environment: str) -> dict[str, float]:
