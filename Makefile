@@ -92,7 +92,7 @@ demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five 
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
 
 pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
-	$(BIN)/python docs/pictures.py
+	$(BIN)/python -m docs.pictures
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py

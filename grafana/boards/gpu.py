@@ -192,8 +192,8 @@ def _links() -> list[Panel]:
             "layer.",
             units.BytesPerSecondSI,
             [
-                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} out"),
-                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} in"),
+                Query(_link("sent"), f"{EACH} out"),
+                Query(_link("received"), f"{EACH} in"),
             ],
             dashed=["in"],
             empty=NO_LINK,
@@ -222,6 +222,12 @@ def _of(name: str) -> str:
 def _each(name: str, what: str = "") -> Query:
     """A number per GPU; `what` tells several in one panel apart."""
     return Query(_of(name), f"{EACH} {what}".rstrip())
+
+
+def _link(direction: str) -> str:
+    """Bytes per second over NVLink: our servers export counters, DCGM's exporter rates."""
+    counted, rate_of_dcgm = _of(f"nvlink_{direction}_bytes_total"), _of(f"nvlink_{direction}_bytes_per_second")
+    return f"rate({counted}{WINDOW}) or {rate_of_dcgm}"
 
 
 def _per_host(what: str) -> str:

@@ -16,9 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from engines.contract.registry import ENGINES
 from grafana.build import BOARDS, FOLDER, render, target
 from grafana.palette import BY_ENGINE, BY_GPU, RED
+from grafana.queries import DASHBOARDS
 
 ROOT = Path(__file__).parents[2]
-DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
 PANELS = [
     pytest.param(panel, id=f"{name}: {panel['title']}")
     for name, board in DASHBOARDS.items()
