@@ -21,7 +21,7 @@ ANY_GPU = "any"  # where no class of GPU was given with --gpu
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A plan and the labels of its gauges: engine and model as the server exports them, the GPU as in the price list."""
+    """A plan and the labels of its gauges: engine and model as servers export them, the GPU as in the price list."""
 
     plan: Plan
     engine: str
