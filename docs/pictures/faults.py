@@ -135,8 +135,8 @@ FAULTS = {
         strike=starved,
         pages=("load-test",),
         claims=(
-            Claim("load-test", "Load generator", "fake send lag", RISES),
-            Claim("load-test", "Load generator", "fake client lag", RISES),
+            Claim("load-test", "Load generator lag", "fake send lag", RISES),
+            Claim("load-test", "Load generator lag", "fake client lag", RISES),
             Claim("load-test", "TTFT p99: clients against servers", "fake client", RISES),
             Claim("load-test", "TTFT p99: clients against servers", "fake server", LEVEL),
         ),

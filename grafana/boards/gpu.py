@@ -54,7 +54,7 @@ def _glance() -> list[Panel]:
         ),
         _tile("Memory used", "Share of all GPU memory that is in use.", units.PercentUnit, used),
         _tile(
-            "Hottest",
+            "Highest temperature",
             f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
             units.Celsius,
             f"max by (instance) ({_of('temperature_celsius')})",

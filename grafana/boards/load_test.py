@@ -145,7 +145,7 @@ def _load() -> list[Panel]:
             empty=NO_RUN,
         ),
         lines(
-            "Load generator",
+            "Load generator lag",
             "99th percentiles of how late requests were sent and how late answers were noticed. Above 5 ms (orange) "
             "the report warns: add `--processes`.",
             units.Seconds,

@@ -52,7 +52,7 @@ def test_lines_have_the_colours_and_dashes_of_their_panel() -> None:
 
 
 def test_a_panel_is_drawn_with_its_names_its_unit_and_its_limit() -> None:
-    lag = panel("load-test", "Load generator")
+    lag = panel("load-test", "Load generator lag")
     series = [Series("fake send lag", {}, [0.001, 0.002, None, 0.004, 0.02, 0.02, 0.02])]
     svg = lines(lag, series, SPAN, [], (440, 220))
     assert "fake send lag" in svg
