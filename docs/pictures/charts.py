@@ -20,10 +20,10 @@ OTHER_COLOURS = ("#7f8a99", "#c08a00", "#4c7d9c", "#b8405e")  # of series that n
 BLUES = {"scheme": "blues", "type": "sqrt"}
 CONFIG = {
     "background": "transparent",
-    "font": "Helvetica Neue, Helvetica, Arial, sans-serif",
+    "font": "DejaVu Sans, sans-serif",
     "view": {"stroke": None},
     "axis": {"labelColor": INK, "gridColor": GRID, "domain": False, "ticks": False, "labelFontSize": 11, "title": None},
-    "legend": {"labelFontSize": 11, "labelColor": INK, "symbolStrokeWidth": 2, "symbolSize": 150, "labelLimit": 300},
+    "legend": {"labelFontSize": 11, "labelColor": INK, "symbolStrokeWidth": 2, "symbolSize": 500, "labelLimit": 300},
 }
 
 
@@ -83,6 +83,7 @@ def lines(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[Mar
     limits = [step for step in defaults["thresholds"]["steps"][1:] if custom.get("thresholdsStyle")]
     limits = [step for step in limits if step["value"] <= 2 * top]
     top = max(top, *(1.05 * step["value"] for step in limits), 0.0) if "max" not in defaults else top
+    factor, suffix = unit_of(defaults["unit"], top)
     others = cycle(OTHER_COLOURS)
     names = list(dict.fromkeys(one.name for one in series))
     scale = {"domain": names, "range": [colour_of(panel, name) or next(others) for name in names]}
@@ -90,20 +91,24 @@ def lines(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[Mar
     legend = {"orient": "bottom", "direction": "horizontal", "title": None, "columns": _columns(names, size[0])}
     legend |= {"symbolType": "square" if stacked else "stroke", "offset": 4}
     rows = [
-        {"at": at, "value": value if value is not None or not stacked else 0, "name": one.name}
+        {"at": at, "value": value * factor if value is not None else 0 if stacked else None, "name": one.name}
         for one in series
         for at, value in enumerate(one.values)
     ]
     y = {"field": "value", "type": "quantitative", "stack": "zero" if stacked else None}
     encoding = {
         "x": _seconds(span),
-        "y": y | {"scale": {"domain": [0, top], "nice": "max" not in defaults}, "axis": _values(defaults["unit"], top)},
+        "y": y | {"scale": {"domain": [0, top * factor], "nice": "max" not in defaults}, "axis": _values(suffix)},
         "color": {"field": "name", "type": "nominal", "scale": scale, "legend": legend, "sort": names},
     }
     if not stacked:
         encoding["strokeDash"] = {"field": "name", "type": "nominal", "scale": dashes, "legend": legend, "sort": names}
-    mark = {"type": "area", "opacity": 0.65} if stacked else {"type": "line", "strokeWidth": 2, "clip": True}
-    layers = [*_background(span, marks), *(_limit(step) for step in limits)]
+    mark = (
+        {"type": "area", "opacity": 0.65}
+        if stacked
+        else {"type": "line", "strokeWidth": 2, "strokeCap": "round", "clip": True}
+    )
+    layers = [*_background(span, marks), *(_limit(step, factor) for step in limits)]
     layers.append({"data": {"values": rows}, "mark": mark, "encoding": encoding})
     return _svg(layers, size)
 
@@ -138,7 +143,14 @@ def heatmap(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[M
 
 def _svg(layers: list[dict[str, Any]], size: tuple[int, int]) -> str:
     fit = {"type": "fit", "contains": "padding"}
-    spec = {"width": size[0], "height": size[1], "autosize": fit, "padding": 2, "config": CONFIG, "layer": layers}
+    spec = {
+        "width": size[0],
+        "height": size[1],
+        "autosize": fit,
+        "padding": {"left": 8, "right": 8},
+        "config": CONFIG,
+        "layer": layers,
+    }
     return str(vl_convert.vegalite_to_svg(spec))
 
 
@@ -158,10 +170,8 @@ def _seconds(span: Span) -> dict[str, Any]:
     return {"field": "at", "type": "quantitative", "scale": {"domain": [0, span.seconds], "nice": False}, "axis": axis}
 
 
-def _values(unit: str, top: float) -> dict[str, Any]:
-    factor, suffix = unit_of(unit, top)
-    text = f"format(datum.value * {factor}, ',.4~r') + {json.dumps(suffix)}"
-    return {"labelExpr": text, "tickCount": 4, "title": None}
+def _values(suffix: str) -> dict[str, Any]:
+    return {"labelExpr": f"format(datum.value, ',.4~r') + {json.dumps(suffix)}", "tickCount": 4, "title": None}
 
 
 def _background(span: Span, marks: Sequence[Mark]) -> list[dict[str, Any]]:
@@ -181,7 +191,7 @@ def _background(span: Span, marks: Sequence[Mark]) -> list[dict[str, Any]]:
     return layers
 
 
-def _limit(step: Json) -> dict[str, Any]:
+def _limit(step: Json, factor: float) -> dict[str, Any]:
     rule = {"type": "rule", "color": step["color"], "strokeDash": [8, 6]}
     y = {"field": "value", "type": "quantitative"}
-    return {"data": {"values": [{"value": step["value"]}]}, "mark": rule, "encoding": {"y": y}}
+    return {"data": {"values": [{"value": step["value"] * factor}]}, "mark": rule, "encoding": {"y": y}}

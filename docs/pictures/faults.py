@@ -50,7 +50,7 @@ class Claim:
         start = before or 0.0
         if self.does == RISES:
             return during > 1.3 * start
-        return during < 0.8 * start if self.does == FALLS else abs(during - start) <= 0.25 * start
+        return during < 0.8 * start if self.does == FALLS else 0.6 * start <= during <= 1.6 * start
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ FAULTS = {
     "queue-full": Fault(
         about="14 requests per second for a server that can do 10, with 4 slots and a queue of 8",
         server=(*FAKE, "-o", "concurrency=4", "--queue-size", "8"),
-        load=("loadtests/rate.py", "--rate", "4,14", "--stage-seconds", str(BEFORE - 8), *SHORT, *SLO),
+        load=("loadtests/rate.py", "--rate", "4,14", "--stage-seconds", str(DURING), *SHORT, *SLO),
         begins="enginebench_load_stage_index == 1",
         pages=("load-test", "engine"),
         claims=(

@@ -12,13 +12,13 @@ WIDTH = 1366  # pixels
 COLUMN, ROW, GAP = 55, 30, 8  # pixels of Grafana's grid: a column with its gap, a row without
 STYLE = f"""
 body {{ margin: 0; padding: 10px 12px 12px; width: {WIDTH - 24}px; background: #f4f5f5; color: #24292e;
-        font: 13px/1.35 Helvetica Neue, Helvetica, Arial, sans-serif; }}
-header {{ margin: 0 2px 8px; }} header b {{ font-size: 15px; }} header span {{ color: #5c6570; margin-left: 12px; }}
+        font: 12px/1.35 DejaVu Sans, sans-serif; }}
+header {{ margin: 0 2px 8px; }} header b {{ font-size: 14px; }} header span {{ color: #5c6570; margin-left: 12px; }}
 main {{ display: grid; grid-template-columns: repeat(24, 1fr); grid-auto-rows: {ROW}px; gap: {GAP}px; }}
 section {{ background: #fff; border: 1px solid #e1e3e6; border-radius: 2px; padding: 5px 8px; overflow: hidden; }}
 section.row {{ background: none; border: none; padding: 8px 2px 0; font-weight: 600; }}
-h2 {{ margin: 0 0 2px; font-size: 13px; font-weight: 600; white-space: nowrap; }}
-.value {{ font-size: 30px; font-weight: 600; text-align: center; padding-top: 8px; }}
+h2 {{ margin: 0 0 2px; font-size: 12px; font-weight: 600; white-space: nowrap; }}
+.value {{ font-size: 26px; white-space: nowrap; font-weight: 600; text-align: center; padding-top: 8px; }}
 .empty {{ color: #5c6570; text-align: center; padding-top: 60px; }} .tile .empty {{ padding-top: 22px; }}
 .spark {{ display: block; width: 100%; height: 34px; margin-top: 4px; }}
 table {{ width: 100%; border-collapse: collapse; }}
@@ -63,9 +63,19 @@ def _tile(panel: Json, series: Sequence[Series]) -> str:
     assert value is not None
     steps = defaults["thresholds"]["steps"]
     colour = [step["color"] for step in steps if step["value"] is None or step["value"] <= value][-1]
-    texts = {key: text for mapping in defaults.get("mappings", ()) for key, text in mapping["options"].items()}
-    text = texts[f"{value:g}"]["text"] if f"{value:g}" in texts else written(value, defaults["unit"])
+    text = _text(value, defaults)
     return f"<div class='value' style='color: {colour}'>{escape(text)}</div>{_course(one, colour)}"
+
+
+def _text(value: float, defaults: Json) -> str:
+    """As the panel names the value, else with its unit."""
+    for mapping in defaults.get("mappings", ()):
+        options = mapping["options"]
+        if mapping["type"] == "range" and value >= options["from"]:
+            return str(options["result"]["text"])
+        if mapping["type"] == "value" and f"{value:g}" in options:
+            return str(options[f"{value:g}"]["text"])
+    return written(value, defaults["unit"])
 
 
 def _course(one: Series, colour: str) -> str:

@@ -22,21 +22,29 @@ def with_palette(png: bytes) -> bytes:
         at += 12 + length
     rows = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(height, -1)
     pixels = unfiltered(rows, channels).reshape(height, width, channels)[:, :, :3].astype(np.uint32)
-    for bits in range(8):
-        kept = pixels >> bits << bits
-        colours, index = np.unique(kept[..., 0] << 16 | kept[..., 1] << 8 | kept[..., 2], return_inverse=True)
-        if len(colours) <= 256:
-            break
-    index = index.reshape(-1)
-    counts = np.bincount(index)
-    means = [np.bincount(index, pixels[..., channel].reshape(-1)) / counts for channel in range(3)]
-    palette = np.rint(np.stack(means, axis=1)).astype(np.uint8).tobytes()
+    colours, index, counts = np.unique(
+        pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2], return_inverse=True, return_counts=True
+    )
+    kept = np.sort(np.argsort(counts)[-256:])  # the most frequent ones stay as they are
+    palette = np.stack([colours[kept] >> shift & 255 for shift in (16, 8, 0)], axis=1).astype(np.int64)
     lines = np.zeros((height, width + 1), dtype=np.uint8)  # each begins with its filter: none
-    lines[:, 1:] = index.reshape(height, width)
+    lines[:, 1:] = _nearest(colours, palette)[index].reshape(height, width)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    body = {b"IHDR": header, b"PLTE": palette, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
+    body = {
+        b"IHDR": header,
+        b"PLTE": palette.astype(np.uint8).tobytes(),
+        b"IDAT": zlib.compress(lines.tobytes(), 9),
+        b"IEND": b"",
+    }
     chunks = [struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in body.items()]
     return png[:8] + b"".join(chunks)
+
+
+def _nearest(colours: npt.NDArray[np.uint32], palette: npt.NDArray[np.int64]) -> Bytes:
+    """For each colour the place of the one that is closest to it."""
+    wanted = np.stack([colours >> shift & 255 for shift in (16, 8, 0)], axis=1).astype(np.int64)
+    found = [((palette - one) ** 2).sum(axis=1).argmin() for one in wanted]
+    return np.array(found, dtype=np.uint8)
 
 
 def unfiltered(rows: Bytes, channels: int) -> Bytes:

@@ -51,6 +51,20 @@ def test_lines_have_the_colours_and_dashes_of_their_panel() -> None:
     assert (colour_of(latency, "SLO"), dash_of(latency, "SLO")) == (GREY, [2, 6])
 
 
+@pytest.mark.parametrize(
+    ("page", "title", "value", "text"),
+    [
+        pytest.param("load-test", "TTFT p99", 0.25, "250 ms", id="a time"),
+        pytest.param("load-test", "TTFT p99", 1000.0, "over 1 % failed", id="the percentile falls among failures"),
+        pytest.param("engine", "Engine", 0.0, "not ready", id="a state"),
+    ],
+)
+def test_a_tile_names_values_as_its_panel_does(page: str, title: str, value: float, text: str) -> None:
+    answers = Answers(answering((1000, str(value)), (1006, str(value))), SPAN)
+    board = {**DASHBOARDS[page], "panels": [panel(page, title)], "annotations": {}}
+    assert f">{text}</div>" in page_of(board, answers, "nothing")
+
+
 def test_a_panel_is_drawn_with_its_names_its_unit_and_its_limit() -> None:
     lag = panel("load-test", "Load generator lag")
     series = [Series("fake send lag", {}, [0.001, 0.002, None, 0.004, 0.02, 0.02, 0.02])]
@@ -105,7 +119,7 @@ def test_a_panel_without_data_says_why() -> None:
         pytest.param(RISES, 1.0, 1.2, False, id="a fifth more is noise"),
         pytest.param(FALLS, 1.0, 0.5, True, id="it falls by half"),
         pytest.param(FALLS, 1.0, None, False, id="no answer shows nothing"),
-        pytest.param(LEVEL, 1.0, 1.2, True, id="a fifth more is level"),
+        pytest.param(LEVEL, 1.0, 1.5, True, id="half more is level: the machine is busy"),
         pytest.param(LEVEL, 1.0, 2.0, False, id="twice as much is not"),
     ],
 )

@@ -6,12 +6,14 @@ Debian's Prometheus for Prometheus' image.
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +55,9 @@ class Containers:
     def pulled(self, image: str) -> bool:
         return self._done([self.program, "pull", "--quiet", image], PULL).returncode == 0
 
+    def has(self, image: str) -> bool:
+        return self._done([self.program, "image", "inspect", image], PULL).returncode == 0
+
     def build(self, target: str, tag: str, base: str, **arguments: str) -> None:
         """One of the Dockerfile's images. In Docker's format, which has health checks."""
         command = ["build", "--file", "docker/Dockerfile", "--target", target, "--tag", tag, "--network", "host"]
@@ -76,31 +81,37 @@ def containers(folder: Path) -> Iterator[Containers]:
         raise NoContainers("there is neither Docker nor podman here.")
     if os.geteuid() != 0:
         raise NoContainers("podman is run as root by these tests.")
-    socket = folder / "podman.sock"
-    with ExitStack() as stack:
-        stack.enter_context(running(["podman", "system", "service", "--time=0", f"unix://{socket}"]))
+    socket, settings = folder / "podman.sock", folder / "containers.conf"
+    settings.write_text(f"[containers]\ndefault_ulimits = {_limits()}\n")
+    variables = {"DOCKER_HOST": f"unix://{socket}", "CONTAINERS_CONF": str(settings)}
+    service = ["env", f"CONTAINERS_CONF={settings}", "podman", "system", "service", "--time=0", f"unix://{socket}"]
+    with running(service):
         until(socket.exists, "podman's service listens")
-        yield Containers("podman", {"DOCKER_HOST": f"unix://{socket}"})
+        yield Containers("podman", variables)
+
+
+def _limits() -> str:
+    """podman's own limits are above this machine's, and not every root may raise them."""
+    files, processes = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    return json.dumps([f"nofile={files}:{files}", f"nproc={processes // 2}:{processes // 2}"])
 
 
 @contextmanager
 def images(engine: Containers, folder: Path) -> Iterator[str]:
-    """Has Prometheus' image, and gives the one to build ours on. Stand-ins are removed in the end. Raises
-    `NoContainers`."""
-    made: list[str] = []
+    """Has Prometheus' image, and gives the one to build ours on. A stand-in does not keep Prometheus' name; Debian is
+    kept for the next time. Raises `NoContainers`."""
     base, has_prometheus = BASE, engine.pulled(PROMETHEUS)
     if not engine.pulled(BASE):
-        _stand_in(engine, folder / "debian")
         base = STAND_IN
-        made.append(STAND_IN)
+        if not engine.has(STAND_IN):
+            _stand_in(engine, folder / "debian")
     if not has_prometheus:
         _prometheus_stand_in(engine, folder / "prometheus", base)
-        made.append(PROMETHEUS)
     try:
         yield base
     finally:
-        for image in made:
-            engine.run("rmi", "--force", image)
+        if not has_prometheus:
+            engine.run("rmi", "--force", PROMETHEUS)
 
 
 def _stand_in(engine: Containers, folder: Path) -> None:
