@@ -23,7 +23,7 @@ CONFIG = {
     "font": "DejaVu Sans, sans-serif",
     "view": {"stroke": None},
     "axis": {"labelColor": INK, "gridColor": GRID, "domain": False, "ticks": False, "labelFontSize": 11, "title": None},
-    "legend": {"labelFontSize": 11, "labelColor": INK, "symbolStrokeWidth": 2, "symbolSize": 500, "labelLimit": 300},
+    "legend": {"labelFontSize": 11, "labelColor": INK, "symbolStrokeWidth": 2, "offset": 4, "labelLimit": 300},
 }
 
 
@@ -79,7 +79,7 @@ def lines(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[Mar
     """Lines over time, stacked where the panel says so. `size` in pixels."""
     custom, defaults = panel["fieldConfig"]["defaults"]["custom"], panel["fieldConfig"]["defaults"]
     stacked = custom.get("stacking", {}).get("mode", "none") != "none"
-    top = defaults.get("max") or max(1e-9, *_tops(series, stacked))
+    top = defaults.get("max") or max(_tops(series, stacked)) or 1.0
     limits = [step for step in defaults["thresholds"]["steps"][1:] if custom.get("thresholdsStyle")]
     limits = [step for step in limits if step["value"] <= 2 * top]
     top = max(top, *(1.05 * step["value"] for step in limits), 0.0) if "max" not in defaults else top
@@ -89,7 +89,7 @@ def lines(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[Mar
     scale = {"domain": names, "range": [colour_of(panel, name) or next(others) for name in names]}
     dashes = {"domain": names, "range": [dash_of(panel, name) for name in names]}
     legend = {"orient": "bottom", "direction": "horizontal", "title": None, "columns": _columns(names, size[0])}
-    legend |= {"symbolType": "square" if stacked else "stroke", "offset": 4}
+    legend |= {"symbolType": "square", "symbolSize": 120} if stacked else {"symbolType": "stroke", "symbolSize": 500}
     rows = [
         {"at": at, "value": value * factor if value is not None else 0 if stacked else None, "name": one.name}
         for one in series

@@ -18,7 +18,7 @@ main {{ display: grid; grid-template-columns: repeat(24, 1fr); grid-auto-rows: {
 section {{ background: #fff; border: 1px solid #e1e3e6; border-radius: 2px; padding: 5px 8px; overflow: hidden; }}
 section.row {{ background: none; border: none; padding: 8px 2px 0; font-weight: 600; }}
 h2 {{ margin: 0 0 2px; font-size: 12px; font-weight: 600; white-space: nowrap; }}
-.value {{ font-size: 26px; white-space: nowrap; font-weight: 600; text-align: center; padding-top: 8px; }}
+.value {{ white-space: nowrap; line-height: 36px; font-weight: 600; text-align: center; padding-top: 8px; }}
 .empty {{ color: #5c6570; text-align: center; padding-top: 60px; }} .tile .empty {{ padding-top: 22px; }}
 .spark {{ display: block; width: 100%; height: 34px; margin-top: 4px; }}
 table {{ width: 100%; border-collapse: collapse; }}
@@ -64,7 +64,8 @@ def _tile(panel: Json, series: Sequence[Series]) -> str:
     steps = defaults["thresholds"]["steps"]
     colour = [step["color"] for step in steps if step["value"] is None or step["value"] <= value][-1]
     text = _text(value, defaults)
-    return f"<div class='value' style='color: {colour}'>{escape(text)}</div>{_course(one, colour)}"
+    size = min(26, round(280 / len(text)))  # pixels: a long text stays inside its tile, as in Grafana
+    return f"<div class='value' style='color: {colour}; font-size: {size}px'>{escape(text)}</div>{_course(one, colour)}"
 
 
 def _text(value: float, defaults: Json) -> str:
