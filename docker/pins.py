@@ -79,7 +79,7 @@ def digest_of(registry: httpx.Client, name: str, tag: str) -> str:
             answer = registry.head(address, headers=headers)
     except (httpx.TransportError, KeyError, ValueError) as error:
         raise NoDigest(f"The registry {registry.base_url} is not reached from here ({type(error).__name__}).") from None
-    found = answer.headers.get("docker-content-digest", "")
+    found = str(answer.headers.get("docker-content-digest", ""))
     if answer.status_code != 200 or not re.fullmatch(DIGEST, found):
         raise NoDigest(f"The registry {registry.base_url} has no {name}:{tag} (HTTP {answer.status_code}).")
     return found

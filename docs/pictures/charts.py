@@ -52,21 +52,23 @@ def written(value: float, unit: str) -> str:
 
 def colour_of(panel: Json, name: str) -> str | None:
     """The last rule that matches wins, as in Grafana."""
-    return _override(panel, name, "color", lambda value: str(value["fixedColor"]))
+    found = _override(panel, name, "color")
+    return None if found is None else str(found["fixedColor"])
 
 
 def dash_of(panel: Json, name: str) -> list[int]:
-    return _override(panel, name, "custom.lineStyle", lambda value: list(value["dash"])) or [1, 0]
+    found = _override(panel, name, "custom.lineStyle")
+    return [1, 0] if found is None else list(found["dash"])
 
 
-def _override(panel: Json, name: str, what: str, read: Any) -> Any:
+def _override(panel: Json, name: str, what: str) -> Json | None:
     found = None
     for rule in panel["fieldConfig"].get("overrides", ()):
         kind, options = rule["matcher"]["id"], rule["matcher"]["options"]
         matches = options == name if kind == "byName" else _matches(options, name)
         for one in rule["properties"]:
             if matches and one["id"] == what:
-                found = read(one["value"])
+                found = one["value"]
     return found
 
 

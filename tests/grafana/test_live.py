@@ -23,12 +23,12 @@ import pytest
 
 from grafana.palette import RED
 from grafana.queries import DASHBOARDS, VARIABLES, filled_in
-from tests.support.client_load import Load
-from tests.support.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
-from tests.support.load_exporter import ScriptedPlan, ScriptedRun, exported
-from tests.support.locust_process import start
+from tests.support.loadtests.load_exporter import ScriptedPlan, ScriptedRun, exported
+from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import SeriesOfRuleTests, answers, free_port, prometheus, running, until
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.servers.client_load import Load
+from tests.support.servers.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
+from tests.support.servers.scripted import Script, ScriptedServer
 
 PANELS = [
     pytest.param(panel, id=f"{name}: {panel['title']}")

@@ -24,7 +24,7 @@ VALUES = re.compile(r"([\d.]+)(?:\+([\d.]+))?x\d+")
 
 @contextmanager
 def prometheus(
-    program: str, folder: Path, shown: Mapping[str, str] = {}, **targets: list[str]
+    program: str, folder: Path, shown: Mapping[str, str] = {}, /, **targets: list[str]
 ) -> Iterator[httpx.Client]:
     """Scrapes `targets`, by the names of the files in targets/, once a second; gives a client for its API. `shown` are
     labels `instance` of addresses that should not show their port."""
