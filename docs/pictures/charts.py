@@ -81,7 +81,7 @@ def lines(panel: Json, series: Sequence[Series], span: Span, marks: Sequence[Mar
     """Lines over time, stacked where the panel says so. `size` in pixels."""
     custom, defaults = panel["fieldConfig"]["defaults"]["custom"], panel["fieldConfig"]["defaults"]
     stacked = custom.get("stacking", {}).get("mode", "none") != "none"
-    top = defaults.get("max") or max(_tops(series, stacked)) or 1.0
+    top = defaults.get("max") or 1.05 * max(_tops(series, stacked)) or 1.0
     limits = [step for step in defaults["thresholds"]["steps"][1:] if custom.get("thresholdsStyle")]
     limits = [step for step in limits if step["value"] <= 2 * top]
     top = max(top, *(1.05 * step["value"] for step in limits), 0.0) if "max" not in defaults else top

@@ -33,7 +33,7 @@ BEFORE, DURING = 50, 60  # seconds
 SETTLED = (
     20  # seconds of each that are compared: early in the first, where nothing announces the fault; late in the second
 )
-SKIPPED = 10  # seconds before that: rates are taken over so many
+SKIPPED = 10  # seconds over which rates are taken: the first ones show the start of the load
 STOPPED, EVERY = 0.05, 0.1  # seconds that the late load generator is stopped, out of these
 RISES, FALLS, LEVEL = "rises", "falls", "stays"
 
@@ -114,7 +114,7 @@ FAULTS = {
     ),
     "gpu-throttled": Fault(
         about="8 users; the GPU reaches 90 °C, and its clock rate falls from 1980 to 1080 MHz",
-        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 10)),
+        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 30)),
         server=(),
         begins='enginebench_gpu_throttled{reason="hardware_thermal"} > 0',
         load=("loadtests/concurrent.py", "--stages", "8", "--stage-seconds", "300", *SHORT, *SLO),
@@ -168,7 +168,7 @@ def _checked(name: str, claim: Claim, recorded: Answers) -> Iterator[str]:
     (panel,) = (one for one in DASHBOARDS[claim.page]["panels"] if one["title"] == claim.panel)
     found = {one.name: one for one in recorded.of(panel)}
     series, end = found.get(claim.series), recorded.span.seconds
-    before = series.mean(SKIPPED, SKIPPED + SETTLED) if series is not None else None
+    before = series.mean(0, SETTLED) if series is not None else None
     during = series.mean(end - SETTLED, end) if series is not None else None
     print(f"{name}: {claim.panel}, {claim.series} {claim.does}: {before} → {during}")
     if not claim.holds(before, during):
@@ -193,11 +193,11 @@ def _watched(fault: Fault, folder: Path) -> Iterator[tuple[httpx.Client, Span]]:
         until(lambda: _ready(server), "the server is ready")
         with _process(load, folder / "load.log") as generator:
             until(lambda: _at(api, "sum(enginebench_load_requests_total) > 0") is not None, "a request has ended")
-            start = time.time()
+            start = time.time() + SKIPPED
             if fault.begins is not None:
                 until(lambda: _at(api, fault.begins or "") is not None, "the fault begins", seconds=3 * BEFORE)
             else:
-                time.sleep(BEFORE)
+                time.sleep(SKIPPED + BEFORE)
             onset = time.time()
             if fault.strike is None:
                 time.sleep(DURING)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import StackingMode
 
 from grafana import variables
 from grafana.boards.board import Board, run_starts, stages
-from grafana.palette import BLUE, BY_GPU, GREEN, ORANGE, RED
+from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, Steps, lines, tile
 from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
 
@@ -154,11 +154,13 @@ def _power() -> list[Panel]:
         ),
         _lines(
             "Throttling by reason",
-            "1 while clock rates are reduced, by reason. Such a run measured the cooling or the power supply.",
+            "1 while clock rates are reduced, for reasons that hold now. `power_cap` is usual on busy GPUs; any other "
+            "means that a run measures the cooling or the power supply.",
             units.Short,
-            [Query(_of("throttled"), "{{instance}} GPU {{gpu}} {{reason}}")],
+            [Query(f"{_of('throttled')} > 0", f"{EACH} {{{{reason}}}}")],
             top=1,
-            steps=[(None, GREEN), (1, ORANGE)],
+            palette=BY_REASON,
+            empty="no GPU here, or not throttled",
         ),
         _lines(
             "Energy per output token",
@@ -260,6 +262,7 @@ def _lines(
     top: float | None = None,
     steps: Steps = ((None, GREEN),),
     stacked: StackingMode | None = None,
+    palette: Mapping[str, str] = BY_GPU,
     dashed: Sequence[str] = (),
     empty: str = NO_GPU,
 ) -> Panel:
@@ -271,7 +274,7 @@ def _lines(
         top=top,
         steps=steps,
         stacked=stacked,
-        palette=BY_GPU,
+        palette=palette,
         dashed=dashed,
         empty=empty,
     )
