@@ -20,7 +20,8 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from analysis.run.formulas import metric_columns
-from analysis.run.lines import LISTS, SCHEMA, TEXT_SCHEMA, list_of, records_of
+from analysis.run.lines import LISTS, SCHEMA, blocks_of, requests_of
+from analysis.run.processes import read_blocks
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
 
@@ -28,6 +29,7 @@ CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no token
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 50_000  # of a row group
+COMPRESSION = "uncompressed"  # gaps of nanoseconds hardly compress, and decompressing them costs more than reading
 LAYOUT = 1  # of the table: another number has all tables written anew
 
 
@@ -85,15 +87,15 @@ def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
     def tables() -> Iterator[pl.DataFrame]:
         nonlocal malformed, uncounted
         malformed = uncounted = 0
-        for path in sorted(folder.glob("requests*.jsonl")):
-            for table, skipped in records_of(path):
-                counted = _counted(table, count_tokens)
-                malformed += skipped
-                uncounted += counted.select(UNCOUNTED.sum()).item()
-                yield counted
+        blocks = [block for path in sorted(folder.glob("requests*.jsonl")) for block in blocks_of(path)]
+        for table, skipped in requests_of(blocks, read_blocks(blocks)):
+            counted = _counted(table, count_tokens)
+            malformed += skipped
+            uncounted += counted.select(UNCOUNTED.sum()).item()
+            yield counted
 
     with _no_collections():
-        sink(tables, TEXT_SCHEMA, folder / TABLE)
+        sink(tables, folder / TABLE)
     return malformed, uncounted
 
 
@@ -109,38 +111,39 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: Path) -> None:
-    """Write tables of `SCHEMA` or `TEXT_SCHEMA`, and their metrics, as one Parquet file.
+def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
+    """Write tables of `SCHEMA`, and their metrics, as one Parquet file.
 
     Gaps between chunks take four bytes each; where one is longer than four seconds, all is written again with eight.
-    Raises `OSError` on a full disk, `ValueError` for a list of something other than whole numbers.
+    Raises `OSError` on a full disk, and what `tables` raises.
     """
     partial = path.with_name(f"{path.name}.partial")
+    raised: list[Exception] = []
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
-        for table in tables():
-            table = table if predicate is None else table.filter(predicate)
-            yield table if columns is None else table.select(columns)
+        try:
+            for table in tables():
+                table = table if predicate is None else table.filter(predicate)
+                yield table if columns is None else table.select(columns)
+        except Exception as error:  # Polars tells only its text
+            raised.append(error)
+            raise
 
     for kind in (pl.UInt32(), pl.Int64()):
-        lists = [
-            list_of(name, kind) if schema[name] == pl.String else pl.col(name).cast(pl.List(kind)) for name in LISTS
-        ]
-        requests = register_io_source(source, schema=schema).with_columns(*lists, **metric_columns()).drop("text")
+        lists = [pl.col(name).cast(pl.List(kind)) for name in LISTS]
+        requests = register_io_source(source, schema=SCHEMA).with_columns(*lists, **metric_columns()).drop("text")
         try:
-            requests.sink_parquet(
-                partial, compression="lz4", row_group_size=ROWS
-            )  # a sixth larger than zstd, in half the time
-        except pl.exceptions.PolarsError as error:
+            requests.sink_parquet(partial, compression=COMPRESSION, row_group_size=ROWS, statistics=False)
+            break
+        except Exception as error:
             partial.unlink(missing_ok=True)
+            if raised:
+                raise raised[0] from None
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
                 raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
-            if "conversion from" not in str(error):
+            if kind == pl.Int64() or "conversion from" not in str(error):
                 raise
-        else:
-            partial.replace(path)
-            return
-    raise ValueError(f"{path.parent} has records whose lists hold something other than whole numbers.")
+    partial.replace(path)
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:
