@@ -197,7 +197,7 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     )
     write_meta(folder, meta)
     if source == "parquet":
-        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), folder / TABLE)
+        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), SCHEMA, folder / TABLE)
         return (folder / TABLE).stat().st_size
     path = folder / "requests-0.jsonl"
     with path.open("wb") as file:

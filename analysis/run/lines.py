@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -41,10 +41,11 @@ _TYPES = {name: _type_of(hint) for name, hint in _HINTS.items()}
 SCHEMA = pl.Schema(
     {name: pl.List(_COLUMNS[kind]) if name in LISTS else _COLUMNS[kind] for name, kind in _TYPES.items()}
 )
+TEXT_SCHEMA = pl.Schema(SCHEMA | dict.fromkeys(LISTS, pl.String()))  # of what `requests_of` gives
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(RequestRecord)}
 REQUIRED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING]
 _FILLED = {
-    name: pl.col(name).fill_null(pl.lit([] if name in LISTS else default, SCHEMA[name]))
+    name: pl.lit("" if name in LISTS else default, TEXT_SCHEMA[name])
     for name, default in _DEFAULTS.items()
     if name not in REQUIRED and default is not None
 }
@@ -60,7 +61,7 @@ _Line: Any = msgspec.defstruct(
     gc=False,
 )
 _decoder = msgspec.json.Decoder(_Line)
-_required, _of_sent = attrgetter(*REQUIRED), attrgetter(*_OF_SENT)
+_of_sent = attrgetter(*_OF_SENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a block holds: a row for each request that ended, the requests that were sent, and how many of its lines are
-    malformed."""
+    """What a block holds: a row for each request that ended, with lists as text; the requests that were sent; and how
+    many of its lines are malformed."""
 
     ended: pl.DataFrame
     sent: pl.DataFrame
@@ -100,27 +101,16 @@ def blocks_of(path: Path) -> Iterator[Block]:
 
 
 def read_block(block: Block) -> Lines:
-    """Raises `ValueError` for a list of something other than whole numbers."""
     with block.path.open("rb") as file:
         file.seek(block.start)
         text = file.read(block.end - block.start)
     # What follows the last newline was never finished: its writer was killed.
     lines, malformed = _decoded(text[: text.rfind(b"\n") + 1])
-    ended, sent = [], []
-    for line in lines:
-        if line.outcome == SENT:
-            if None not in _of_sent(line):
-                sent.append(line)
-        elif None not in _required(line):
-            ended.append(line)
-    malformed += len(lines) - len(ended) - len(sent)
-    begun = zip(*map(_of_sent, sent), strict=True) if sent else ((),) * len(_OF_SENT)
-    named = [pl.Series(name, values, SCHEMA[name]) for name, values in zip(_OF_SENT, begun, strict=True)]
-    try:
-        return Lines(_table_of(ended), pl.DataFrame(named), malformed)
-    except pl.exceptions.PolarsError:
-        folder = block.path.parent
-        raise ValueError(f"{folder} has records whose lists hold something other than whole numbers.") from None
+    sent = _columns([line for line in lines if line.outcome == SENT], _of_sent, _OF_SENT).drop_nulls()
+    ended = _columns([line for line in lines if line.outcome != SENT], msgspec.structs.astuple, list(SCHEMA))
+    if any(ended[name].null_count() for name in REQUIRED):
+        ended = ended.drop_nulls(REQUIRED)
+    return Lines(_filled(ended), sent, malformed + len(lines) - len(ended) - len(sent))
 
 
 def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tuple[pl.DataFrame, int]]:
@@ -142,7 +132,7 @@ def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tupl
 def _cut_off(in_flight: pl.DataFrame, last: int) -> pl.DataFrame:
     known = in_flight.with_columns(outcome=pl.lit("cut_off"), detail=pl.lit(KILLED), t_end=pl.lit(last, pl.Int64))
     missing = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in known.columns]
-    return known.with_columns(missing).select(SCHEMA.names()).with_columns(**_FILLED)
+    return _filled(known.with_columns(missing).select(SCHEMA.names()).cast(dict(TEXT_SCHEMA)))
 
 
 def _decoded(text: bytes) -> tuple[list[Any], int]:
@@ -160,11 +150,10 @@ def _decoded(text: bytes) -> tuple[list[Any], int]:
     return first + second, skipped_first + skipped_second
 
 
-def _table_of(lines: list[Any]) -> pl.DataFrame:
-    """A row for each line. Raises `PolarsError` for a list of something other than whole numbers."""
-    columns = zip(*map(msgspec.structs.astuple, lines), strict=True) if lines else ((),) * len(SCHEMA)
-    table = pl.DataFrame([_series(name, values) for name, values in zip(SCHEMA, columns, strict=True)])
-    return table.with_columns(*map(_list_of, LISTS)).with_columns(**_FILLED)
+def _columns(lines: list[Any], values_of: Callable[[Any], tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
+    """A row for each line."""
+    columns = zip(*map(values_of, lines), strict=True) if lines else ((),) * len(names)
+    return pl.DataFrame([_series(name, values) for name, values in zip(names, columns, strict=True)])
 
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
@@ -180,7 +169,14 @@ def _inside(text: bytes) -> bytes:
     return b"" if text == b"null" else text
 
 
-def _list_of(name: str) -> pl.Expr:
-    """A column of lists from their text; empty ones are null. Raises `PolarsError` for what is no whole number."""
-    numbers = pl.when(pl.col(name) != "").then(pl.col(name)).str.split(",")
-    return numbers.cast(SCHEMA[name]).alias(name)
+def _filled(table: pl.DataFrame) -> pl.DataFrame:
+    """Missing optional fields have their defaults."""
+    return table.with_columns(
+        pl.col(name).fill_null(default) for name, default in _FILLED.items() if table[name].null_count()
+    )
+
+
+def list_of(name: str, kind: pl.DataType) -> pl.Expr:
+    """A column of lists from their text. Raises `ComputeError` for other than numbers of `kind`."""
+    numbers = pl.when(pl.col(name) != "").then(pl.col(name)).str.split(",").cast(pl.List(kind))
+    return numbers.fill_null(pl.lit([], pl.List(kind))).alias(name)

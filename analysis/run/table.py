@@ -20,7 +20,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from analysis.run.formulas import metric_columns
-from analysis.run.lines import LISTS, SCHEMA, blocks_of, requests_of
+from analysis.run.lines import LISTS, SCHEMA, TEXT_SCHEMA, blocks_of, list_of, requests_of
 from analysis.run.processes import read_blocks
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
@@ -29,7 +29,6 @@ CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no token
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 50_000  # of a row group
-COMPRESSION = "uncompressed"  # gaps of nanoseconds hardly compress, and decompressing them costs more than reading
 LAYOUT = 1  # of the table: another number has all tables written anew
 
 
@@ -95,7 +94,7 @@ def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
             yield counted
 
     with _no_collections():
-        sink(tables, folder / TABLE)
+        sink(tables, TEXT_SCHEMA, folder / TABLE)
     return malformed, uncounted
 
 
@@ -111,39 +110,36 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
-    """Write tables of `SCHEMA`, and their metrics, as one Parquet file.
+def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: Path) -> None:
+    """Write tables of `SCHEMA` or `TEXT_SCHEMA`, and their metrics, as one Parquet file.
 
     Gaps between chunks take four bytes each; where one is longer than four seconds, all is written again with eight.
-    Raises `OSError` on a full disk, and what `tables` raises.
+    Raises `OSError` on a full disk, `ValueError` for a list of something other than whole numbers.
     """
     partial = path.with_name(f"{path.name}.partial")
-    raised: list[Exception] = []
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
-        try:
-            for table in tables():
-                table = table if predicate is None else table.filter(predicate)
-                yield table if columns is None else table.select(columns)
-        except Exception as error:  # Polars tells only its text
-            raised.append(error)
-            raise
+        for table in tables():
+            table = table if predicate is None else table.filter(predicate)
+            yield table if columns is None else table.select(columns)
 
     for kind in (pl.UInt32(), pl.Int64()):
-        lists = [pl.col(name).cast(pl.List(kind)) for name in LISTS]
-        requests = register_io_source(source, schema=SCHEMA).with_columns(*lists, **metric_columns()).drop("text")
-        try:
-            requests.sink_parquet(partial, compression=COMPRESSION, row_group_size=ROWS, statistics=False)
-            break
-        except Exception as error:
+        lists = [
+            list_of(name, kind) if schema[name] == pl.String else pl.col(name).cast(pl.List(kind)) for name in LISTS
+        ]
+        requests = register_io_source(source, schema=schema).with_columns(*lists, **metric_columns()).drop("text")
+        try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
+            requests.sink_parquet(partial, compression="uncompressed", row_group_size=ROWS, statistics=False)
+        except pl.exceptions.PolarsError as error:
             partial.unlink(missing_ok=True)
-            if raised:
-                raise raised[0] from None
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
                 raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
-            if kind == pl.Int64() or "conversion from" not in str(error):
+            if "conversion from" not in str(error):
                 raise
-    partial.replace(path)
+        else:
+            partial.replace(path)
+            return
+    raise ValueError(f"{path.parent} has records whose lists hold something other than whole numbers.")
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

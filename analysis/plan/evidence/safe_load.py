@@ -65,8 +65,8 @@ def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
         why = f"missed at {loads[0]:g} {unit}, the lowest measured"
         return SafeLoad(Estimate(None, n=len(loads), why=why), unit, missed)
     low, high = np.quantile(drawn.min(axis=1), ENDS, method="inverted_cdf")
-    why = f"met at {loads[-1]:g} {unit}, the highest measured" if value >= loads[-1] else None
-    return SafeLoad(Estimate(value, float(low), float(high), len(loads), why), unit, None if why else missed)
+    met = f"met at {loads[-1]:g} {unit}, the highest measured" if value >= loads[-1] else None
+    return SafeLoad(Estimate(value, float(low), float(high), len(loads), met), unit, None if met else missed)
 
 
 def _drawn(loads: Floats, verdicts: Sequence[Verdict], rng: Generator) -> Floats:

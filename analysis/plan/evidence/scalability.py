@@ -28,7 +28,7 @@ ENDS = (0.025, 0.975)
 LEAST_STAGES = 3
 POINTS = 40  # of the curve
 NEGLIGIBLE = 1e-9  # κ that is only rounding
-PRIOR = 4.0  # degrees of freedom with which the stages' own intervals count as evidence of their scatter
+PRIOR = 2.0  # degrees of freedom with which the stages' own intervals count as evidence of their scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def fit_law(n: Floats, measured: Sequence[Estimate], seed: int = 0) -> Scalabili
     law = fitted(n, values[None])
     expected = throughput(law, n)[0]
     relative = np.column_stack([draws(one, rng, DRAWS) for one in measured]) / values - 1
-    extra, scatter = _scatter(relative, values / expected - 1, len(values) - np.count_nonzero(law), rng)
+    extra, scatter = _scatter(relative, values / expected - 1, len(values) - int(np.count_nonzero(law)), rng)
     noise = relative + extra[:, None] * rng.standard_normal(relative.shape)
     drawn = fitted(n, expected * np.maximum(1 + noise, 0.01))
     places = np.linspace(min(1.0, float(n.max())), float(n.max()), POINTS)

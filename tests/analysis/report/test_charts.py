@@ -252,3 +252,13 @@ def test_the_data_of_a_chart_are_the_summarys(page: str, summaries: list[RunSumm
         for stage in summary.stages:
             found = stage.throughput
             assert told[summary.label, stage.label] == (found.value, found.low, found.high)
+
+
+def test_the_scalability_chart_has_the_band_of_the_law(page: str) -> None:
+    figure = re.search(r'<figure id="scalability">.*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert figure is not None
+    curves = json.loads(figure[1])["layer"][0]["data"]["values"]
+    assert {one["name"] for one in curves} == {"transformers", "mistralrs"}
+    for one in curves:
+        assert all(low <= value <= high for low, value, high in zip(one["low"], one["value"], one["high"], strict=True))
+        assert one["high"][-1] > one["low"][-1]
