@@ -132,7 +132,7 @@ def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tupl
 def _cut_off(in_flight: pl.DataFrame, last: int) -> pl.DataFrame:
     known = in_flight.with_columns(outcome=pl.lit("cut_off"), detail=pl.lit(KILLED), t_end=pl.lit(last, pl.Int64))
     missing = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in known.columns]
-    return _filled(known.with_columns(missing).select(SCHEMA.names()).cast(dict(TEXT_SCHEMA)))
+    return _filled(known.with_columns(missing).select(SCHEMA.names()).cast(TEXT_SCHEMA))
 
 
 def _decoded(text: bytes) -> tuple[list[Any], int]:

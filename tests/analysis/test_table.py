@@ -196,7 +196,7 @@ def test_several_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(reader, "BLOCK_BYTES", len("".join(lines)) // 40)
     assert write_table(tmp_path / "one", uncounted) == 2
     monkeypatch.setattr(processes, "LARGE", 0)
-    monkeypatch.setattr(processes.pl, "thread_pool_size", lambda: 4)
+    monkeypatch.setattr("polars.thread_pool_size", lambda: 4)
     started: list[Block] = []
     monkeypatch.setattr(processes, "read_block", started.append)  # of this process
     assert write_table(tmp_path / "several", uncounted) == 2

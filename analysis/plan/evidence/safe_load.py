@@ -17,6 +17,7 @@ from analysis.verdict.ttft_parts import NAMES
 from records.slo import Objective
 
 DECODING = "decoding"
+NARROW = 1e-3  # width of an interval of a share, below which it counts no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
     loads, unit = np.array([s.load for s in judged]), judged[0].load_unit
     verdicts = list(zip(*(s.attainment.verdicts for s in judged if s.attainment is not None), strict=True))
     objectives = [of[0].objective for of in verdicts]
-    found = [crossing(loads, np.array([v.share.value or 0.0 for v in of]), of[0].objective.q) for of in verdicts]
+    values = [np.array([one.share.value or 0.0 for one in of]) for of in verdicts]
+    found = [crossing(loads, v, of[0].objective.q, _weights(of)) for v, of in zip(values, verdicts, strict=True)]
     rng = np.random.default_rng(seed)
     drawn = np.column_stack([_drawn(loads, of, rng) for of in verdicts])
     first = int(np.argmin(found))
@@ -72,15 +74,22 @@ def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
 def _drawn(loads: Floats, verdicts: Sequence[Verdict], rng: Generator) -> Floats:
     """The load up to which one objective is met, in each draw of the shares that met it at each load."""
     shares = np.column_stack([draws(one.share, rng, DRAWS) for one in verdicts])
-    return np.array([crossing(loads, row, verdicts[0].objective.q) for row in shares])
+    weights = _weights(verdicts)
+    return np.array([crossing(loads, row, verdicts[0].objective.q, weights) for row in shares])
 
 
-def crossing(loads: Floats, shares: Floats, q: float) -> float:
+def _weights(verdicts: Sequence[Verdict]) -> Floats:
+    """Of the shares, by the widths of their intervals: a few users in a closed loop tell little."""
+    ends = [(one.share.low, one.share.high) for one in verdicts]
+    return np.array([1.0 if low is None or high is None else max(high - low, NARROW) ** -2 for low, high in ends])
+
+
+def crossing(loads: Floats, shares: Floats, q: float, weights: Floats) -> float:
     """The load at which the share falls below `q`, between two measured ones by a straight line; 0 where it never was.
 
     Attainment does not rise with the load: neighbours that say so are averaged (pool adjacent violators).
     """
-    falling = _falling(shares)
+    falling = _falling(shares, weights)
     if falling[0] < q:
         return 0.0
     below = np.flatnonzero(falling < q)
@@ -92,15 +101,15 @@ def crossing(loads: Floats, shares: Floats, q: float) -> float:
     return float(loads[before] + part * (loads[after] - loads[before]))
 
 
-def _falling(shares: Floats) -> Floats:
-    blocks: list[tuple[float, int]] = []
-    for share in shares.tolist():
-        mean, count = share, 1
+def _falling(shares: Floats, weights: Floats) -> Floats:
+    blocks: list[tuple[float, float, int]] = []  # (mean, weight, loads)
+    for share, own in zip(shares.tolist(), weights.tolist(), strict=True):
+        mean, weight, count = share, own, 1
         while blocks and blocks[-1][0] < mean:
-            earlier, many = blocks.pop()
-            mean, count = (earlier * many + mean * count) / (many + count), many + count
-        blocks.append((mean, count))
-    return np.concatenate([np.full(count, mean) for mean, count in blocks])
+            earlier, more, many = blocks.pop()
+            mean, weight, count = (earlier * more + mean * weight) / (more + weight), more + weight, many + count
+        blocks.append((mean, weight, count))
+    return np.concatenate([np.full(count, mean) for mean, _, count in blocks])
 
 
 def _grown(judged: Sequence[StageSummary], safe: float, objective: Objective) -> str | None:

@@ -27,7 +27,14 @@ from tests.support.synthetic import Engine, simulate
 )
 def test_the_load_at_which_attainment_falls_below_nine_in_ten(shares: list[float], expected: float) -> None:
     q = 0.9 if expected != 40.0 else 0.95
-    assert crossing(np.array([10.0, 20.0, 30.0 if expected == 25.0 else 40.0]), np.array(shares), q) == expected
+    loads = np.array([10.0, 20.0, 30.0 if expected == 25.0 else 40.0])
+    assert crossing(loads, np.array(shares), q, np.ones(3)) == expected
+
+
+def test_a_share_that_is_poorly_known_gives_way_to_its_neighbour() -> None:
+    """0.6 with an interval fifteen times as wide as that of the 0.99 at twice the load."""
+    assert crossing(np.array([10.0, 20.0]), np.array([0.6, 0.99]), 0.95, np.array([1.0, 225.0])) == 20
+    assert crossing(np.array([10.0, 20.0]), np.array([0.6, 0.99]), 0.95, np.ones(2)) == 0
 
 
 @pytest.fixture(scope="module")
