@@ -13,7 +13,7 @@ from analysis.run.load import load_run
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import summarise
 from records.slo import parse_objectives
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 
 @pytest.mark.parametrize(
