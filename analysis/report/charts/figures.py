@@ -148,11 +148,12 @@ def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None
         (law.engine, title, rate(one.value), rate(one.low), rate(one.high))
         for law in laws
         for name, title in titles.items()
-        for one in [getattr(law, name)]
+        for one in [getattr(law.fit, name)]
     )
     note = (
         "Output tokens per second against requests in flight, a mark for each stage; the curve is the Universal "
-        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach."
+        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach, in its "
+        "95 % band."
     )
     headers = ("engine", "parameter", "value", "from", "to")
     chart = scalability_curves(engines, laws)
