@@ -30,9 +30,7 @@ from loadtests.harness.run.host import free_port
 from tests.support.prometheus import answers, prometheus, until
 
 BEFORE, DURING = 50, 60  # seconds
-SETTLED = (
-    20  # seconds of each that are compared: early in the first, where nothing announces the fault; late in the second
-)
+SETTLED = 20  # seconds that are compared: the first ones, when nothing announces the fault, and the last ones
 SKIPPED = 10  # seconds over which rates are taken: the first ones show the start of the load
 STOPPED, EVERY = 0.05, 0.1  # seconds that the late load generator is stopped, out of these
 RISES, FALLS, LEVEL = "rises", "falls", "stays"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -20,8 +21,9 @@ from pathlib import Path
 from tests.support.prometheus import running, until
 
 ROOT = Path(__file__).parents[2]
-BASE = "docker.io/library/python:3.11-slim-bookworm"
-PROMETHEUS = "docker.io/prom/prometheus:v3.5.0"
+DOCKER = ROOT / "docker"
+BASE = "docker.io/library/" + re.findall(r"^ARG BASE=(\S+)$", (DOCKER / "Dockerfile").read_text(), re.M)[0]
+PROMETHEUS = "docker.io/" + re.findall(r"image: (prom/\S+)$", (DOCKER / "compose.yaml").read_text(), re.M)[0]
 STAND_IN = "localhost/enginebench-stand-in:bookworm"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PROCESSES = 16_384  # podman keeps no more for itself than the kernel has process ids, 32 768 by default
@@ -48,7 +50,7 @@ class Containers:
     def compose(self, *arguments: str, timeout: float = 300) -> str:
         compose = shutil.which("docker-compose", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         assert compose is not None, "docker-compose comes with `make setup`"
-        command = [compose, "-f", str(ROOT / "docker/compose.yaml"), "--profile", "load", *arguments]
+        command = [compose, "-f", str(DOCKER / "compose.yaml"), "--profile", "load", *arguments]
         done = self._done(command, timeout)
         assert done.returncode == 0, f"docker-compose {' '.join(arguments)}: {done.stderr[-3000:]}"
         return done.stdout
