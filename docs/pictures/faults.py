@@ -112,7 +112,7 @@ FAULTS = {
     ),
     "gpu-throttled": Fault(
         about="8 users; the GPU reaches 90 °C, and its clock rate falls from 1980 to 1080 MHz",
-        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 30)),
+        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 70)),
         server=(),
         begins='enginebench_gpu_throttled{reason="hardware_thermal"} > 0',
         load=("loadtests/concurrent.py", "--stages", "8", "--stage-seconds", "300", *SHORT, *SLO),

@@ -81,7 +81,8 @@ def containers(folder: Path) -> Iterator[Containers]:
         yield Containers("docker")
         return
     if shutil.which("podman") is None:
-        raise NoContainers("there is neither Docker nor podman here.")
+        packages = "podman runc netavark aardvark-dns catatonit iptables debootstrap"
+        raise NoContainers(f"there is neither Docker nor podman here; on Debian: apt-get install {packages}.")
     if os.geteuid() != 0:
         raise NoContainers("podman is run as root by these tests.")
     socket, settings = folder / "podman.sock", folder / "containers.conf"
