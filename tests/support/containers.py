@@ -55,11 +55,8 @@ class Containers:
         assert done.returncode == 0, f"docker-compose {' '.join(arguments)}: {done.stderr[-3000:]}"
         return done.stdout
 
-    def pulled(self, image: str) -> bool:
-        return self._done([self.program, "pull", "--quiet", image], PULL).returncode == 0
-
-    def has(self, image: str) -> bool:
-        return self._done([self.program, "image", "inspect", image], PULL).returncode == 0
+    def succeeds(self, *arguments: str) -> bool:
+        return self._done([self.program, *arguments], PULL).returncode == 0
 
     def build(self, target: str, tag: str, base: str, **arguments: str) -> None:
         """One of the Dockerfile's images. In Docker's format, which has health checks."""
@@ -104,10 +101,11 @@ def _limits() -> str:
 def images(engine: Containers, folder: Path) -> Iterator[str]:
     """Has Prometheus' image, and gives the one to build ours on. A stand-in does not keep Prometheus' name; Debian is
     kept for the next time. Raises `NoContainers`."""
-    base, has_prometheus = BASE, engine.pulled(PROMETHEUS)
-    if not engine.pulled(BASE):
+    base = BASE
+    has_prometheus = engine.succeeds("pull", "--quiet", PROMETHEUS)
+    if not engine.succeeds("pull", "--quiet", BASE):
         base = STAND_IN
-        if not engine.has(STAND_IN):
+        if not engine.succeeds("image", "inspect", STAND_IN):
             _stand_in(engine, folder / "debian")
     if not has_prometheus:
         _prometheus_stand_in(engine, folder / "prometheus", base)
