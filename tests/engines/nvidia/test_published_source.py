@@ -1,7 +1,6 @@
 """What SGLang is given exists in the published source of the pinned version. It is fetched, and not imported."""
 
 import ast
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +20,8 @@ EVERYTHING = {"quantization": "fp8", "context": "2048", "speculative_tokens": "4
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sglang")
     packages = SglangEngine.environment.cuda
-    uv = shutil.which("uv")
     assert packages is not None
-    assert uv is not None, "uv is needed to fetch the package"
-    command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", str(folder)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     subprocess.run([*command, *packages.packages], check=True)
     return folder / "sglang"
 
