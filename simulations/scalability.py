@@ -61,8 +61,8 @@ def _cell(loads: tuple[int, ...], scatter: float, sets: int, seed: int) -> Cell:
         told = (found.rate, found.contention, found.coherency, found.most, middle.throughput)
         held += [_holds(one, value) for one, value in zip(told, (*truths, truth), strict=True)]
         widths.append(((middle.throughput.high or 0.0) - (middle.throughput.low or 0.0)) / truth)
-    shares = (held / sets).round(4).tolist()
-    return Cell(loads, scatter, sets, *shares, width=round(float(np.median(widths)), 4))
+    rate, contention, coherency, most, curve = (held / sets).round(4).tolist()
+    return Cell(loads, scatter, sets, rate, contention, coherency, most, curve, round(float(np.median(widths)), 4))
 
 
 def _holds(one: Estimate, truth: float) -> bool:
