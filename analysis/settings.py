@@ -9,6 +9,7 @@ from records.slo import Objective, parse_objectives, write_objectives
 from settings_schema import setting
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
+CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
@@ -50,3 +51,17 @@ class ClaimSettings:
     )
     allow_different: bool = setting(False, "Compare and judge even where host, model or workload differ.")
     allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """When a gate fails, and where its checks are written."""
+
+    fail_at: float = setting(
+        100 * CRITICAL,
+        "Fail when something is worse than the baseline by more than this many per cent.",
+        metavar="PERCENT",
+        least=0,
+    )
+    junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
+    markdown: Path | None = setting(None, "Write the checks as a comment, for a pull request.", metavar="FILE")

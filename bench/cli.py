@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.settings import ClaimSettings, GateSettings
 from bench.settings import BenchSettings
 from settings_flags import read_settings, with_flags
 
 if TYPE_CHECKING:
-    from bench.document import BenchResult
-    from bench.variants import Variant
+    from bench.measuring.variants import Variant
+    from bench.result.document import BenchResult
     from engines.contract.base import Model
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -26,7 +27,7 @@ def about() -> None:
 
 
 @app.command()
-@with_flags(BenchSettings)
+@with_flags(BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid"})
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
     option: Annotated[
@@ -49,14 +50,6 @@ def bench(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Write the result to --baseline; nothing is judged.")
     ] = False,
-    fail_at: Annotated[
-        float, typer.Option(min=0, help="Fail when something is worse than the baseline by more than this many %.")
-    ] = 20,
-    allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Judge even where machine, model or settings differ.")
-    ] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.", metavar="FILE")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the checks as a comment.", metavar="FILE")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the JSON document there.", metavar="FILE")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots there.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
@@ -80,16 +73,18 @@ def bench(
 
     from analysis.mistakes import exit_with_sentence
     from analysis.report.terminal import stdout
-    from bench.document import read_result, to_json
-    from bench.gate import differences
-    from bench.page import write_page
-    from bench.terminal import print_result
-    from bench.variants import variants_of
+    from bench.measuring.variants import variants_of
+    from bench.result.document import read_result, to_json
+    from bench.result.gate import differences
+    from bench.result.page import write_page
+    from bench.result.terminal import print_result
     from records.files import write_atomically
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
         settings: BenchSettings = read_settings(BenchSettings, given)
+        gating: GateSettings = read_settings(GateSettings, given)
+        allow_different = read_settings(ClaimSettings, given).allow_different
         if save_baseline and baseline is None:
             raise ValueError("say where the baseline is saved: --baseline FILE.")
         before = None
@@ -120,7 +115,7 @@ def bench(
             typer.echo(to_json(found), nl=False)
         else:
             print_result(stdout(), found)
-        passed = before is None or _judged(before, found, fail_at / 100, allow_different, (junit, markdown), as_json)
+        passed = before is None or _judged(before, found, gating, allow_different, as_json)
     if any(one.failure is not None for one in found.results):
         raise typer.Exit(2)
     if not passed:
@@ -154,7 +149,7 @@ async def _measure(
     keep: Callable[[BenchResult], None],
 ) -> BenchResult:
     """`keep` is given the result so far after every round."""
-    from bench.session import Session
+    from bench.measuring.session import Session
 
     session = Session(variants, models, settings, tell)
     for _ in range(settings.rounds):
@@ -166,17 +161,16 @@ async def _measure(
 def _judged(
     before: BenchResult,
     found: BenchResult,
-    fail_at: float,
+    gating: GateSettings,
     allow_different: bool,
-    files: tuple[Path | None, Path | None],
     as_json: bool,
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
     from analysis.gate import outputs
-    from bench.gate import judge
+    from bench.result.gate import judge
 
-    gate = judge(before, found, fail_at, allow_different)
-    outputs.write(gate, *files)
+    gate = judge(before, found, gating.fail_at / 100, allow_different)
+    outputs.write(gate, gating.junit, gating.markdown)
     if not as_json:
         outputs.show(gate, as_json=False)
     return gate.passed

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from engines.listing import engines_app
-from engines.terminal import AsJson, console_of, escape, fail, mark, print_json, table_of
+from engines.command.listing import engines_app
+from engines.command.terminal import AsJson, console_of, escape, fail, mark, print_json, table_of
 
 app = typer.Typer()
 models_app = typer.Typer(invoke_without_command=True)
@@ -100,7 +100,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     Exits with 2 only if enginebench cannot work at all.
     """
-    from engines.doctor import examine
+    from engines.command.doctor import examine
 
     checks = examine()
     broken = [check for check in checks if check.required and not check.ok]

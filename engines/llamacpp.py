@@ -34,9 +34,9 @@ from engines.contract.base import (
     Launch,
     Model,
 )
+from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import context_length
 from engines.models.gguf_file import gguf_of
-from engines.process.devices import usable_cores, visible_gpus
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.events import events
 from settings_schema import setting

@@ -30,9 +30,9 @@ from engines.contract.base import (
     Model,
     first_line,
 )
+from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
 from engines.models.gguf_file import gguf_of
-from engines.process.devices import usable_cores
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.detokenize import Detokenizer
 from engines.text.stop import StopStrings

@@ -34,8 +34,8 @@ from engines.contract.base import (
     Usage,
     first_line,
 )
+from engines.machine.devices import usable_cores
 from engines.models.random_weights import weights_of
-from engines.process.devices import usable_cores
 from engines.process.installed import Environment, InstalledEngine, Packages
 from settings_schema import setting
 

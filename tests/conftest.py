@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from engines.models.fetch import fetch_model
 from engines.rust import programs as rust_programs
-from tests.support.reference import PROMPTS
+from tests.support.engines.reference import PROMPTS
 
 T = TypeVar("T")
 LONG = ("tests/simulations/", "tests/loadtests/scenarios/")

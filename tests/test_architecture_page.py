@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.served import running
+from tests.support.servers.served import running
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from analysis.settings import ClaimSettings, ReadSettings
+from analysis.settings import ClaimSettings, GateSettings, ReadSettings
 from settings_flags import read_settings, with_flags
 
 
-@with_flags(ReadSettings, ClaimSettings, leave_out={"margin"})
+@with_flags(ReadSettings, GateSettings, ClaimSettings, leave_out={"margin"})
 def gate(
     names: Annotated[
         list[str],
@@ -21,11 +21,6 @@ def gate(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
     ] = False,
-    fail_at: Annotated[
-        float, typer.Option(min=0, help="Fail when something is worse by more than this many per cent.")
-    ] = 20,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for the CI server.", metavar="FILE")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write a comment for the pull request.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
     **given: Any,
 ) -> None:
@@ -54,6 +49,7 @@ def gate(
     with exit_with_sentence(log), log.status("Reading the runs …"):
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
+        gating: GateSettings = read_settings(GateSettings, given)
         current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
         if save_baseline:
             typer.echo(f"{len(save(baseline, current))} runs saved in {baseline}")
@@ -61,8 +57,8 @@ def gate(
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
         before = summaries_of([str(baseline)], baseline, reading.slo)
-        found = judge(before, current, fail_at / 100, claims.allow_different, claims.allow_invalid)
-        outputs.write(found, junit, markdown)
+        found = judge(before, current, gating.fail_at / 100, claims.allow_different, claims.allow_invalid)
+        outputs.write(found, gating.junit, gating.markdown)
     outputs.show(found, as_json)
     if not found.passed:
         raise typer.Exit(1)

@@ -14,10 +14,11 @@ from typing import Literal
 
 import numpy as np
 
+from analysis.settings import CRITICAL
 from analysis.verdict.statistics import REPEATS, Estimate, Spread, ratio_test, spread, t_test
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its measures
-CRITICAL, WARNING = 0.2, 0.1  # worse by more than this, as a share of the baseline
+WARNING = 0.1  # worse by more than this, as a share of the baseline; from `CRITICAL` on a gate fails
 POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
 
 Severity = Literal["critical", "warning", "unclear", "ok"]

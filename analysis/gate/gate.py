@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.compare.measures import Measure, measures_of
-from analysis.gate.decide import CRITICAL, WARNING, Check, Sample, decide
+from analysis.gate.decide import WARNING, Check, Sample, decide
+from analysis.settings import CRITICAL
 from analysis.units import format_share, in_words
 from analysis.verdict.contenders import Contender, contenders_of, stages_of
 from analysis.verdict.finding import Finding

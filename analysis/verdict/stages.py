@@ -114,12 +114,35 @@ class StageSummary:
         return self.failure_share.value is None or self.failure_share.value > FAILURES_BORNE
 
 
+@dataclass(frozen=True, slots=True)
+class _Population:
+    """The requests that were scheduled in a window, by how they ended."""
+
+    scheduled: pl.DataFrame
+    ok: pl.DataFrame
+    attempted: pl.DataFrame  # ended, well or not
+    failed: pl.DataFrame
+    failure_share: Estimate  # of those attempted
+
+    @classmethod
+    def of(cls, scheduled: pl.DataFrame) -> _Population:
+        ok = rows_where(scheduled.select("outcome", *ANSWERED), pl.col("outcome") == "ok")
+        attempted = scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
+        failed = attempted.filter(pl.col("outcome") != "ok")
+        share = share_interval((attempted["outcome"] != "ok").to_numpy(), users_of(attempted))
+        return cls(scheduled, ok, attempted, failed, share)
+
+    @property
+    def too_many_failed(self) -> str | None:
+        """Why attainment is withheld, if it is."""
+        many = (self.failure_share.value or 0) > FAILURES_BORNE
+        return f"{len(self.failed)} of {len(self.attempted)} failed" if many else None
+
+
 def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tuple[Objective, ...]) -> StageSummary:
     """Raises `ValueError` when an objective cannot be judged by what was measured."""
-    scheduled = window.scheduled(run.requests)
-    ok = rows_where(scheduled.select("outcome", *ANSWERED), pl.col("outcome") == "ok")
-    attempted = scheduled.select("outcome", "detail", "user").filter(pl.col("outcome") != "cut_off")
-    failed = attempted.filter(pl.col("outcome") != "ok")
+    population = _Population.of(window.scheduled(run.requests))
+    scheduled, ok, failed = population.scheduled, population.ok, population.failed
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
     latencies = distributions(scheduled) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
@@ -127,8 +150,6 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None
     run_delay = telemetry.of_worst_process(lambda sample: sample.run_delay, window.start, window.end)
-    failure_share = share_interval((attempted["outcome"] != "ok").to_numpy(), users_of(attempted))
-    withheld = f"{len(failed)} of {len(attempted)} failed" if (failure_share.value or 0) > FAILURES_BORNE else None
     return StageSummary(
         index=window.key.index,
         label=window.key.label,
@@ -146,11 +167,11 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         requests=len(scheduled),
         ok=len(ok),
         failed=len(failed),
-        cut_off=len(scheduled) - len(attempted),
+        cut_off=len(scheduled) - len(population.attempted),
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failure_details=_details(failed),
         again=int((scheduled["attempt"] > 0).sum()),
-        failure_share=failure_share,
+        failure_share=population.failure_share,
         failure_rate=len(failed) / window.seconds,
         offered_rate=len(scheduled) / window.seconds,
         achieved_rate=run.requests.select(completed.sum()).item() / window.seconds,
@@ -173,7 +194,7 @@ def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tupl
         client_load=load,
         client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
         energy_per_token=_energy_per_token(window, flows),
-        attainment=judge(scheduled, objectives, (window.start, window.end), withheld),
+        attainment=judge(scheduled, objectives, (window.start, window.end), population.too_many_failed),
         classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
         turns=turns_of(scheduled),
     )

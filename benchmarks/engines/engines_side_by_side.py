@@ -29,9 +29,9 @@ from statistics import median
 
 import psutil
 
-from bench.limits import Reader
-from bench.measure import decode_rate
-from bench.model_cost import bytes_per_token
+from bench.measuring.measure import decode_rate
+from bench.roofline.limits import Reader
+from bench.roofline.model_cost import bytes_per_token
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine

@@ -35,10 +35,15 @@ from loadtests.harness.run.host import host_facts, versions
 
 RESULT = Path(__file__).parents[1] / "results" / "served_engines.json"
 TOKENS = 32  # of each answer
+FEWER_TOKENS = {"pytorch-baseline": 8}  # each of its tokens reads the whole text again
 ANSWERS = {1: 4, 16: 16}  # by users: answers of one turn, all users together
 PROMPT = "Tell me in a few sentences what happened in the city of Paris in the year {year}, and what people thought."
 ENGINES = {
     "transformers": {"dtype": "float32"},
+    "transformers-batching": {"dtype": "float32", "concurrency": "16"},
+    "pytorch-baseline": {},
+    "torch-jit": {"dtype": "float32", "batches": "1,16", "lengths": "512"},
+    "torch-compile": {"dtype": "bfloat16", "batches": "1,16", "lengths": "512"},
     "mistralrs": {"dtype": "float32", "concurrency": "16"},
     "candle": {"dtype": "float32", "concurrency": "16"},
     "burn": {"dtype": "float32"},
@@ -68,22 +73,22 @@ def prompts(users: int, turn: int) -> list[str]:
     return [PROMPT.format(year=1000 + 40 * turn + number) for number in range(ANSWERS[users])]
 
 
-def rate(answers: list[int], took: float) -> float:
-    if set(answers) != {TOKENS}:
-        raise SystemExit(f"answers of {TOKENS} tokens were asked for, not of {answers}")
+def rate(answers: list[int], tokens: int, took: float) -> float:
+    if set(answers) != {tokens}:
+        raise SystemExit(f"answers of {tokens} tokens were asked for, not of {answers}")
     return sum(answers) / took
 
 
-async def served(pool: ThreadPoolExecutor, port: int, questions: list[str]) -> float:
+async def served(pool: ThreadPoolExecutor, port: int, questions: list[str], tokens: int) -> float:
     """One thread with a connection of its own for each user, each of which asks again when it has its answer."""
     began = time.perf_counter()
-    answers = list(await asyncio.to_thread(lambda: list(pool.map(lambda question: _ask(port, question), questions))))
-    return rate(answers, time.perf_counter() - began)
+    asked = await asyncio.to_thread(lambda: list(pool.map(lambda question: _ask(port, question, tokens), questions)))
+    return rate(asked, tokens, time.perf_counter() - began)
 
 
-def _ask(port: int, question: str) -> int:
+def _ask(port: int, question: str, tokens: int) -> int:
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-    asked = {"prompt": question, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}
+    asked = {"prompt": question, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
     line.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
     *events, end = line.getresponse().read().split(b"\n\n")[:-1]
     line.close()
@@ -92,20 +97,22 @@ def _ask(port: int, question: str) -> int:
     return int(json.loads(events[-1].removeprefix(b"data: "))["usage"]["completion_tokens"])
 
 
-async def direct(engine: ChildEngine, encode: Callable[[str], list[int]], users: int, questions: list[str]) -> float:
+async def direct(
+    engine: ChildEngine, encode: Callable[[str], list[int]], users: int, questions: list[str], tokens: int
+) -> float:
     waiting = list(reversed(questions))
 
     async def user() -> list[int]:
         counts = []
         while waiting:
             question = waiting.pop()
-            stream = engine.generate(GenerateRequest(question, tuple(encode(question)), TOKENS, ignore_eos=True))
+            stream = engine.generate(GenerateRequest(question, tuple(encode(question)), tokens, ignore_eos=True))
             counts.append(sum([chunk.tokens async for ready in stream for chunk in ready]))
         return counts
 
     began = time.perf_counter()
     answers = await asyncio.gather(*(user() for _ in range(users)))
-    return rate([count for mine in answers for count in mine], time.perf_counter() - began)
+    return rate([count for mine in answers for count in mine], tokens, time.perf_counter() - began)
 
 
 async def measure(name: str, model: Model, rounds: int) -> list[Result]:
@@ -120,6 +127,7 @@ async def measure(name: str, model: Model, rounds: int) -> list[Result]:
     options = [word for key, value in ENGINES[name].items() for word in ("-o", f"{key}={value}")]
     command = [sys.executable, "-m", "enginebench", "serve", "--engine", name, *options]
     results = [Result(name, users, [], []) for users in ANSWERS]
+    tokens = FEWER_TOKENS.get(name, TOKENS)
     await engine.start()
     try:
         with started_server([*command, "--model", DEFAULT, "--port", "0"]) as (_, port):
@@ -129,9 +137,9 @@ async def measure(name: str, model: Model, rounds: int) -> list[Result]:
                         questions = prompts(result.users, turn + 1)
                         for side in ("direct", "served") if turn % 2 else ("served", "direct"):
                             if side == "direct":
-                                found = await direct(engine, encode, result.users, questions)
+                                found = await direct(engine, encode, result.users, questions, tokens)
                             else:
-                                found = await served(pool, port, questions)
+                                found = await served(pool, port, questions, tokens)
                             if turn >= 0:
                                 getattr(result, side).append(found)
     finally:

@@ -11,7 +11,7 @@ import sys
 import time
 
 from engines.contract.base import Chunk
-from engines.fake import FakeEngine
+from engines.fake.engine import FakeEngine
 
 
 class StampedEngine(FakeEngine):

@@ -46,7 +46,7 @@ class EngineSpec:
 
 ENGINES: dict[str, EngineSpec] = {
     "fake": EngineSpec(
-        "engines.fake:FakeEngine",
+        "engines.fake.engine:FakeEngine",
         "scripted delays, no model",
         "python",
         "continuous",
@@ -68,25 +68,25 @@ ENGINES: dict[str, EngineSpec] = {
         "none",
     ),
     "torch-jit": EngineSpec(
-        "engines.torch_jit:TorchJitEngine",
+        "engines.static.torch_jit:TorchJitEngine",
         "our static decoder as a TorchScript trace, optimised for inference",
         "python",
         "continuous",
     ),
     "torch-compile": EngineSpec(
-        "engines.torch_compile:TorchCompileEngine",
+        "engines.static.torch_compile:TorchCompileEngine",
         "our static decoder compiled by Inductor, just in time or ahead of time",
         "python",
         "continuous",
     ),
     "cuda-graph": EngineSpec(
-        "engines.cuda_graph:CudaGraphEngine",
+        "engines.static.cuda_graph:CudaGraphEngine",
         "our static decoder, its decode step captured as a CUDA graph per batch size",
         "python",
         "continuous",
     ),
     "compile-cuda-graph": EngineSpec(
-        "engines.cuda_graph:CompileCudaGraphEngine",
+        "engines.static.cuda_graph:CompileCudaGraphEngine",
         "our static decoder compiled by Inductor and captured as CUDA graphs",
         "python",
         "continuous",

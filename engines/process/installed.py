@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.machine.devices import visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
-from engines.process.devices import visible_gpus
 
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"

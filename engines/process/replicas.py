@@ -17,8 +17,8 @@ from typing import Any
 
 from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
 from engines.contract.registry import check_options, load_engine, spec
+from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import READY_CHECK, ChildEngine, State
-from engines.process.devices import usable_cores, visible_gpus
 from engines.process.stream import Stream
 from engines.process.watch import Watch
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineUnavailable
-from engines.cuda import machine
+from engines.machine.cuda import machine
 from settings_schema import setting
 
 if TYPE_CHECKING:

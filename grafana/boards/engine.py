@@ -159,6 +159,10 @@ def _phases() -> list[Panel]:
 
 
 def _saturation() -> list[Panel]:
+    return [*_occupancy(), *_traffic()]
+
+
+def _occupancy() -> list[Panel]:
     refused = rate(REQUESTS, by="engine, outcome", where='outcome=~"rejected|unavailable"')
     return [
         lines(
@@ -193,6 +197,11 @@ def _saturation() -> list[Panel]:
             steps=[(None, GREEN), (0.95, ORANGE)],
             empty="not reported by these engines",
         ),
+    ]
+
+
+def _traffic() -> list[Panel]:
+    return [
         lines(
             "Tokens in and out",
             "Prompt tokens per second of admitted requests (dashed), and generated tokens per second of all users.",

@@ -99,6 +99,10 @@ def _glance() -> list[Panel]:
 
 
 def _load() -> list[Panel]:
+    return [*_answers(), *_clients()]
+
+
+def _answers() -> list[Panel]:
     return [
         lines(
             "Offered against achieved",
@@ -132,6 +136,11 @@ def _load() -> list[Panel]:
             colours=OUTCOME_COLOURS,
             empty="no failures",
         ),
+    ]
+
+
+def _clients() -> list[Panel]:
+    return [
         lines(
             "Users and requests in flight",
             "Users at work, and requests sent and not yet answered. In an open loop the second grows without bound "

@@ -11,7 +11,8 @@ from typer.main import get_command
 
 from analysis.cli import app
 from analysis.compare.criteria import DEVIATION, GPU_BUSY, MEMORY_GROWTH, SCALING, SPEED_UP
-from analysis.gate.decide import CRITICAL, WARNING
+from analysis.gate.decide import WARNING
+from analysis.settings import CRITICAL
 from analysis.verdict.comparison import RUN_TO_RUN
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,7 +10,7 @@ import polars as pl
 from analysis.run.load import load_run
 from analysis.verdict.finding import Kind
 from records.metrics import tables
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 

@@ -19,10 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.cli import app
-from tests.support import recompute
-from tests.support.recompute import NS, Line
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
+from tests.support.analysis import recompute
+from tests.support.analysis.recompute import NS, Line
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
+from tests.support.servers.scripted import Script, ScriptedServer
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 from engines.contract.base import EngineUnavailable
 from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
-from tests.support.rust_answers import PROMPT, first_words
+from tests.support.engines.rust_answers import PROMPT, first_words
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -15,8 +15,8 @@ from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
-from tests.support.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
-from tests.support.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
+from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -13,10 +13,10 @@ from engines.contract.registry import load_engine
 from engines.llamacpp import LlamaCppEngine
 from engines.process.child import ChildEngine
 from tests.conftest import BackgroundLoop
-from tests.support.lmrs_model import write_program
-from tests.support.served import until
+from tests.support.engines.lmrs_model import write_program
+from tests.support.servers.served import until
 
-STAND_IN = Path(__file__).parents[1] / "support" / "llama_server_stand_in.py"
+STAND_IN = Path(__file__).parents[1] / "support" / "engines" / "llama_server_stand_in.py"
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from engines.contract.base import EngineUnavailable, GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.pytorch import unoptimized
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
-from tests.support.static_decoder import prompt
-from tests.support.tiny_models import write_tiny
+from tests.support.engines.static_decoder import prompt
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -21,7 +21,7 @@ from engines.contract.base import (
 from engines.contract.registry import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions
-from tests.support.served import CHAT, TEXT, Served, body, served, until
+from tests.support.servers.served import CHAT, TEXT, Served, body, served, until
 
 
 @pytest.fixture(scope="module")

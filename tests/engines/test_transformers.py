@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
-from tests.support.tiny_models import write_tiny
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 

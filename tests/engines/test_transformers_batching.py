@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, Chunk, GenerateRequest
 from engines.text.detokenize import Detokenizer
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
-from tests.support.reference import Reference
-from tests.support.static_decoder import prompt
-from tests.support.tiny_models import write_tiny
+from tests.support.engines.reference import Reference
+from tests.support.engines.static_decoder import prompt
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -24,12 +24,12 @@ import pytest
 
 from grafana.build import BOARDS, target
 from grafana.palette import RED
-from tests.support.client_load import Load
-from tests.support.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
-from tests.support.load_exporter import ScriptedPlan, ScriptedRun, exported
-from tests.support.locust_process import start
+from tests.support.loadtests.load_exporter import ScriptedPlan, ScriptedRun, exported
+from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import SeriesOfRuleTests, answers, free_port, prometheus, running, until
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.servers.client_load import Load
+from tests.support.servers.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
+from tests.support.servers.scripted import Script, ScriptedServer
 
 DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
 PANELS = [

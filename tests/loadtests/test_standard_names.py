@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.locust_process import CONCURRENT, LOCUST, ROOT, start
-from tests.support.scripted import ScriptedServer
+from tests.support.loadtests.locust_process import CONCURRENT, LOCUST, ROOT, start
+from tests.support.servers.scripted import ScriptedServer
 
 PROBE = """
 import concurrent.futures

@@ -10,7 +10,7 @@ import pytest
 from records.formula import Between, Field, FirstOf, Formula, Positive, Where, reader
 from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, tables
 from tests.support.records import MS, record
-from tests.support.served import ROOT
+from tests.support.servers.served import ROOT
 
 NOT_SENT = {"t_send": None, "t_first": None, "t_first_out": None, "t_last": None, "read_first": None}
 

@@ -10,7 +10,7 @@ import pytest
 from records.request import RequestRecord
 from records.schema import json_schema
 from tests.support.records import RECORD, record
-from tests.support.served import ROOT
+from tests.support.servers.served import ROOT
 
 SCHEMA = ROOT / "docs" / "request-record.schema.json"
 

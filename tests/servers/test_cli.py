@@ -15,7 +15,7 @@ import pytest
 from engines.process.watch import Watch
 from servers.settings import ServerSettings, server_settings
 from settings_schema import table
-from tests.support.served import COMMAND, ROOT, body, served, until
+from tests.support.servers.served import COMMAND, ROOT, body, served, until
 
 
 def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:

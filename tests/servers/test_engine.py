@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.served import CHAT, TEXT, Served, body, running
-from tests.support.working_engine import SECRET_PATH, TOKEN
+from tests.support.servers.served import CHAT, TEXT, Served, body, running
+from tests.support.servers.working_engine import SECRET_PATH, TOKEN
 
-PROGRAM = Path(__file__).parents[1] / "support" / "working_engine.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "servers" / "working_engine.py"
 
 
 @pytest.fixture(scope="module")

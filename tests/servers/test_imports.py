@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from tests.support.served import COMMAND, started
+from tests.support.servers.served import COMMAND, started
 
 # Packages of the analysis, of the load tests and of engines. The fake engine needs no tokenizer either.
 FOREIGN = {

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.support.served import CHAT, TEXT, Served, body, served, until
+from tests.support.servers.served import CHAT, TEXT, Served, body, served, until
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_no_request_is_accepted_before_the_engine_is_loaded() -> None:
     """`/ready` says no, `/health` says yes, and a request is refused with a reason."""
     import subprocess
 
-    from tests.support.served import COMMAND, ROOT
+    from tests.support.servers.served import COMMAND, ROOT
 
     command = [*COMMAND, "--engine", "fake", "-o", "load_time=1.5"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from servers.traces import configured_tracer
-from tests.support.served import CHAT, TEXT, Served, body, served
+from tests.support.servers.served import CHAT, TEXT, Served, body, served
 
 CALLER = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLERS_SPAN = "00f067aa0ba902b7"

@@ -75,7 +75,6 @@ def answers(
 
     from loadtests.harness.answers.check import Plan
     from loadtests.harness.answers.questions import questions
-    from loadtests.harness.answers.table import sentences, table
     from loadtests.harness.command.drive import UsageError, sigterm_is_ctrl_c
 
     log = Console(stderr=True)
@@ -90,16 +89,24 @@ def answers(
     except KeyboardInterrupt:
         log.print("stopped", highlight=False)
         raise typer.Exit(2) from None
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(result) for result in results]) + "\n")
-    else:
-        out = Console(width=None if sys.stdout.isatty() else WIDTH)
-        out.print(table(results))
-        for sentence in sentences(results):
-            out.print(sentence, highlight=False, soft_wrap=True)
+    _show(results, as_json)
     shares = [one.share for result in results for one in (result.under_load, result.with_reference) if one is not None]
     if at_least is not None and min(shares) < at_least:
         raise typer.Exit(1)
+
+
+def _show(results: list[Checked], as_json: bool) -> None:
+    from rich.console import Console
+
+    from loadtests.harness.answers.table import sentences, table
+
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(result) for result in results]) + "\n")
+        return
+    out = Console(width=None if sys.stdout.isatty() else WIDTH)
+    out.print(table(results))
+    for sentence in sentences(results):
+        out.print(sentence, highlight=False, soft_wrap=True)
 
 
 class CheckFailed(Exception):

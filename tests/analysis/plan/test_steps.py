@@ -15,7 +15,7 @@ from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.run.load import load_run
 from records.load import Load
 from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 
 def measured(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> list[MeasuredStage]:

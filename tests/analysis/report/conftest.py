@@ -10,7 +10,7 @@ from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison import compare
 from analysis.verdict.summary import RunSummary, summarise
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 SLOW = Engine("transformers", slots=1, prefill=0.02, tpot=0.01)
 QUICK = Engine("mistralrs", slots=8, prefill=0.03, tpot=0.015, failures=0.02)

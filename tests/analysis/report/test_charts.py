@@ -27,8 +27,8 @@ from analysis.verdict.comparison import compare
 from analysis.verdict.contenders import contenders_of, headline_ttft
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
-from tests.support.printed import printed
-from tests.support.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
+from tests.support.analysis.printed import printed
+from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 
 TTFT_P95 = percentile_column("ttft", "p95").of
 

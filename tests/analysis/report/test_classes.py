@@ -18,7 +18,7 @@ from analysis.verdict.comparison import compare
 from analysis.verdict.summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.stage import SECOND
-from tests.support.synthetic import FAILED, meta_of, record, stages_of, write_run
+from tests.support.analysis.synthetic import FAILED, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000
 NAMES = ("20 users, mixed", "15 users, chat alone", "5 users, batch alone")

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
-from tests.support.served import ROOT
-from tests.support.synthetic import meta_of, record, stages_of, write_run
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
+from tests.support.servers.served import ROOT
 
 
 def test_a_margin_can_be_set(folders: tuple[Path, Path], tmp_path: Path) -> None:

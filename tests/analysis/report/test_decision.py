@@ -16,7 +16,7 @@ from analysis.verdict.comparison import compare
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from records.slo import parse_objectives
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 
 @pytest.fixture(scope="module")

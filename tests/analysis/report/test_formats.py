@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from analysis.cli import app
 from analysis.report.formats.document import json_schema
 from analysis.units import significant
-from tests.support.served import ROOT
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.servers.served import ROOT
 
 
 @pytest.fixture(scope="module")

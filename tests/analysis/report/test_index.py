@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
 
 
 @pytest.fixture(scope="module")

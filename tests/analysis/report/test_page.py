@@ -15,8 +15,8 @@ from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison import compare
 from analysis.verdict.summary import RunSummary, summarise
-from tests.support.printed import printed
-from tests.support.synthetic import meta_of, record, stages_of, write_run
+from tests.support.analysis.printed import printed
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
 class Page(HTMLParser):

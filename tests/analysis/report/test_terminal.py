@@ -16,7 +16,7 @@ from analysis.units import significant
 from analysis.verdict.comparison import compare
 from analysis.verdict.summary import RunSummary, summarise
 from records.slo import parse_objectives
-from tests.support.printed import printed
+from tests.support.analysis.printed import printed
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from analysis.watch.moment import Moment, Percentiles
 from analysis.watch.run import RunFolder
 from analysis.watch.screen import WIDTH, screen, sparkline
 from analysis.watch.server import ServerPage, UnreachableServer, quantile
-from tests.support.load_exporter import MEANS, RATE, TOKENS, USERS, ScriptedRun, exported
+from tests.support.loadtests.load_exporter import MEANS, RATE, TOKENS, USERS, ScriptedRun, exported
 from tests.support.prometheus import free_port
 
 COMMAND = [str(Path(sys.executable).parent / "enginebench"), "watch"]

@@ -55,7 +55,7 @@ def test_a_fleet_attains_what_was_predicted(haproxy: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("algorithm", ["roundrobin", "leastconn"])
 def test_answers_are_balanced_and_looking_takes_no_turn(haproxy: str, algorithm: Algorithm, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.who_am_i"]
+    command = [sys.executable, "-m", "tests.support.servers.who_am_i"]
     with (
         started_server(command) as (_, first),
         started_server(command) as (_, second),

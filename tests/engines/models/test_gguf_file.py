@@ -7,7 +7,7 @@ import pytest
 
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.gguf_file import Format, gguf_of
-from tests.support.tiny_models import write_tiny
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -106,14 +106,14 @@ def test_what_is_missing_is_asked_of_that_interpreter(foreign: str, brought: str
 def test_variables_can_be_set_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNWANTED", "1")
     launch = Launch(environment={"UNWANTED": None, "WANTED": "2"})
-    environment = environment_of(launch, "engines.fake:FakeEngine")
+    environment = environment_of(launch, "engines.fake.engine:FakeEngine")
     assert "UNWANTED" not in environment
     assert environment["WANTED"] == "2"
 
 
 def test_the_worker_imports_only_the_standard_library(tmp_path: Path) -> None:
-    folder = modules_folder("engines.fake:FakeEngine")
-    code = "import sys, json, engines.process.worker, engines.fake; print(json.dumps(sorted(sys.modules)))"
+    folder = modules_folder("engines.fake.engine:FakeEngine")
+    code = "import sys, json, engines.process.worker, engines.fake.engine; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True
     )

@@ -17,7 +17,7 @@ from engines.contract.registry import EngineSpec, load_engine
 from engines.models.progress import silent
 from engines.process import installed
 from engines.process.installed import Environment, Packages
-from tests.support.wheels import write_wheel
+from tests.support.engines.wheels import write_wheel
 
 ENGINE = """
 from dataclasses import dataclass

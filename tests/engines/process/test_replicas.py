@@ -10,14 +10,14 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import EngineCrashed, GenerateRequest
+from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import fetch_model
 from engines.models.random_weights import with_weights
 from engines.process.child import ChildEngine
-from engines.process.devices import usable_cores, visible_gpus
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
 from engines.process.watch import Watch
-from tests.support.served import served, until
+from tests.support.servers.served import served, until
 
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 WATCH = Watch(restart_first=0.05)

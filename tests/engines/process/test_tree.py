@@ -14,10 +14,9 @@ import pytest
 
 from engines.contract.base import EngineCrashed, FatalError, GenerateRequest
 from engines.process.child import ChildEngine
-from engines.process.watch import Watch
+from tests.support.engines.children import QUICK
 
 ROOT = Path(__file__).parents[3]
-QUICK = Watch(heartbeat=0.05, hung_after=1.0, restart_first=0.05, restart_most=0.2, stop_grace=1.0)
 ENGINE = """
 import os, signal, subprocess, sys, time
 from dataclasses import dataclass

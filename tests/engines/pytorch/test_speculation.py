@@ -8,9 +8,9 @@ import pytest
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
 from engines.pytorch.speculation import DraftGuesser, NgramGuesser
 from engines.transformers import TransformersEngine, TransformersOptions
-from tests.support.reference import Reference
-from tests.support.static_decoder import prompt
-from tests.support.tiny_models import write_tiny
+from tests.support.engines.reference import Reference
+from tests.support.engines.static_decoder import prompt
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -8,7 +8,7 @@ import pytest
 from engines.contract.base import BadRequest, EngineUnavailable
 from engines.static.decoder import Buckets, StepShape
 from engines.static.weights import DecoderShape
-from tests.support.static_decoder import BUCKETS, Small, generated, prompt
+from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")
 

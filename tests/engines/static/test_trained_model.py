@@ -8,10 +8,10 @@ from engines.static.batch import Batch, Sequence
 from engines.static.decoder import Buckets, Decoder
 from engines.static.engine import StaticOptions
 from engines.static.step import Step
+from engines.static.torch_jit import TorchJitEngine
 from engines.static.weights import DecoderShape, weights_of
-from engines.torch_jit import TorchJitEngine
-from tests.support.reference import Reference
-from tests.support.static_decoder import generated
+from tests.support.engines.reference import Reference
+from tests.support.engines.static_decoder import generated
 
 pytestmark = pytest.mark.xdist_group("torch")
 

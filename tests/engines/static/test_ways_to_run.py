@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from engines.contract.base import EngineUnavailable, GenerateRequest
-from engines.cuda_graph import CompileCudaGraphEngine, CudaGraphEngine, captured
 from engines.static.batch import Batch
+from engines.static.cuda_graph import CompileCudaGraphEngine, CudaGraphEngine, captured
 from engines.static.engine import StaticEngine, StaticOptions
-from engines.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
-from engines.torch_jit import TorchJitEngine
-from tests.support import cuda_graph_stand_in
-from tests.support.static_decoder import FEW_BUCKETS, ONE_BUCKET, Small, generated, prompt
+from engines.static.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
+from engines.static.torch_jit import TorchJitEngine
+from tests.support.engines import cuda_graph_stand_in
+from tests.support.engines.static_decoder import FEW_BUCKETS, ONE_BUCKET, Small, generated, prompt
 
 pytestmark = pytest.mark.xdist_group("torch")
 

@@ -14,7 +14,7 @@ import pytest
 from loadtests.harness.answers.agreement import Agreement, Answer, agreement
 from loadtests.harness.answers.asking import Asking, NoAnswer, Perplexity
 from loadtests.harness.client.access import Access
-from tests.support.wire_script import WireServer, json_answer
+from tests.support.servers.wire_script import WireServer, json_answer
 
 ONE = Answer("a b c", ("a", " b", " c"), (-0.1, -0.2, -0.3))
 

@@ -16,9 +16,9 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation
-from tests.support.asking import CHAT, GOOD_END, ask, ask_scripted
-from tests.support.served import ROOT
-from tests.support.wire_script import (
+from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted
+from tests.support.servers.served import ROOT
+from tests.support.servers.wire_script import (
     DONE,
     END,
     HEAD,

@@ -17,7 +17,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.client.dialects.dialect import Message, ModelRequest, merged
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from records.request import Observation
-from tests.support.dialect_answers import (
+from tests.support.servers.dialect_answers import (
     ANSWERS,
     CACHED_TOKENS,
     OUTPUT_TOKENS,
@@ -26,7 +26,7 @@ from tests.support.dialect_answers import (
     WORDS,
     aws_frame,
 )
-from tests.support.wire_script import END, Step, WireServer, frame, json_answer
+from tests.support.servers.wire_script import END, Step, WireServer, frame, json_answer
 
 REQUEST = ModelRequest(
     "a:model", (Message("system", "Be brief."), Message("user", "Who?")), 64, temperature=0.5, sampling_seed=3

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
 from loadtests.harness.client.exchange import READS_PER_LOOK, Exchange
-from tests.support.wire_script import DONE, END, HEAD, HEAD_UNTIL_CLOSE, delta, event, finish, frame, token, usage
+from tests.support.servers.wire_script import (
+    DONE,
+    END,
+    HEAD,
+    HEAD_UNTIL_CLOSE,
+    delta,
+    event,
+    finish,
+    frame,
+    token,
+    usage,
+)
 
 
 class Reads(Connection):

@@ -16,7 +16,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.gathering import BATCH, PAUSE, UNHURRIED_NS, Gathering, gathering
 from records.request import Observation
-from tests.support.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
+from tests.support.servers.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
 
 pytestmark = [
     pytest.mark.alone,

@@ -11,8 +11,8 @@ import pytest
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.clock import WallOffset
 from records.metrics import BY_NAME
-from tests.support.asking import CHAT, GOOD_END, ask, ask_scripted
-from tests.support.wire_script import (
+from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted
+from tests.support.servers.wire_script import (
     DONE,
     END,
     HEAD,

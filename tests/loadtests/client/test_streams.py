@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.asking import GOOD_END, WHOLE, ask_scripted
-from tests.support.wire_script import (
+from tests.support.loadtests.asking import GOOD_END, WHOLE, ask_scripted
+from tests.support.servers.wire_script import (
     DONE,
     END,
     HEAD,

@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from loadtests.harness.client.client import Client
-from tests.support.asking import CHAT, GOOD_END, ask
-from tests.support.wire_script import (
+from tests.support.loadtests.asking import CHAT, GOOD_END, ask
+from tests.support.servers.wire_script import (
     HEAD,
     Step,
     WireServer,

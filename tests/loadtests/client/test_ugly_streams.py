@@ -11,7 +11,7 @@ import pytest
 from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from records.request import Observation
-from tests.support.wire_script import DONE, Step, WireServer, delta, event, finish, json_answer, token, usage
+from tests.support.servers.wire_script import DONE, Step, WireServer, delta, event, finish, json_answer, token, usage
 
 CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"

@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.harness.command.models import Preset, expanded, free_memory, presets, too_large
 from records.files import read_meta
-from tests.support.locust_process import ROOT
+from tests.support.loadtests.locust_process import ROOT
 
 GB = 10**9
 SMALL = Preset("small", True, {"float32": 4 * GB, "float16": 2 * GB, "8-bit": GB, "4-bit": GB // 2})

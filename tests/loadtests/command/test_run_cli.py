@@ -15,9 +15,9 @@ from loadtests.harness.command.drive import Job, Subject, UsageError, engine_opt
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
-from tests.support.documented_engine import NAME, installed
-from tests.support.locust_process import CONCURRENT, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.engines.documented_engine import NAME, installed
+from tests.support.loadtests.locust_process import CONCURRENT, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
 SHORT = ["--stages", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]

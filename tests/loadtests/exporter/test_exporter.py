@@ -22,9 +22,9 @@ from loadtests.harness.exporter.edges import edges_around
 from records.metrics import BY_NAME
 from records.request import RequestRecord
 from records.run import RunMeta
-from tests.support.locust_process import start
+from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import free_port, prometheus
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.servers.scripted import Script, ScriptedServer
 
 SLO = "ttft_p95=0.03,e2e_p99=5"
 LIMIT = 0.03

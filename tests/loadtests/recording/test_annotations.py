@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from loadtests.harness.recording.annotations import grafana_annotations
-from tests.support.locust_process import start
+from tests.support.loadtests.locust_process import start
 from tests.support.records import META
-from tests.support.served import served
+from tests.support.servers.served import served
 
 TOKEN = "glsa_secret"
 

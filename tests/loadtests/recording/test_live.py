@@ -15,9 +15,9 @@ from records.load import Users
 from records.request import Outcome, RequestRecord
 from records.slo import RunObjectives
 from records.stage import SECOND, Extent, Stage, StagePlan
-from tests.support.locust_process import start
+from tests.support.loadtests.locust_process import start
 from tests.support.records import record
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.servers.scripted import Script, ScriptedServer
 
 
 def ended(

@@ -19,8 +19,8 @@ from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import Kind
 from loadtests.harness.workload.workload import Workload
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.served import Served, served
+from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.served import Served, served
 
 LENGTHS = Lengths("uniform", 120, 1500)
 

@@ -9,7 +9,7 @@ from loadtests.harness.client.dialects.dialect import Message, ModelRequest
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.run.counting import material_for
 from loadtests.harness.run.target import Target, UnreachableServer, origin_of
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.servers.scripted import Script, ScriptedServer
 
 
 def target(url: str) -> Target:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from records.request import RequestRecord
-from tests.support.locust_process import ROOT, Locust, start
-from tests.support.scripted import Script, ScriptedServer, tokens_of
-from tests.support.served import served
+from tests.support.loadtests.locust_process import ROOT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer, tokens_of
+from tests.support.servers.served import served
 
 ENGINE = {"name": "scripted", "features": ["ignore_eos"]}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.served import served
+from tests.support.servers.served import served
 
 pytestmark = pytest.mark.alone
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
-from tests.support.locust_process import ROOT, start
-from tests.support.served import served
+from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.servers.served import served
 
 CAPACITY = ROOT / "loadtests/capacity.py"
 

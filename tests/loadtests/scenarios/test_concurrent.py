@@ -20,8 +20,8 @@ from records.files import read_meta, read_requests
 from records.load import Users
 from records.metrics import BY_NAME
 from settings_schema import settings_of
-from tests.support.locust_process import MS, Locust, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import MS, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from analysis.verdict.finding import Finding
 from analysis.verdict.summary import summarise
 from records.files import read_meta, read_requests
 from records.stage import SECOND
-from tests.support.locust_process import ROOT, start
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.served import served
+from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.served import served
 
 
 def recoveries(run: Path) -> list[Finding]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from records.metrics import BY_NAME
-from tests.support.dialect_answers import OUTPUT_TOKENS, PROMPT_TOKENS
-from tests.support.locust_process import start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import start
+from tests.support.servers.dialect_answers import OUTPUT_TOKENS, PROMPT_TOKENS
+from tests.support.servers.scripted import Script, ScriptedServer
 
 AWS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "a-secret", "AWS_REGION": "us-east-1"}
 

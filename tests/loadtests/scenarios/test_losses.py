@@ -19,9 +19,9 @@ from analysis.run.load import load_run
 from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.run.host import free_port
 from records.request import SENT
-from tests.support.locust_process import MS, ROOT, Locust, listens, start
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.synthetic import Engine, simulate
+from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, listens, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 resource = pytest.importorskip("resource", reason="file size limits are POSIX")
 

@@ -15,8 +15,8 @@ from loadtests.harness.schedule.rates import arrival_times
 from records.load import Rate
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
-from tests.support.locust_process import MS, ROOT, Locust, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 RATE = ROOT / "loadtests/rate.py"
 FIXED = ("--seed", "7", "--prompt-set", "a-set", "--prompt-tokens", "uniform:30-60")

@@ -24,8 +24,8 @@ from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
-from tests.support.locust_process import LOCUST, MS, ROOT, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 pytestmark = pytest.mark.alone
 

@@ -14,9 +14,9 @@ from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
 from loadtests.harness.schedule.retries import pause_before_retry
 from records.request import Observation, Outcome, RequestRecord
-from tests.support.locust_process import MS, ROOT, Locust, start
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.served import served, until
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.served import served, until
 
 RATE = ROOT / "loadtests/rate.py"
 

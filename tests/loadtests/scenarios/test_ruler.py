@@ -13,7 +13,7 @@ import pytest
 
 from records.request import SENT
 from records.schema import json_schema
-from tests.support.served import ROOT, served
+from tests.support.servers.served import ROOT, served
 
 pytestmark = pytest.mark.alone
 

@@ -9,8 +9,8 @@ import pytest
 
 from records.request import RequestRecord
 from records.stage import Stage
-from tests.support.locust_process import MS, ROOT, Locust, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 SINGLE, SUSTAINED = ROOT / "loadtests/single.py", ROOT / "loadtests/sustained.py"
 LENGTHS = (10, 50, 100, 150, 200, 250, 300, 350, 400)

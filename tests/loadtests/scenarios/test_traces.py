@@ -16,9 +16,9 @@ from loadtests.harness.workload.material import assumed
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
 from loadtests.harness.workload.trace_files import read_trace
 from records.stage import SECOND
-from tests.support.locust_process import MS, ROOT, Locust, start
-from tests.support.scripted import Script, ScriptedServer
-from tests.support.served import served
+from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
+from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.served import served
 
 DATA = ROOT / "tests/data/traces"
 REPLAY = ROOT / "loadtests/replay.py"

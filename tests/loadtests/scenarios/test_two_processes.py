@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.locust_process import ROOT, start
-from tests.support.scripted import Script, ScriptedServer
+from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.servers.scripted import Script, ScriptedServer
 
 ENGINE = {"name": "scripted", "features": ["ignore_eos"], "context_length": 8192}
 

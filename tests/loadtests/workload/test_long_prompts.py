@@ -19,8 +19,8 @@ from loadtests.harness.workload.words import LINES, WORDS
 from loadtests.harness.workload.workload import prompt_id
 from records.stage import SECOND
 from tests.loadtests.workload.test_workload import A_TOKEN_A_WORD, PLAIN, asks
-from tests.support.locust_process import ROOT, start
-from tests.support.scripted import ScriptedServer
+from tests.support.loadtests.locust_process import ROOT, start
+from tests.support.servers.scripted import ScriptedServer
 
 COSTLY = Material("code", 4, 6, tuple((word, len(word)) for word in WORDS), tuple((line, 9) for line in LINES))
 IDS = Material("ids", 4, 6, A_TOKEN_A_WORD.words, ids=tuple(range(100, 1100)))

@@ -1,0 +1,115 @@
+"""One turn of one case: its requests are sent together, and every chunk is stamped as it is read from the pipe.
+
+All times are by this process's clock, from before the request is written to the engine's pipe to the read that brought
+the tokens: that includes what the pipe costs, as it does when the engine is served. Where an engine reports its own
+time to the first token (a GPU engine may take it from CUDA events), that is a measure of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.measuring.cases import Case
+from bench.measuring.prompts import Prompts
+from engines.contract.base import GenerateRequest
+from engines.process.child import ChildEngine
+
+Arrivals = Sequence[tuple[float, int]]
+"""When how many tokens arrived, in seconds."""
+
+DECODE = "decode"  # the time per token of the longest generation
+
+
+class ShortAnswer(Exception):
+    """The engine ended an answer before it had the tokens that were asked for. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`first_token` is the engine's own time to its first token, in seconds, where it reports one."""
+
+    sent: float
+    arrivals: Arrivals
+    first_token: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.arrivals)
+
+    @property
+    def to_first(self) -> float:
+        return self.arrivals[0][0] - self.sent
+
+    @property
+    def to_last(self) -> float:
+        return self.arrivals[-1][0] - self.sent
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds per token after the first chunk; `None` where the answer was one chunk."""
+        later = self.tokens - self.arrivals[0][1]
+        return (self.arrivals[-1][0] - self.arrivals[0][0]) / later if later > 0 else None
+
+
+async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[Answer]:
+    """Raises `EngineError` and `ShortAnswer`."""
+    requests = [
+        GenerateRequest(text, ids, case.answer_tokens, ignore_eos=True)
+        for text, ids in (prompts.of(case.prompt_tokens) for _ in range(case.requests))
+    ]
+    answers = await asyncio.gather(*(_answer(engine, request) for request in requests), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer.tokens != case.answer_tokens:
+            raise ShortAnswer(f"it gave {answer.tokens} tokens where {case.answer_tokens} were asked for")
+    return [answer for answer in answers if isinstance(answer, Answer)]
+
+
+async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
+    sent = time.monotonic()
+    stream = engine.generate(request)
+    arrivals: list[tuple[float, int]] = []
+    try:
+        async for ready in stream:
+            ends = [first for _, first in stream.reads[1:]] + [len(ready)]
+            for (at, first), end in zip(stream.reads, ends, strict=True):
+                arrivals.append((at, sum(chunk.tokens for chunk in ready[first:end])))
+    except BaseException:
+        stream.cancel()
+        raise
+    if not arrivals:
+        raise ShortAnswer("it ended an answer without a token")
+    return Answer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
+
+
+def values_of(case: Case, answers: Sequence[Answer]) -> Mapping[str, float]:
+    """What one turn says, by the measure's name. Seconds; tokens per second for batches."""
+    if case.kind == "batch":
+        return dict(_batch_values(case, answers))
+    (answer,) = answers
+    if case.kind == "prefill":
+        inside = {} if answer.first_token is None else {f"{case.name} inside": answer.first_token}
+        return {case.name: answer.to_first} | inside
+    per_token = answer.per_token
+    return {case.name: answer.to_last} | ({} if per_token is None else {DECODE: per_token})
+
+
+def _batch_values(case: Case, answers: Sequence[Answer]) -> Iterable[tuple[str, float]]:
+    began, ended = min(one.sent for one in answers), max(one.arrivals[-1][0] for one in answers)
+    yield case.name, sum(one.tokens for one in answers) / (ended - began)
+    rate = decode_rate([one.arrivals for one in answers])
+    if rate is not None:
+        yield f"{case.name} decode", rate
+
+
+def decode_rate(arrivals: Sequence[Arrivals]) -> float | None:
+    """Tokens per second while every request is being answered; `None` where that never was."""
+    start = max(arrived[0][0] for arrived in arrivals)
+    end = min(arrived[-1][0] for arrived in arrivals)
+    if end <= start:
+        return None
+    return sum(tokens for arrived in arrivals for at, tokens in arrived if start < at <= end) / (end - start)

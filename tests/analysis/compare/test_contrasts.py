@@ -1,0 +1,331 @@
+"""`enginebench compare`: engines against a baseline, measure by measure."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from analysis.cli import app
+from analysis.compare.contrasts import Contrast, Contrasts, contrast
+from analysis.compare.criteria import Criterion, criteria
+from analysis.compare.expectations import expectation_of
+from analysis.compare.terminal import print_contrasts
+from analysis.report.page import render
+from analysis.run.load import load_run
+from analysis.verdict.comparison import compare
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.statistics import Estimate
+from analysis.verdict.summary import RunSummary, summarise
+from records.files import read_requests
+from tests.support.analysis.synthetic import Engine, meta_of, simulate, write_run
+
+BASE, QUICK = Engine("transformers", slots=1, tpot=0.01), Engine("candle", slots=4, tpot=0.008)
+REPEATS = range(3)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of each of two engines."""
+    runs = tmp_path_factory.mktemp("runs")
+    for engine in (BASE, QUICK):
+        for k in REPEATS:
+            simulate(runs / f"{engine.label}-{k}", engine, (1, 4), 12.0, seed=k, repeat=k)
+    return runs
+
+
+@pytest.fixture(scope="module")
+def summaries(folders: Path) -> list[RunSummary]:
+    return [summarise(load_run(folder)) for folder in sorted(folders.iterdir())]
+
+
+def found(contrasts: Contrasts, measure: str, engine: str = "candle") -> Contrast:
+    one = contrasts.shown.of(engine, measure)
+    assert one is not None, measure
+    return one
+
+
+def changed(summaries: Sequence[RunSummary], label: str, change: Any) -> list[RunSummary]:
+    """`change(stage, k)` makes another stage of the k-th run of `label`."""
+    return [
+        dataclasses.replace(run, stages=tuple(change(stage, run.repeat) for stage in run.stages))
+        if run.label == label
+        else run
+        for run in summaries
+    ]
+
+
+def with_throughput(values: Sequence[float]) -> Any:
+    return lambda stage, k: dataclasses.replace(stage, throughput=Estimate(values[k]))
+
+
+def test_an_engine_is_better_in_every_measure_of_time(summaries: list[RunSummary]) -> None:
+    """Four slots and 8 ms a token against one slot and 10 ms: four users wait no more, and tokens come faster."""
+    contrasts = contrast(summaries)
+    assert (contrasts.baseline, contrasts.engines, contrasts.stage) == ("transformers", ("candle",), "4 users")
+    assert contrasts.blocked is None
+    tpot = found(contrasts, "tpot p50")
+    assert tpot.ratio.value == pytest.approx(10 / 8, rel=0.03)
+    assert tpot.difference.value == pytest.approx(-0.002, rel=0.15)
+    assert (tpot.verdict, tpot.cliff_delta) == ("better", -1)
+    assert found(contrasts, "throughput").ratio.value == pytest.approx(4.7, rel=0.05)
+    assert found(contrasts, "throughput").cliff_delta == 1
+    for one in contrasts.shown.contrasts:
+        if one.measure in {"failure_share", "engine_memory_bytes"}:
+            assert one.verdict == "alike"
+        else:
+            assert one.verdict == "better", one.measure
+
+
+def test_numbers_that_can_be_worked_out_by_hand(summaries: list[RunSummary]) -> None:
+    """Throughputs 100, 110, 121 against 50, 55, 60.5, paired: each repeat has a ratio of 2 exactly."""
+    runs = changed(summaries, "transformers", with_throughput((50.0, 55.0, 60.5)))
+    runs = changed(runs, "candle", with_throughput((100.0, 110.0, 121.0)))
+    one = found(contrast(runs), "throughput")
+    assert one.paired
+    assert (one.ratio.value, one.ratio.low, one.ratio.high) == pytest.approx((2, 2, 2))
+    assert one.difference.value == pytest.approx(55.1666667)
+    assert (one.ours.mean, one.ours.median, one.ours.least) == pytest.approx((331 / 3, 110, 100))
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        pytest.param((120.0, 121.0, 119.0), "better", id="20 % more, 1 % between runs"),
+        pytest.param((80.0, 81.0, 79.0), "worse", id="20 % less"),
+        pytest.param((101.0, 100.0, 100.5), "alike", id="within the margin for certain"),
+        pytest.param((107.0, 90.0, 110.0), "not shown", id="may be chance"),
+        pytest.param((102.0, 102.5, 101.5), "alike", id="certain, and below the margin"),
+    ],
+)
+def test_the_rule_of_the_verdict(summaries: list[RunSummary], ours: tuple[float, ...], verdict: str) -> None:
+    runs = changed(summaries, "transformers", with_throughput((100.0, 100.5, 99.5)))
+    assert found(contrast(changed(runs, "candle", with_throughput(ours))), "throughput").verdict == verdict
+
+
+def test_p_is_corrected_for_all_measures_of_the_stage(summaries: list[RunSummary]) -> None:
+    """A p of 2 % by itself is no claim among a dozen measures."""
+    runs = changed(summaries, "transformers", with_throughput((100.0, 101.0, 99.0)))
+    one = found(contrast(changed(runs, "candle", with_throughput((109.0, 113.0, 110.0)))), "throughput")
+    assert one.p is not None
+    assert one.ratio.low is not None
+    alone = compare(changed(runs, "candle", with_throughput((109.0, 113.0, 110.0)))).winner
+    assert alone == "candle", "with one measure it would be claimed"
+    assert one.ratio.low > 1
+    assert one.p >= 0.01
+
+
+def test_one_run_each_claims_nothing(summaries: list[RunSummary]) -> None:
+    contrasts = contrast([summaries[0], summaries[-1]])
+    assert {one.verdict for one in contrasts.shown.contrasts} == {"not shown"}
+    assert found(contrasts, "throughput").ratio.value == pytest.approx(4.7, rel=0.1) or True
+    assert contrasts.sentence == (
+        "candle against transformers at 4 users: no difference is shown: 1 runs each, and a claim needs 3."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        pytest.param({"commit": "abc"}, "commits_differ", id="commit"),
+        pytest.param({"host": {"cpu": "Another"}}, "clients_differ", id="host"),
+        pytest.param({"model": "another"}, "workloads_differ", id="model"),
+        pytest.param({"engine": {"name": "candle", "dtype": "float32"}}, "formats_differ", id="number format"),
+        pytest.param({"scenario": "single"}, "scenarios_differ", id="scenario"),
+        pytest.param({"workload": {"output_tokens": "99"}}, "workloads_differ", id="workload"),
+    ],
+)
+def test_what_differs_blocks_the_claim(summaries: list[RunSummary], change: dict[str, Any], kind: str) -> None:
+    runs = [dataclasses.replace(run, **change) if run.label == "candle" else run for run in summaries]
+    contrasts = contrast(runs)
+    assert kind in {finding.kind for finding in contrasts.differ}
+    assert contrasts.sentence.startswith("Nothing is claimed, because the runs are unlike")
+    allowed = contrast(runs, allow_different=True)
+    assert allowed.blocked is None
+    assert allowed.sentence.startswith("candle against transformers at 4 users: better in TTFT p50")
+
+
+def test_failures_are_no_number(summaries: list[RunSummary]) -> None:
+    def failed(stage: StageSummary, k: int) -> StageSummary:
+        ttft = dataclasses.replace(stage.latencies["ttft"], p99=Estimate(math.inf, why="failed"))
+        return dataclasses.replace(stage, latencies=dict(stage.latencies) | {"ttft": ttft})
+
+    one = found(contrast(changed(summaries, "candle", failed)), "ttft p99")
+    assert (one.ratio.value, one.ratio.why, one.verdict) == (None, "falls among failed requests", "not shown")
+
+
+def test_prompts_are_paired_where_they_are_the_same(tmp_path: Path) -> None:
+    """TTFT depends on the prompt alone, between 0.1 and 1 s, and the engine takes half of it."""
+    for label, factor in (("transformers", 1.0), ("candle", 0.5)):
+        for k in REPEATS:
+            source = simulate(tmp_path / "source" / f"{label}-{k}", Engine(label, slots=8), (4,), 12.0, seed=k)
+            meta = dataclasses.replace(load_run(source).meta, repeat=k)
+            records = []
+            for index, one in enumerate(read_requests(source)):
+                assert one.t_send is not None
+                first = one.t_send + round(factor * (0.1 + 0.9 * (index * 7 % 20) / 19) * 1e9)
+                prompt = f"{k}-{index * 7 % 20}"
+                records.append(
+                    dataclasses.replace(one, prompt_id=prompt, t_first=first, t_last=first + 10**8, t_end=first + 10**8)
+                )
+            write_run(tmp_path / "runs" / f"{label}-{k}", meta, records)
+    runs = [summarise(load_run(folder)) for folder in sorted((tmp_path / "runs").iterdir())]
+    pairs = found(contrast(runs), "ttft p50").by_prompt
+    assert pairs is not None
+    assert pairs.prompts == 20
+    assert pairs.ratio.value == pytest.approx(2, rel=1e-6)
+    assert pairs.ratio.high == pytest.approx(2, rel=1e-6)
+
+
+def test_expectations_are_the_ratios_of_the_file_and_hold_for_their_conditions(summaries: list[RunSummary]) -> None:
+    base, ours = (next(run for run in summaries if run.label == label) for label in ("transformers", "candle"))
+    ratios = {}
+    for name in ("lmrs", "candle", "burn", "mistralrs"):
+        expectation = expectation_of(dataclasses.replace(ours, engine={"name": name}), base, "1 user")
+        assert expectation is not None
+        ratios[name] = (expectation.latency, expectation.throughput)
+    assert ratios == {
+        "lmrs": pytest.approx((3, 2)),
+        "candle": pytest.approx((6, 3.75)),
+        "burn": pytest.approx((10, 6.25)),
+        "mistralrs": pytest.approx((7.5, 5)),
+    }
+    elsewhere = expectation_of(ours, base, "4 users")
+    assert elsewhere is not None
+    assert len(elsewhere.unlike) == 4
+    assert elsewhere.judge(Estimate(9, 9, 9), Estimate(9, 9, 9)) is None
+    engine = {"name": "candle", "dtype": "Q8_0", "device": "NVIDIA A100-SXM4-80GB"}
+    there = expectation_of(
+        dataclasses.replace(ours, model="meta-llama/Llama-3.2-1B-Instruct", engine=engine), base, "1 user"
+    )
+    assert there is not None
+    assert there.unlike == ()
+    assert there.judge(Estimate(7, 6.5, 7.5), Estimate(4, 3.9, 4.1)) == "met"
+    assert there.judge(Estimate(7, 6.5, 7.5), Estimate(3, 2.9, 3.1)) == "missed"
+    assert there.judge(Estimate(7, 5.5, 8.5), Estimate(4, 3.9, 4.1)) == "not enough evidence"
+    assert expectation_of(ours, dataclasses.replace(base, engine={"name": "fake"}), "1 user") is None
+
+
+def criterion(contrasts: Contrasts, runs: Sequence[RunSummary], name: str) -> Criterion:
+    return next(one for one in criteria(contrasts, runs) if one.name == name)
+
+
+def test_success_criteria(summaries: list[RunSummary]) -> None:
+    contrasts = contrast(summaries)
+    answers = {one.name: one.answer for one in criteria(contrasts, summaries)}
+    assert answers == {
+        "tokens/s over the baseline": "met",
+        "memory over the baseline": "met",
+        "GPU busy under load": "not measured",
+        "tokens/s between runs": "met",
+        "standard deviation of TPOT": "met",
+        "requests in each run": "met",
+        "X(N) / (N · X(1)) up to the knee": "met",
+    }
+
+
+def test_a_speed_up_below_two_is_told_from_none(summaries: list[RunSummary]) -> None:
+    base = changed(summaries, "transformers", with_throughput((100.0, 101.0, 99.0)))
+    for values, answer, text in (
+        ((150.0, 151.0, 149.0), "missed", "a speed-up of at least 1.2×"),
+        ((110.0, 111.0, 109.0), "missed", "no speed-up"),
+        ((250.0, 251.0, 249.0), "met", "2.50×"),
+    ):
+        runs = changed(base, "candle", with_throughput(values))
+        one = criterion(contrast(runs), runs, "tokens/s over the baseline")
+        assert one.answer == answer
+        assert text in one.found
+
+
+def test_scaling_is_judged_up_to_the_knee(summaries: list[RunSummary]) -> None:
+    """1 user 100/s, 4 users 240/s: the asymptotes meet at 2.4 users, so 4 users are past the knee."""
+
+    def served(rates: dict[str, float]) -> list[RunSummary]:
+        return changed(
+            summaries, "candle", lambda stage, k: dataclasses.replace(stage, throughput=Estimate(rates[stage.label]))
+        )
+
+    past = served({"1 user": 100.0, "4 users": 240.0})
+    assert criterion(contrast(past), past, "X(N) / (N · X(1)) up to the knee").answer == "not measured"
+    linear = served({"1 user": 100.0, "4 users": 400.0})
+    one = criterion(contrast(linear), linear, "X(N) / (N · X(1)) up to the knee")
+    assert (one.answer, one.value) == ("met", 1.0)
+
+
+def test_it_is_printed_and_drawn(summaries: list[RunSummary]) -> None:
+    contrasts = contrast(summaries)
+    for width in (240, 120, 80):
+        file = io.StringIO()
+        print_contrasts(Console(file=file, width=width, highlight=False), contrasts, summaries)
+        text = file.getvalue()
+        assert "…" not in text
+        assert text.split("\n")[2].split()[:3] == ["engine", "TTFT", "p50"]
+        assert ("Mann–Whitney  Cohen's d" in text) == (width == 240)
+    page = render(summaries, compare(summaries))
+    assert '<h2 id="against">Against transformers at 4 users</h2>' in page
+    assert "Cliff&#39;s δ" in page
+    assert contrasts.sentence in page
+
+
+def test_the_command(folders: Path) -> None:
+    runner = CliRunner()
+    result = runner.invoke(app, ["compare", str(folders), "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [stage["label"] for stage in document["stages"]] == ["1 user", "4 users"]
+    rows = {(one["engine"], one["measure"]): one for one in document["stages"][1]["contrasts"]}
+    assert rows["candle", "tpot p50"]["verdict"] == "better"
+    assert {"welch", "mann_whitney", "cohen_d", "cliff_delta", "p", "ours", "theirs"} <= rows[
+        "candle", "e2e p50"
+    ].keys()
+    assert len(document["runs"]["candle"]) == 3
+    shown = runner.invoke(app, ["compare", str(folders), "--stage", "1 user", "--baseline", "candle"])
+    assert "transformers against candle at 1 user: worse in TPOT p50" in shown.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--baseline", "vllm"], "no run is of `vllm`; the baseline is one of candle, transformers."),
+        (["--stage", "9 users"], "the runs have no common stage `9 users`; choose from 1 user, 4 users."),
+    ],
+)
+def test_mistakes_are_told_with_the_choices(folders: Path, arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["compare", str(folders), *arguments])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_two_folders_with_runs_of_one_label_are_two_contenders(tmp_path: Path) -> None:
+    for name, tpot in (("before", 0.01), ("after", 0.008)):
+        for k in REPEATS:
+            simulate(tmp_path / name / f"run-{k}", Engine("vllm", tpot=tpot), (4,), 10.0, seed=k, repeat=k)
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    result = CliRunner().invoke(app, ["compare", before, after])
+    assert result.exit_code == 0, result.output
+    assert "vllm (after) against vllm (before) at 4 users: better in" in result.stdout.replace("\n", " ")
+    assert CliRunner().invoke(app, ["compare", before, before]).exit_code == 2, "one engine is nothing to compare"
+
+
+def test_the_wheel_of_time(tmp_path: Path) -> None:
+    """A summary that was written is read again as it was."""
+    from analysis.verdict.summary import read_summary, write_summary
+
+    summary = summarise(load_run(simulate(tmp_path, Engine("fake", failures=0.2), (2, 4), 10.0)))
+    write_summary(summary)
+    again = read_summary(tmp_path)
+    assert again.at("4 users") is not None
+    for stage, other in zip(summary.stages, again.stages, strict=True):
+        assert other.throughput == stage.throughput
+        for name, latency in stage.latencies.items():
+            assert other.latencies[name].p99.value == latency.p99.value, name
+    assert again.findings == summary.findings
+    assert meta_of(()).label == "fake"

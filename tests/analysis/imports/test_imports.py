@@ -1,0 +1,227 @@
+"""Results of other tools as runs: their numbers come out again, and what they lack is said and never guessed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.cli import app
+from analysis.run.load import load_run
+from analysis.verdict.stages import StageSummary
+from analysis.verdict.summary import RunSummary, read_summary, summarise
+from records.files import read_meta, read_requests
+from records.load import Users
+from tests.support.analysis import other_tools
+
+
+def imported(output: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
+
+
+def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageSummary]:
+    """The only run that was imported, and its only stage."""
+    result = imported(output, *arguments)
+    assert result.exit_code == 0, result.output
+    (folder,) = output.iterdir()
+    summary = summarise(load_run(folder)) if (folder / "meta.json").exists() else read_summary(folder)
+    (stage,) = summary.stages
+    return summary, stage
+
+
+def said(summary: RunSummary) -> str:
+    (finding,) = [finding for finding in summary.findings if finding.kind == "imported"]
+    assert finding.severity == "note"
+    return finding.evidence
+
+
+def test_guidellm(tmp_path: Path) -> None:
+    """40 requests every 0.25 s of 100 + 10 tokens, four streams; three more failed."""
+    file = other_tools.guidellm(tmp_path / "benchmarks.json", failed=3)
+    summary, stage = run_of(tmp_path / "runs", str(file))
+    assert (summary.scenario, summary.label, summary.model) == ("guidellm", "tiny", "acme/tiny")
+    assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 3)
+    assert stage.latencies["ttft"].p50.value == pytest.approx(0.2)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.1)
+    assert stage.latencies["e2e"].answered is not None
+    assert stage.latencies["e2e"].answered["p95"] == pytest.approx(1.1)
+    assert stage.throughput.value == pytest.approx(400 / 11.1, rel=0.01)
+    assert stage.answers.prompt_tokens == 100
+    assert "inter-chunk latencies" in said(summary)
+    assert stage.latencies["icl"].p50.value is None
+
+
+def test_a_sample_of_the_requests_is_told(tmp_path: Path) -> None:
+    file = other_tools.guidellm(tmp_path / "benchmarks.json", kept=10)
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    assert "30 of 40 requests of benchmark 1" in said(summary)
+
+
+def test_vllm_with_its_requests(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 0)
+    assert stage.latencies["ttft"].p99.value == pytest.approx(0.1)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.05)
+    assert stage.latencies["e2e"].p50.value == pytest.approx(0.3)
+    assert stage.latencies["icl"].p50.value == pytest.approx(0.05)
+    assert stage.throughput.value == pytest.approx(200 / 3.0, rel=0.01)
+    assert "when a request was due" in said(summary)
+    assert stage.latencies["client_lag"].n == 0
+
+
+def test_vllm_without_its_requests_keeps_its_aggregates(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json", detailed=False)))
+    assert "single requests (run `vllm bench serve` with --save-detailed)" in said(summary)
+    assert (stage.label, stage.requests) == ("4 users", 40)
+    assert stage.throughput.value == pytest.approx(200 / 3.3)
+    ttft = stage.latencies["ttft"]
+    assert ttft.p50.value == pytest.approx(0.1)
+    assert ttft.p95.value is None, "the file has p99 alone"
+    assert ttft.p99.value == pytest.approx(0.1)
+    assert (ttft.p50.low, ttft.p50.why) == (None, "imported aggregates")
+    assert stage.latencies["e2e"].p50.value is None
+
+
+def test_aiperf(tmp_path: Path) -> None:
+    """Its .jsonl has the requests; model and concurrency stand in the .json beside it."""
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.aiperf(tmp_path)))
+    assert (summary.model, stage.label, stage.ok, stage.outcomes) == (
+        "acme/tiny",
+        "2 users",
+        19,
+        {"ok": 19, "rejected": 1},
+    )
+    assert stage.latencies["ttft"].p50.value == pytest.approx(0.05)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.02)
+    records = list(read_requests(summary.folder))
+    assert records[0].prompt_id == "c0/0"
+    assert records[0].t_headers == 30_000_000
+
+
+def test_aiperf_aggregates(tmp_path: Path) -> None:
+    other_tools.aiperf(tmp_path)
+    summary, stage = run_of(tmp_path / "runs", str(tmp_path / "profile_export_aiperf.json"))
+    assert stage.latencies["ttft"].p95.value == pytest.approx(0.052)
+    assert stage.throughput.value == pytest.approx(57.5)
+    assert "single requests (import profile_export.jsonl)" in said(summary)
+
+
+def test_locust(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.locust(tmp_path)), "--label", "gateway")
+    assert (summary.label, stage.label, stage.ok, stage.failed) == ("gateway", "5 users", 48, 2)
+    e2e = stage.latencies["e2e"]
+    assert e2e.p50.value == pytest.approx(0.12)
+    assert e2e.p95.value == pytest.approx(0.3)
+    assert e2e.p99.value == pytest.approx(0.4)
+    assert stage.achieved_rate == pytest.approx(4.8)
+    assert (stage.throughput.value, stage.latencies["ttft"].p50.value) == (None, None)
+    assert "TTFT, TPOT or tokens" in said(summary)
+
+
+def test_k6_points(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.k6(tmp_path / "k6.json")))
+    assert (stage.label, stage.ok, stage.outcomes) == ("3 users", 11, {"ok": 11, "rejected": 1})
+    assert stage.latencies["e2e"].p50.value == pytest.approx(0.1)
+    assert stage.latencies["ttft"].p50.value is None
+    one = next(read_requests(summary.folder))
+    assert (one.t_send, one.t_headers, one.t_last) == (0, 41_000_000, 100_000_000)
+    assert summary.started_at == "2026-10-09T09:59:59.923457+00:00"
+
+
+def test_k6_summary(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.k6_summary(tmp_path / "summary.json")))
+    assert (stage.requests, stage.failed) == (120, 6)
+    assert stage.end == pytest.approx(10)
+    assert stage.latencies["e2e"].p95.value == pytest.approx(0.15)
+    assert stage.latencies["e2e"].p99.value is None
+    assert "--out json=FILE" in said(summary)
+
+
+def test_imported_runs_are_compared(tmp_path: Path) -> None:
+    """Three runs each of two labels, of aggregates alone."""
+    for label, factor in (("old", 1.0), ("new", 0.5)):
+        files = []
+        for k in range(3):
+            file = other_tools.vllm_bench(tmp_path / f"{label}-{k}.json", detailed=False)
+            document = json.loads(file.read_text())
+            for name in ("median_ttft_ms", "median_tpot_ms"):
+                document[name] *= factor * (1 + 0.01 * k)
+            file.write_text(json.dumps(document))
+            files.append(str(file))
+        assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
+    result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
+    assert result.exit_code == 0, result.output
+    (stage,) = json.loads(result.stdout)["stages"]
+    found = {one["measure"]: one for one in stage["contrasts"]}
+    assert found["ttft p50"]["ratio"]["value"] == pytest.approx(2)
+    assert found["ttft p50"]["verdict"] == "better"
+    assert "e2e p50" not in found
+
+
+def test_a_report_needs_requests(tmp_path: Path) -> None:
+    run_of(tmp_path / "runs", str(other_tools.locust(tmp_path)))
+    (folder,) = (tmp_path / "runs").iterdir()
+    result = CliRunner().invoke(app, ["report", str(folder)])
+    assert result.exit_code == 2
+    assert "has a summary and no requests: compare it with `enginebench compare`" in " ".join(result.stderr.split())
+
+
+def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
+    run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    (folder,) = (tmp_path / "runs").iterdir()
+    result = CliRunner().invoke(app, ["report", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert "imported from vllm.json" in " ".join(result.stdout.split())
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_a_load_that_the_file_does_not_say_is_asked_for(tmp_path: Path) -> None:
+    file = other_tools.locust(tmp_path)
+    (tmp_path / "load_stats_history.csv").unlink()
+    result = imported(tmp_path / "runs", str(file))
+    assert result.exit_code == 2
+    assert "does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND." in result.stderr
+    _, stage = run_of(tmp_path / "runs", str(file), "--rate", "5")
+    assert (stage.label, stage.is_open) == ("5 req/s", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.json", "{}", "is of no known format; known are guidellm's benchmarks.json"),
+        ("a.json", "{", "is not JSON"),
+        ("a.csv", "a,b\n", "is not Locust's PREFIX_stats.csv"),
+        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be understood (KeyError('start_time'))"),
+    ],
+)
+def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    (tmp_path / name).write_text(text)
+    result = imported(tmp_path / "runs", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
+    files = [str(other_tools.k6_summary(tmp_path / f"{name}.json")) for name in ("one", "two")]
+    for _ in range(2):
+        for file in files:
+            assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
+    names = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert names == ["undated-gateway-one", "undated-gateway-two"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
+
+
+def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
+    summary, _ = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    meta = read_meta(summary.folder)
+    assert meta.imported is not None
+    assert (meta.imported.tool, meta.imported.file) == ("vllm bench serve", "vllm.json")
+    assert meta.plan[0].load == Users(4)

@@ -1,0 +1,191 @@
+"""What every registered engine must do, through its real child process."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from engines.contract.base import EngineInfo, GenerateRequest, Model
+from engines.contract.registry import ENGINES, engine_class, load_engine, spec
+from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
+from engines.process.child import ChildEngine
+from engines.process.installed import InstalledEngine
+from engines.process.stream import ReceivedChunk
+from engines.rust.programs import PROGRAMS
+from tests.conftest import BackgroundLoop
+from tests.support.engines import documented_engine
+from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
+from tests.support.servers.served import served
+
+STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
+PROMPT = "Once upon a time, in a small village near the sea, there lived"
+
+
+class Loaded:
+    """An engine at work, driven from plain test functions."""
+
+    def __init__(self, name: str, background: BackgroundLoop, folder: Path, url: str = "") -> None:
+        self.name = name
+        self.background = background
+        model, options = _what_it_needs(name, folder, url)
+        self.engine: ChildEngine = load_engine(name, model, options)
+        self.info: EngineInfo = background.run(self.engine.start())
+        self.tokenizer = None if model is None else Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+
+    def request(self, prompt: str = PROMPT, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
+        ids = range(12) if self.tokenizer is None else self.tokenizer.encode(prompt).ids
+        return GenerateRequest(prompt, tuple(ids), **({"max_tokens": 12} | settings))
+
+    async def answer(self, **settings) -> tuple[list[ReceivedChunk], str | None]:  # type: ignore[no-untyped-def]
+        stream = self.engine.generate(self.request(**settings))
+        chunks = [chunk async for ready in stream for chunk in ready]
+        return chunks, stream.finish_reason
+
+    def ask(self, **settings) -> tuple[str, int, str | None]:  # type: ignore[no-untyped-def]
+        """Text, tokens and finish reason."""
+        chunks, finish = self.background.run(self.answer(**settings))
+        return _text(chunks), sum(chunk.tokens for chunk in chunks), finish
+
+
+def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dict[str, str]]:
+    if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
+        os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
+        return write_tiny_llama(folder), {"same_tokens": "no"}
+    if name in STATIC:  # in floats of 32 bits, in which the size of the batch changes no answer
+        few_shapes = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}
+        return with_weights(fetch_model("random:llama-3.2-tiny")), few_shapes
+    if name == "remote":
+        return None, {"url": f"{url}/v1"}
+    if name == "vllm":  # compiling takes a minute
+        return with_weights(fetch_model("random:llama-3.2-tiny")), {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
+    if spec(name).needs_model:  # what the engines say with a trained model is checked in their own tests
+        return with_weights(fetch_model("random:llama-3.2-tiny")), {}
+    return None, {"ttft": "0.01", "tpot": "0.001"}
+
+
+def _text(chunks: list[ReceivedChunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def _as_parameter(name: str) -> object:
+    """Engines in environments of their own have a marker: `make test` does not install them."""
+    own = name in ENGINES and issubclass(engine_class(name), InstalledEngine)
+    return pytest.param(name, marks=pytest.mark.own_environment) if own else name
+
+
+@pytest.fixture(scope="module", params=[_as_parameter(name) for name in (*ENGINES, documented_engine.NAME)])
+def loaded(
+    request: pytest.FixtureRequest,
+    background: BackgroundLoop,
+    rust_program: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Loaded]:
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if name in PROGRAMS:
+        rust_program(name)
+    with contextlib.ExitStack() as open_until_the_end:
+        if name == documented_engine.NAME:
+            open_until_the_end.enter_context(documented_engine.installed(folder))
+        elif name != "lmrs" and (reason := engine_class(name).why_not_here()) is not None:
+            pytest.skip(f"{name} cannot run here: {reason}")
+        url = ""
+        if name == "remote":
+            url = open_until_the_end.enter_context(served("ttft=0.01", "tpot=0.001")).url
+        one = Loaded(name, background, folder, url)
+        yield one
+        background.run(one.engine.stop())
+
+
+def test_it_says_what_it_is(loaded: Loaded) -> None:
+    info = loaded.info
+    assert info.name == loaded.name
+    assert info.language == spec(loaded.name).language
+    assert info.batching == spec(loaded.name).batching
+    assert info.max_concurrency >= 1
+    assert info.context_length >= 1024
+    assert info.version
+
+
+def test_it_gives_exactly_the_tokens_asked_for(loaded: Loaded) -> None:
+    text, tokens, finish = loaded.ask(max_tokens=12)
+    assert (tokens, finish) == (12, "length")
+    assert len(text.split()) >= 4
+
+
+def test_one_token_is_possible(loaded: Loaded) -> None:
+    _, tokens, finish = loaded.ask(max_tokens=1)
+    assert (tokens, finish) == (1, "length")
+
+
+def test_tokens_come_one_after_the_other(loaded: Loaded) -> None:
+    chunks, _ = loaded.background.run(loaded.answer(max_tokens=12))
+    assert len(chunks) >= 6, "an answer in one piece has no time to first token"
+
+
+def test_greedy_answers_repeat(loaded: Loaded) -> None:
+    assert loaded.ask()[0] == loaded.ask()[0]
+
+
+def test_a_seed_repeats_an_answer(loaded: Loaded) -> None:
+    if "seed" not in loaded.info.features:
+        pytest.skip(f"{loaded.name} has no seed, and says so")
+    settings = {"temperature": 1.0, "seed": 7}
+    assert loaded.ask(**settings)[0] == loaded.ask(**settings)[0]
+
+
+def test_a_stop_string_ends_the_answer_and_is_left_out(loaded: Loaded) -> None:
+    if "stop" not in loaded.info.features:
+        pytest.skip(f"{loaded.name} has no stop strings, and says so")
+    whole = loaded.ask()[0]
+    stop = whole[len(whole) // 2 :][:4]
+    text, _, finish = loaded.ask(stop=(stop,))
+    assert finish == "stop"
+    assert text == whole[: whole.index(stop)]
+
+
+def test_a_cancelled_request_stops_and_the_next_one_is_served(loaded: Loaded) -> None:
+    async def leave_early() -> tuple[str | None, float]:
+        stream = loaded.engine.generate(loaded.request(max_tokens=1000))
+        await anext(stream)
+        left = time.monotonic()
+        stream.cancel()
+        await stream.stopped()
+        return stream.finish_reason, time.monotonic() - left
+
+    finish, seconds = loaded.background.run(leave_early())
+    assert finish == "cancelled"
+    assert seconds < 5, "a cancel stops an engine within a token, not at the end of the answer"
+    assert loaded.ask(max_tokens=3)[1] == 3
+
+
+def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
+    alone = loaded.ask(max_tokens=8)
+    together = min(4, loaded.info.max_concurrency)
+
+    async def all_at_once() -> list[tuple[list[ReceivedChunk], str | None]]:
+        return list(await asyncio.gather(*(loaded.answer(max_tokens=8) for _ in range(together))))
+
+    for chunks, finish in loaded.background.run(all_at_once()):
+        assert (_text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
+
+
+def test_it_reports_its_memory(loaded: Loaded) -> None:
+    async def memory() -> int:
+        while True:
+            stats = await loaded.engine.stats()
+            if stats.memory_bytes is not None:
+                return stats.memory_bytes
+            await asyncio.sleep(0.1)
+
+    assert loaded.background.run(memory()) > 5_000_000
+
+
+def test_an_unknown_option_is_refused_with_the_choices(loaded: Loaded) -> None:
+    with pytest.raises(ValueError, match=r"no option called `wibble`; choose from "):
+        load_engine(loaded.name, loaded.engine._load.model, {"wibble": "1"})

@@ -1,0 +1,225 @@
+"""lm.rs against a stand-in that speaks its websocket; with `make test-lmrs` against the real program."""
+
+import asyncio
+import datetime
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, GenerateRequest, Model
+from engines.contract.registry import load_engine
+from engines.lmrs.engine import LmrsEngine, LmrsOptions
+from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
+from engines.models.llama_chat import BEFORE_DATE
+from engines.process.child import ChildEngine
+from engines.process.stream import ReceivedChunk
+from tests.conftest import BackgroundLoop
+from tests.support.engines.lmrs_model import STAND_IN, VOCABULARY, write_program, write_stand_in
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    program = write_stand_in(tmp_path_factory.mktemp("lmrs"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENGINEBENCH_LMRS", str(program))
+        yield program
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Model, stand_in: Path, background: BackgroundLoop) -> Iterator[ChildEngine]:
+    engine = load_engine("lmrs", tiny, {"dtype": "q8_0"})
+    background.run(engine.start())
+    yield engine
+    background.run(engine.stop())
+
+
+def chat(*message: int) -> tuple[int, ...]:
+    """The ids of a user's message in Llama 3.2's chat template, as the server renders it today."""
+    return (*BEFORE_DATE, *TODAY, *BEFORE_MESSAGE, *message, *AFTER_MESSAGE)
+
+
+TODAY: tuple[int, ...] = ()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alphabet(tiny: Model) -> Alphabet:
+    global TODAY
+    from tokenizers import Tokenizer
+
+    found = Alphabet.of(
+        Tokenizer.from_file(str(tiny.folder / "tokenizer.json")), VOCABULARY, datetime.datetime.now().date()
+    )
+    TODAY = found.date
+    return found
+
+
+def ask(
+    engine: ChildEngine, background: BackgroundLoop, ids: tuple[int, ...], **settings: Any
+) -> tuple[list[ReceivedChunk], str | None]:
+    async def answer() -> tuple[list[ReceivedChunk], str | None]:
+        stream = engine.generate(GenerateRequest("", ids, **({"max_tokens": 8} | settings)))
+        return [chunk async for ready in stream for chunk in ready], stream.finish_reason
+
+    return background.run(answer())
+
+
+def test_it_describes_itself(engine: ChildEngine) -> None:
+    info = engine.info
+    assert info is not None
+    assert (info.version, info.dtype, info.max_concurrency, info.batching) == ("1.0", "q8_0", 1, "none")
+    assert (info.context_length, info.features) == (8192, ("stop", "ignore_eos"))
+
+
+# The stand-in repeats the message's tokens. Those from 1000 to 1009 end its answer after so many of them.
+
+
+def test_an_answer_ends_at_the_end_of_text(engine: ChildEngine, background: BackgroundLoop) -> None:
+    chunks, finish = ask(engine, background, chat(1003, 400))
+    assert ("".join(chunk.text for chunk in chunks), sum(chunk.tokens for chunk in chunks)) == (" <1003>" * 3, 4), (
+        "the end of text is the fourth"
+    )
+    assert finish == "stop"
+
+
+def test_an_answer_ends_at_its_limit_though_lmrs_continues(engine: ChildEngine, background: BackgroundLoop) -> None:
+    chunks, finish = ask(engine, background, chat(400, 500), max_tokens=5)
+    assert ("".join(chunk.text for chunk in chunks), finish) == (" <400> <500> <400> <500> <400>", "length")
+
+
+def test_the_end_of_text_can_be_ignored(engine: ChildEngine, background: BackgroundLoop) -> None:
+    chunks, finish = ask(engine, background, chat(1003, 400), ignore_eos=True, max_tokens=7)
+    assert (sum(chunk.tokens for chunk in chunks), finish) == (7, "length")
+
+
+def test_a_stop_string_across_tokens_ends_the_answer(engine: ChildEngine, background: BackgroundLoop) -> None:
+    chunks, finish = ask(engine, background, chat(400, 500, 600), stop=("0> <50",))
+    assert ("".join(chunk.text for chunk in chunks), finish) == (" <40", "stop")
+
+
+def test_each_request_has_a_conversation_of_its_own(engine: ChildEngine, background: BackgroundLoop) -> None:
+    pids = set()
+    for _ in range(3):
+        ask(engine, background, chat(1001))
+        pids |= {child.pid for child in psutil.Process(engine.pid).children()}
+    assert len(pids) >= 3
+    assert len(psutil.Process(engine.pid).children()) <= 1, "only the one that is ready for the next request"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        pytest.param({"seed": 1, "temperature": 0.7}, "leave `seed` out", id="a seed with sampling"),
+        pytest.param({"logprobs": 2}, "neither logprobs", id="log-probabilities"),
+        pytest.param({"min_tokens": 2}, "nor min_tokens", id="a minimum of tokens"),
+        pytest.param({"ids": (400, 500)}, "set same_tokens=no", id="a prompt without the chat template"),
+        pytest.param({"ids": tuple(range(300, 9300))}, "takes 1 to 8191", id="a prompt longer than its context"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    settings: dict[str, Any], reason: str, engine: ChildEngine, background: BackgroundLoop
+) -> None:
+    ids = settings.pop("ids", chat(1001))
+    with pytest.raises(BadRequest, match=reason):
+        ask(engine, background, ids, **settings)
+
+
+def test_a_seed_with_greedy_decoding_is_accepted(engine: ChildEngine, background: BackgroundLoop) -> None:
+    assert ask(engine, background, chat(1001), seed=3)[1] == "stop"
+
+
+def test_a_prompt_without_the_template_is_served_where_that_is_allowed(
+    tiny: Model, stand_in: Path, background: BackgroundLoop
+) -> None:
+    engine = load_engine("lmrs", tiny, {"same_tokens": "no"})
+    background.run(engine.start())
+    try:
+        assert "".join(chunk.text for chunk in ask(engine, background, (1001,))[0]) == " <1001>"
+    finally:
+        background.run(engine.stop())
+
+
+@pytest.mark.parametrize("token", [pytest.param(2003, id="it panics"), pytest.param(3003, id="it ends")])
+def test_a_crash_is_reported_and_the_next_request_is_served(
+    token: int, engine: ChildEngine, background: BackgroundLoop
+) -> None:
+    with pytest.raises(EngineCrashed, match="in the middle of its answer"):
+        ask(engine, background, chat(token))
+    assert ask(engine, background, chat(1001))[1] == "stop"
+
+
+def test_a_cancelled_request_ends_its_process(engine: ChildEngine, background: BackgroundLoop) -> None:
+    async def leave_early() -> str | None:
+        stream = engine.generate(GenerateRequest("", chat(400), 5000))
+        await anext(stream)
+        (busy,) = psutil.Process(engine.pid).children()
+        stream.cancel()
+        await stream.stopped()
+        assert not busy.is_running()
+        return stream.finish_reason
+
+    assert background.run(leave_early()) == "cancelled"
+
+
+def test_its_absence_is_a_sentence_with_the_way_out(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("ENGINEBENCH_LMRS", raising=False)
+    with pytest.raises(EngineUnavailable, match=r"samuel-vitorino/lm\.rs says, then put it on PATH or name it"):
+        load_engine("lmrs", tiny)
+
+
+def test_another_program_of_that_name_is_told_apart(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBENCH_LMRS", str(write_program(tmp_path / "backend", "print('backend 7')")))
+    with pytest.raises(EngineUnavailable, match=r"is not lm\.rs's"):
+        LmrsEngine(tiny, LmrsOptions()).load()
+
+
+def real_program() -> str:
+    named = os.environ.get("ENGINEBENCH_LMRS")
+    if named is None or STAND_IN.name in Path(named).read_text(errors="ignore"):
+        pytest.skip("name lm.rs's `backend` in ENGINEBENCH_LMRS")
+    return named
+
+
+@pytest.mark.lmrs
+@pytest.mark.parametrize("message", [(300, 7, 45_000), (400, 128_009, 128_006, 882, 128_007, 271, 9)])
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_the_real_one_answers_as_transformers_does(tiny: Model, message: tuple[int, ...], ignore_eos: bool) -> None:
+    """Greedy, 32-bit: proves the file's tensors, and that lm.rs reads exactly the request's token ids."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM
+
+    real_program()
+    engine = LmrsEngine(tiny, LmrsOptions(dtype="float32"))
+    engine.load()
+    ids = chat(*message)
+
+    async def answer() -> str:
+        request = GenerateRequest("", ids, 24, ignore_eos=ignore_eos)
+        text = "".join([chunk.text async for chunk in engine.generate(request)])
+        await (await engine._spare[1]).close()  # type: ignore[index]
+        return text
+
+    net = AutoModelForCausalLM.from_pretrained(tiny.folder, dtype=torch.float32)
+    produced = net.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0, len(ids) :]
+    tokenizer = Tokenizer.from_file(str(tiny.folder / "tokenizer.json"))
+    assert asyncio.run(answer()) == tokenizer.decode(produced.tolist(), skip_special_tokens=True)
+
+
+@pytest.mark.lmrs
+@pytest.mark.parametrize("dtype", ["float32", "q8_0", "q4_0"])
+def test_the_real_one_loads_every_kind_of_file(dtype: str, tiny: Model, background: BackgroundLoop) -> None:
+    real_program()
+    engine = load_engine("lmrs", tiny, {"dtype": dtype})
+    background.run(engine.start())
+    chunks, finish = ask(engine, background, chat(300, 301), max_tokens=16)
+    background.run(engine.stop())
+    assert (sum(chunk.tokens for chunk in chunks), finish) == (16, "length")

@@ -1,0 +1,214 @@
+"""The engines written in Rust against Transformers: the same 32-bit weights, so the same words and nearly the same
+logits; and what only an engine with a batch and a process of its own can get wrong."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
+from engines.contract.registry import engine_class, load_engine
+from engines.models.fetch import fetch_model
+from engines.models.random_weights import with_weights
+from engines.process.child import ChildEngine
+from engines.process.stream import ReceivedChunk
+from settings_schema import from_text
+from tests.conftest import BackgroundLoop
+from tests.support.engines.reference import Reference
+from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.tiny_models import write_tiny
+
+pytestmark = pytest.mark.xdist_group("torch")
+
+NAMES = ["candle", "burn"]
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """Llama 3.2 in small, with random weights."""
+    return with_weights(fetch_model("random:llama-3.2-tiny"))
+
+
+@pytest.fixture(scope="session")
+def vocabulary(model: Model) -> Tokenizer:
+    return Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def reference(model: Model) -> Reference:
+    return Reference.of(model.folder)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def engine(
+    request: pytest.FixtureRequest, model: Model, rust_program: Callable[[str], Path], background: BackgroundLoop
+) -> Iterator[ChildEngine]:
+    rust_program(request.param)
+    options = {"dtype": "float32", "device": "cpu", "concurrency": "16", "context": "8192"}
+    engine = load_engine(request.param, model, options)
+    background.run(engine.start())
+    yield engine
+    background.run(engine.stop())
+
+
+@pytest.mark.parametrize(("together", "count"), [(True, 10), (False, 2)], ids=["ten at once", "two, one by one"])
+def test_greedy_answers_are_those_of_transformers(
+    together: bool,
+    count: int,
+    engine: ChildEngine,
+    reference: Reference,
+    prompts: list[tuple[int, ...]],
+    vocabulary: Tokenizer,
+    background: BackgroundLoop,
+) -> None:
+    """One token at a time and ten at a time go through other kernels."""
+    asked = prompts[:count]
+
+    async def answers() -> list[list[ReceivedChunk]]:
+        if together:
+            return await asyncio.gather(*(answer(engine, prompt, logprobs=0) for prompt in asked))
+        return [await answer(engine, prompt, logprobs=0) for prompt in asked]
+
+    ids = {vocabulary.decode([id], False): id for id in range(vocabulary.get_vocab_size())}
+    for prompt, chunks in zip(asked, background.run(answers()), strict=True):
+        guess = [ids[chunk.logprobs[0].token] for chunk in chunks]  # its text alone might be cut into other tokens
+        wanted = reference.greedy(prompt, TOKENS, guess)
+        assert sum(chunk.tokens for chunk in chunks) == TOKENS
+        assert text(chunks) == vocabulary.decode(wanted)
+
+
+def test_the_five_likeliest_have_the_probabilities_of_transformers(
+    engine: ChildEngine,
+    reference: Reference,
+    prompts: list[tuple[int, ...]],
+    vocabulary: Tokenizer,
+    background: BackgroundLoop,
+) -> None:
+    for prompt in prompts:
+        (chunk,) = background.run(answer(engine, prompt, max_tokens=1, logprobs=5))
+        assert_same_likeliest(chunk, reference.likeliest(prompt, 5), vocabulary)
+
+
+def test_a_prompt_longer_than_one_step_is_read_in_pieces(
+    engine: ChildEngine, reference: Reference, vocabulary: Tokenizer, background: BackgroundLoop
+) -> None:
+    """The first step of 300 tokens has 64: positions, masks and the growing cache have to fit together."""
+    prompt = tuple(100 + (37 * at) % 40_000 for at in range(300))
+    (chunk,) = background.run(answer(engine, prompt, max_tokens=1, logprobs=5))
+    assert_same_likeliest(chunk, reference.likeliest(prompt, 5), vocabulary)
+
+
+def test_a_seed_decides_and_the_nucleus_may_be_one_token(
+    engine: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+) -> None:
+    def drawn(**settings: Any) -> str:
+        return text(background.run(answer(engine, prompts[0], max_tokens=16, **settings)))
+
+    assert drawn(temperature=1.0, seed=1) == drawn(temperature=1.0, seed=1)
+    assert len({drawn(temperature=1.0, seed=seed) for seed in range(3)}) == 3
+    assert len({drawn(temperature=1.0) for _ in range(3)}) == 3, "without a seed every answer is its own"
+    assert drawn(temperature=1.0, top_p=1e-6) == drawn()
+
+
+def test_a_cancelled_answer_ends_within_a_token_and_the_others_go_on(
+    engine: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+) -> None:
+    async def one_leaves() -> tuple[int, str]:
+        others = [asyncio.ensure_future(answer(engine, prompt)) for prompt in prompts[1:9]]  # so that a step takes long
+        stream = engine.generate(GenerateRequest("", prompts[0], max_tokens=4000, ignore_eos=True))
+        for _ in range(5):
+            await anext(stream)
+        stream.cancel()
+        late = sum([chunk.tokens async for ready in stream for chunk in ready])
+        assert stream.finish_reason == "cancelled"
+        return late, text((await asyncio.gather(*others))[0])
+
+    late, other = background.run(one_leaves())
+    assert late <= 3, "one that was under way, and room for a busy machine"
+    assert other == text(background.run(answer(engine, prompts[1])))
+
+
+def test_a_killed_engine_fails_its_requests_clearly_and_comes_back(
+    engine: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+) -> None:
+    async def crash() -> list[BaseException]:
+        answers = [asyncio.ensure_future(answer(engine, prompt, max_tokens=4000)) for prompt in prompts[:3]]
+        await asyncio.sleep(0.3)
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        failed = await asyncio.gather(*answers, return_exceptions=True)
+        async with asyncio.timeout(60):
+            while engine.state != "ready":
+                await asyncio.sleep(0.05)
+        return [one for one in failed if isinstance(one, BaseException)]
+
+    before = text(background.run(answer(engine, prompts[0], max_tokens=8)))
+    errors = background.run(crash())
+    assert [type(error) for error in errors] == [EngineCrashed] * 3
+    assert "ended while this request was running: it was killed by SIGKILL" in str(errors[0])
+    assert text(background.run(answer(engine, prompts[0], max_tokens=8))) == before
+
+
+def test_strange_prompts_are_refused_with_a_sentence(engine: ChildEngine, background: BackgroundLoop) -> None:
+    with pytest.raises(BadRequest, match="the prompt has 8192 tokens; the context is 8192 tokens"):
+        background.run(answer(engine, (100,) * 8192))
+    with pytest.raises(BadRequest, match="token 128256 is not in the model's vocabulary of 128256"):
+        background.run(answer(engine, (128256,)))
+
+
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+BOTH = [
+    pytest.param("llama", {}, id="Llama, with a matrix of its own at the end"),
+    pytest.param("llama", {"rope_parameters": LLAMA_3}, id="Llama 3.1, with stretched positions"),
+    pytest.param("llama", {"tie_word_embeddings": True}, id="Llama, with the embeddings twice"),
+    pytest.param("mistral", {"head_dim": 32, "sliding_window": None}, id="Mistral, with narrower heads"),
+    pytest.param("qwen2", {}, id="Qwen2, with biases"),
+]
+CANDLES = [
+    pytest.param("phi3", {"sliding_window": None}, id="Phi-3, with joined matrices"),
+    pytest.param("qwen3", {"head_dim": 32}, id="Qwen3, with norms in its heads"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "differs"),
+    [
+        pytest.param(name, *case.values, id=f"{name}: {case.id}")
+        for name, cases in (("candle", BOTH + CANDLES), ("burn", BOTH))
+        for case in cases
+    ],
+)
+def test_every_family_says_what_transformers_says(
+    name: str,
+    family: str,
+    differs: dict[str, Any],
+    rust_program: Callable[[str], Path],
+    background: BackgroundLoop,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+) -> None:
+    rust_program(name)
+    model, reference = write_tiny(tmp_path, family, **differs)
+    dtype, (chunk,) = first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT, background)
+    assert dtype == "float32"
+    assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_setting_is_told_before_anything_starts(name: str) -> None:
+    with pytest.raises(ValueError, match="`concurrency` is 1 or more"):
+        from_text(engine_class(name).Options, {"concurrency": "0"})

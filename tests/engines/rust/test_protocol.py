@@ -1,0 +1,145 @@
+"""The Rust side of the line protocol, held against the Python side by the same recorded conversations."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
+from engines.contract.protocol import decode_to_child, decode_to_parent, encode
+from engines.process.child import ChildEngine
+from engines.rust import programs as rust_programs
+from tests.conftest import BackgroundLoop
+
+RECORDED = Path(__file__).parents[2] / "data" / "protocol"
+
+
+def _recorded(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Who spoke, and what."""
+    lines = (RECORDED / name).read_text(encoding="utf-8").splitlines()
+    return [next(iter(json.loads(line).items())) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("who", "message"), _recorded("messages.jsonl") + _recorded("echo.jsonl"), ids=lambda value: str(value)[:60]
+)
+def test_every_recorded_message_survives_being_read_and_written(who: str, message: dict[str, Any]) -> None:
+    read = decode_to_child if who == "parent" else decode_to_parent
+    assert json.loads(encode(read(json.dumps(message).encode()))) == message
+
+
+@pytest.fixture(scope="module")
+def echo(rust_program: Callable[[str], Path]) -> Path:
+    return rust_program("echo")
+
+
+def test_the_echo_engine_holds_the_recorded_conversation(echo: Path) -> None:
+    with subprocess.Popen([echo], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for turn in _turns(_recorded("echo.jsonl")):
+            if turn[0][0] == "parent":
+                child.stdin.writelines(json.dumps(message).encode() + b"\n" for _, message in turn)
+                child.stdin.flush()
+            else:
+                heard = [json.loads(child.stdout.readline()) for _ in turn]
+                assert _by_answer(heard) == _by_answer([message for _, message in turn])
+        child.stdin.close()
+        assert child.wait(10) == 0, "the end of its input is the end of the engine"
+
+
+def _turns(conversation: list[tuple[str, dict[str, Any]]]) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    turn: list[tuple[str, dict[str, Any]]] = []
+    for line in conversation:
+        if turn and turn[-1][0] != line[0]:
+            yield turn
+            turn = []
+        turn.append(line)
+    yield turn
+
+
+def _by_answer(messages: list[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
+    """Lines of different answers may be mixed: they are compared answer by answer."""
+    answers = defaultdict(list)
+    for message in messages:
+        answers[message.get("id")].append(message)
+    return answers
+
+
+def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoop) -> None:
+    async def talk() -> list[str]:
+        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
+        await engine.start()
+
+        async def ask(word: str) -> str:
+            stream = engine.generate(GenerateRequest(word, (1,), 50))
+            return "".join([chunk.text async for ready in stream for chunk in ready])
+
+        answers = await asyncio.gather(*(ask(f"word{n}") for n in range(100)))
+        await engine.stop()
+        return list(answers)
+
+    assert background.run(talk()) == [f" word{n}" * 50 for n in range(100)]
+
+
+def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: BackgroundLoop) -> None:
+    async def kill_and_ask() -> str:
+        engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
+        await engine.start()
+        stream = engine.generate(GenerateRequest("on and on", (1,), 10**9))
+        await anext(stream)
+        assert engine.pid is not None
+        os.kill(engine.pid, 9)
+        with pytest.raises(Exception, match="was killed by SIGKILL"):
+            await stream_to_the_end(stream)
+        while engine.state != "ready":
+            await asyncio.sleep(0.05)
+        text = await anext(engine.generate(GenerateRequest("again", (1,), 1)))
+        await engine.stop()
+        return text[0].text
+
+    async def stream_to_the_end(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    assert background.run(kill_and_ask()) == " again"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["fmt", "--all", "--check"], id="formatted"),
+        pytest.param(["test", "--locked", "--quiet", "--workspace"], id="tested"),
+    ],
+)
+def test_the_rust_side_is(command: list[str], echo: Path) -> None:
+    done = rust_programs.cargo(command, quiet=True)
+    assert done.returncode == 0, f"cargo {' '.join(command)}:\n{done.stdout}{done.stderr}"
+
+
+def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(rust_programs, "cargo_environment", lambda: None)
+    with pytest.raises(EngineUnavailable, match=r"install Rust from rustup\.rs, then run `make engines`"):
+        rust_programs.build("echo")
+
+
+def test_a_changed_source_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    workspace = tmp_path / "rust"
+    shutil.copytree(rust_programs.WORKSPACE, workspace, ignore=shutil.ignore_patterns("target"))
+    monkeypatch.setattr(rust_programs, "WORKSPACE", workspace)
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))
+    program = rust_programs.PROGRAMS["echo"]
+    built = tmp_path / "programs" / rust_programs._stem(program) / program.binary
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert rust_programs.find("echo") == built
+    (workspace / "protocol" / "src" / "lib.rs").write_text("// changed\n")
+    assert rust_programs.find("echo") is None, "a stale program is never run"

@@ -1,0 +1,119 @@
+"""`enginebench engines`, `models` and `doctor`: what a person reads, and what a program does."""
+
+import json
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+import engines.command.doctor
+from enginebench import app
+from engines.command.doctor import Check
+from engines.contract.registry import ENGINES
+from engines.models.presets import PRESETS
+
+runner = CliRunner()
+
+
+def ask(*arguments: str, code: int = 0, columns: int = 80) -> str:
+    result = runner.invoke(app, arguments, env={"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"})
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_engines_lists_what_there_is_and_says_what_it_means() -> None:
+    shown = ask("engines")
+    for name in ENGINES:
+        assert name in shown
+    assert f"of {len(ENGINES)} engines can run here" in shown
+
+
+def test_an_engine_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engines.mistralrs import MistralRsEngine
+
+    monkeypatch.setattr(MistralRsEngine, "why_not_here", classmethod(lambda cls: "it needs the moon."))
+    assert "mistralrs cannot run here: it needs the moon." in ask("engines")
+    (row,) = json.loads(ask("engines", "mistralrs", "--json"))
+    assert row["why_not_here"] == "it needs the moon."
+
+
+def test_engines_shows_the_options_of_one() -> None:
+    shown = ask("engines", "fake")
+    assert "seconds to the first token" in shown
+    assert "enginebench serve --engine fake -o option=value" in shown
+
+
+def test_an_engine_that_is_not_there_gets_the_choices() -> None:
+    assert ask("engines", "wibble", code=2).startswith("no engine called `wibble`; choose from fake, ")
+
+
+def test_engines_as_json() -> None:
+    rows = {row["name"]: row for row in json.loads(ask("engines", "--json"))}
+    assert list(rows) == list(ENGINES)
+    assert rows["transformers"]["batching"] == "none"
+    assert rows["transformers"]["version"] == version("transformers")
+    assert all(row["version"] for row in rows.values() if row["why_not_here"] is None)
+    assert {"name": "ttft", "default": 0.0, "choices": [], "help": "seconds to the first token"} in rows["fake"][
+        "options"
+    ]
+
+
+def test_models_fit_into_eighty_columns() -> None:
+    shown = ask("models")
+    for preset in PRESETS.values():
+        assert preset.name in shown
+        assert preset.source in shown, "in one piece"
+        assert f"{preset.context_length:,}" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_models_as_json() -> None:
+    rows = {row["name"]: row for row in json.loads(ask("models", "--json"))}
+    assert list(rows) == list(PRESETS)
+    assert rows["mistral-7b"]["parameters"] == 7_248_023_552
+    assert rows["mistral-7b"]["licence"] == "Apache-2.0"
+    assert rows["mistral-7b"]["memory_bytes"]["float16"] == 2 * 7_248_023_552 + 2 * 65_536 * 4096
+
+
+def test_fetch_prints_the_folder_alone() -> None:
+    from engines.models.fetch import fetch_model
+
+    assert ask("models", "fetch", "smollm2-135m") == f"{fetch_model().folder}\n"
+
+
+def test_fetch_refuses_in_a_sentence() -> None:
+    assert ask("models", "fetch", "wibble", code=2).startswith("no model called `wibble`; choose from smollm2-135m")
+
+
+def test_doctor_says_what_is_there_and_what_to_do() -> None:
+    shown = ask("doctor")
+    for line in ("Python", "CPU cores", "Memory", "Disk for models", "Packages", "GPU", "Kernel receive stamps"):
+        assert line in shown
+    assert "enginebench works here; " in shown
+
+
+def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
+    checks = json.loads(ask("doctor", "--json"))
+    assert {check["name"] for check in checks} >= {"Engine transformers", "Engine mistralrs", "Open files", "cargo"}
+    assert all(check["remedy"] for check in checks if not check["ok"])
+
+
+@pytest.mark.parametrize(
+    ("checks", "code", "sentence"),
+    [
+        pytest.param(
+            [Check("GPU", False, "none", "Buy one.")], 0, "works here; 1 optional item missing.", id="optional"
+        ),
+        pytest.param(
+            [Check("Python", False, "2.7", "Newer.", required=True)], 2, "cannot work here until", id="required"
+        ),
+    ],
+)
+def test_doctor_fails_only_where_the_tool_cannot_work(
+    checks: list[Check], code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines.command.doctor, "examine", lambda: checks)
+    result = runner.invoke(app, ["doctor"], env={"COLUMNS": "80"})
+    assert result.exit_code == code
+    assert sentence in result.stdout
+    assert checks[0].remedy in result.stdout

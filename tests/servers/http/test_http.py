@@ -1,0 +1,302 @@
+"""Responses of a real server to good, odd and bad requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.servers.served import CHAT, TEXT, Served, body, served
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Served]:
+    """0.2 s to the first token, 20 ms for each after it."""
+    with served("ttft=0.2", "tpot=0.02") as running:
+        yield running
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *parts, end = response.text.split("\n\n")
+    assert end == ""
+    assert parts.pop() == "data: [DONE]"
+    return [json.loads(part.removeprefix("data: ")) for part in parts]
+
+
+def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error of a refused request: JSON in OpenAI's shape, whatever went wrong."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert "Traceback" not in error["message"]
+    return error
+
+
+# Good requests.
+
+
+def test_streamed_and_whole_answers_say_the_same(server: Served) -> None:
+    for path in (CHAT, TEXT):
+        whole = server.ask(9, path).json()
+        chunks = events(server.ask(9, path, stream=True))
+        if path == CHAT:
+            text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+            assert text == whole["choices"][0]["message"]["content"]
+            assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+        else:
+            text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+            assert text == whole["choices"][0]["text"]
+        assert text.split() == ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
+        assert chunks[-1]["usage"] == whole["usage"]
+        assert whole["usage"]["completion_tokens"] == 9
+        assert chunks[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"] == "length"
+        assert chunks[-1]["system_fingerprint"] == whole["system_fingerprint"]
+
+
+def test_the_fingerprint_changes_with_the_engines_options(server: Served, slow: Served) -> None:
+    first, again, other = (one.ask(1).json()["system_fingerprint"] for one in (server, server, slow))
+    assert first == again != other
+
+
+def test_usage_counts_the_prompt_as_tokenize_does(server: Served) -> None:
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Grüße!"}]
+    counted = server.client.post("/tokenize", json={"messages": messages}).json()
+    answer = server.ask(2, messages=messages).json()
+    assert answer["usage"]["prompt_tokens"] == counted["count"] == len(counted["tokens"])
+    counted = server.client.post("/tokenize", json={"prompt": "Grüße!"}).json()
+    assert counted["count"] == len("Grüße!".encode())
+    assert counted["max_model_len"] == server.client.get("/v1/engine").json()["context_length"]
+    assert server.ask(2, TEXT, prompt="Grüße!").json()["usage"]["prompt_tokens"] == counted["count"]
+
+
+def test_token_ids_are_a_prompt_too(server: Served) -> None:
+    ids = server.client.post("/tokenize", json={"prompt": "hello"}).json()["tokens"]
+    assert server.client.post("/detokenize", json={"tokens": ids}).json() == {"prompt": "hello"}
+    for prompt in (ids, [ids], ["hello"], "hello"):
+        answer = server.ask(2, TEXT, prompt=prompt, echo=True).json()
+        assert answer["choices"][0]["text"] == "hello the quick"
+        assert answer["usage"]["prompt_tokens"] == 5
+
+
+def test_timing_tells_where_the_time_went(slow: Served) -> None:
+    for stream in (False, True):
+        response = slow.ask(6, stream=stream)
+        timing = events(response)[-1]["timing"] if stream else response.json()["timing"]
+        assert set(timing) == {"queue", "prefill", "decode"}
+        assert timing["queue"] >= 0
+        assert timing["prefill"] >= 0.2
+        assert timing["decode"] >= 0.08  # five gaps of 20 ms, the first of which a late first token shortens
+        assert sum(timing.values()) <= response.elapsed.total_seconds()
+        header = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))
+        assert float(header["prefill"]) == pytest.approx(1e3 * timing["prefill"], abs=0.01)  # milliseconds, by W3C
+        assert ("decode" in header) is (not stream)
+
+
+def test_the_answer_streams_as_it_is_made(slow: Served) -> None:
+    with slow.client.stream("POST", CHAT, json=body(10, stream=True)) as response:
+        reads = list(response.iter_raw())
+    assert len(reads) >= 5, "tokens 20 ms apart arrive apart"
+
+
+def test_stop_strings_and_min_tokens(server: Served) -> None:
+    answer = server.ask(50, stop=[" fox", "never"]).json()
+    assert answer["choices"][0]["message"]["content"] == " the quick brown"
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert server.ask(50, stop=" lazy").json()["choices"][0]["message"]["content"].endswith(" over the")
+
+
+def test_a_chat_may_go_on_to_the_end_of_the_context(server: Served) -> None:
+    context = server.client.get("/v1/engine").json()["context_length"]
+    question = {"messages": [{"role": "user", "content": "hi"}], "stop": [" lazy"]}
+    assert server.client.post(CHAT, json=question).json()["choices"][0]["finish_reason"] == "stop"
+    answer = server.client.post(TEXT, json={"prompt": "x" * (context - 3), "temperature": 0, "max_tokens": 3})
+    assert answer.json()["usage"]["total_tokens"] == context
+
+
+def test_sixteen_tokens_are_openais_default_for_a_completion(server: Served) -> None:
+    assert server.client.post(TEXT, json={"prompt": "hi"}).json()["usage"]["completion_tokens"] == 16
+
+
+def test_what_a_server_says_about_itself(server: Served) -> None:
+    models = server.client.get("/v1/models").json()
+    assert [model["id"] for model in models["data"]] == ["fake"]
+    assert server.client.get("/v1/models/fake").json() == models["data"][0]
+    refusal(server.client.get("/v1/models/other"), 404)
+    engine = server.client.get("/v1/engine").json()
+    assert (engine["name"], engine["batching"], engine["options"]["tpot"]) == ("fake", "continuous", 0.0)
+    assert server.client.get("/health").json() == {"status": "ok", "engine": "fake", "state": "ready"}
+    assert server.client.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"n": 1},
+        {"user": "somebody", "metadata": {"a": "b"}},
+        {"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}},
+        {"response_format": {"type": "text"}, "tools": [], "tool_choice": "none"},
+        {"seed": 7, "top_p": 0.5, "temperature": 1},
+        {"model": None, "stop": None, "stream": None, "max_tokens": None, "max_completion_tokens": 4},
+        {
+            "messages": [
+                {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+            ]
+        },
+        {"stop": ["a", "b", "c", "d"]},
+        {"ignore_eos": True, "min_tokens": 2},
+        {"top_k": -1, "repetition_penalty": 1.0},
+    ],
+    ids=lambda field: ", ".join(field),
+)
+def test_accepted(field: dict[str, Any], server: Served) -> None:
+    response = server.ask(4, **field)
+    assert response.status_code == 200, response.text
+
+
+def test_the_scrape_knows_its_format(server: Served) -> None:
+    assert server.client.get("/metrics").headers["content-type"].startswith("text/plain")
+    accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+    openmetrics = server.client.get("/metrics", headers=accept)
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+# Bad requests.
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "param", "words"),
+    [
+        pytest.param(CHAT, {"temperature": "hot"}, "temperature", "number", id="a word for a number"),
+        pytest.param(CHAT, {"temperature": 3}, "temperature", "2", id="too hot"),
+        pytest.param(CHAT, {"max_tokens": "5"}, "max_tokens", "integer", id="a number in quotes"),
+        pytest.param(CHAT, {"max_tokens": 0}, "max_tokens", "1", id="no tokens"),
+        pytest.param(CHAT, {"max_tokens": 4, "max_completion_tokens": 4}, "max_tokens", "not both", id="two limits"),
+        pytest.param(CHAT, {"messages": []}, "messages", "1", id="no messages"),
+        pytest.param(CHAT, {"messages": [{"role": "user"}]}, "messages.0.content", "required", id="no content"),
+        pytest.param(CHAT, {"messages": [{"role": "me", "content": "x"}]}, "messages.0.role", "user", id="odd role"),
+        pytest.param(
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages.0.content.0.type",
+            "'text'",
+            id="an image",
+        ),
+        pytest.param(CHAT, {"n": 2}, "n", "not supported", id="two answers"),
+        pytest.param(CHAT, {"n": True}, "n", "not supported", id="true is not one"),
+        pytest.param(CHAT, {"response_format": {"type": "json_object"}}, "response_format", "not supported", id="JSON"),
+        pytest.param(CHAT, {"tools": [{"type": "function"}]}, "tools", "not supported", id="tools"),
+        pytest.param(CHAT, {"frequency_penalty": 0.5}, "frequency_penalty", "not supported", id="a penalty"),
+        pytest.param(CHAT, {"temprature": 1}, "temprature", "no field", id="a typing error"),
+        pytest.param(CHAT, {"stop": ["a", "b", "c", "d", "e"]}, "stop", "4", id="five stop strings"),
+        pytest.param(CHAT, {"stop": [""]}, "stop", "character", id="an empty stop string"),
+        pytest.param(CHAT, {"logprobs": True}, "logprobs", "does not support", id="what the engine cannot do"),
+        pytest.param(CHAT, {"top_logprobs": 2}, "top_logprobs", "logprobs", id="alternatives of nothing"),
+        pytest.param(CHAT, {"min_tokens": 9}, "min_tokens", "more than", id="at least more than at most"),
+        pytest.param(CHAT, {"stream_options": {}}, "stream_options", "stream", id="stream options without a stream"),
+        pytest.param(CHAT, {"timeout": 0}, "timeout", "0", id="no time at all"),
+        pytest.param(TEXT, {"prompt": ["a", "b"]}, "prompt", "several", id="two prompts"),
+        pytest.param(TEXT, {"prompt": ""}, "prompt", "empty", id="an empty prompt"),
+        pytest.param(TEXT, {"prompt": []}, "prompt", "empty", id="no token ids"),
+        pytest.param(TEXT, {"prompt": [1, 256]}, "prompt", "vocabulary of 256", id="an unknown token"),
+        pytest.param(TEXT, {"prompt": [-1]}, "prompt", "", id="a negative token"),
+        pytest.param(TEXT, {"prompt": 5}, "prompt", "string", id="a number for a prompt"),
+        pytest.param(TEXT, {"echo": True, "logprobs": 1}, "echo", "not supported", id="log probabilities of a prompt"),
+        pytest.param(TEXT, {"best_of": 3}, "best_of", "not supported", id="best of three"),
+    ],
+)
+def test_refused_with_the_field_and_a_reason(
+    path: str, field: dict[str, Any], param: str, words: str, server: Served
+) -> None:
+    error = refusal(server.ask(4, path, **field), 400)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] is not None
+    assert error["param"].startswith(param)
+    assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        pytest.param(b"{", JSON, 400, id="half a document"),
+        pytest.param(b"", JSON, 400, id="nothing"),
+        pytest.param(b"[]", JSON, 400, id="a list"),
+        pytest.param(b'{"messages": [{"role": "user", "content": "\\ud800"}]}', JSON, 400, id="half a character"),
+        pytest.param(b'{"temperature": NaN, "prompt": "x", "messages": []}', JSON, 400, id="not a number"),
+        pytest.param(b"[" * 100_000, JSON, 400, id="a tower of brackets"),
+        pytest.param(b"\xff\xfe", JSON, 400, id="not UTF-8"),
+        pytest.param(b"{}", {"content-type": "text/plain"}, 415, id="plain text"),
+        pytest.param(b"{}", {}, 415, id="no content type"),
+        pytest.param(b"{}", JSON | {"content-encoding": "gzip"}, 415, id="compressed"),
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, TEXT, "/tokenize", "/detokenize"])
+def test_invalid_bodies(path: str, content: bytes, headers: dict[str, str], status: int, server: Served) -> None:
+    error = refusal(server.client.post(path, content=content, headers=headers), status)
+    assert error["type"] == "invalid_request_error"
+
+
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(server: Served) -> None:
+    error = refusal(server.ask(200_000), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert "131072" in error["message"]
+    assert "200019" in error["message"]  # 19 bytes of rendered prompt
+    assert refusal(server.ask(1, TEXT, prompt="x" * 131_072), 400)["code"] == "context_length_exceeded"
+
+
+def test_an_unknown_model_is_refused_with_the_name_of_the_served_one(server: Served) -> None:
+    error = refusal(server.ask(1, model="gpt-4"), 404)
+    assert error["code"] == "model_not_found"
+    assert "`fake`" in error["message"]
+
+
+def test_an_unknown_path_and_method(server: Served) -> None:
+    assert "/nowhere" in refusal(server.client.get("/nowhere"), 404)["message"]
+    response = server.client.get(CHAT)
+    refusal(response, 405)
+    assert response.headers["allow"] == "POST"
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Served) -> None:
+    large = b'{"prompt": "' + b"x" * (5 * 1024 * 1024) + b'"}'
+    announced = refusal(server.client.post(TEXT, content=large, headers=JSON), 413)
+    without_length = refusal(server.client.post(TEXT, content=iter([large]), headers=JSON), 413)
+    assert announced["message"] == without_length["message"]
+    assert "limit of 4194304 bytes" in announced["message"]
+
+
+def test_the_connection_survives_a_refusal(server: Served) -> None:
+    with httpx.Client(base_url=server.url, limits=httpx.Limits(max_connections=1)) as client:
+        for _ in range(3):
+            assert client.post(CHAT, json={}).status_code == 400
+            assert client.post(CHAT, json=body()).status_code == 200
+
+
+def test_the_openapi_document_describes_bodies_and_refusals(server: Served) -> None:
+    document = server.client.get("/openapi.json").json()
+    operation = document["paths"][CHAT]["post"]
+    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+    assert {"messages", "max_tokens", "stream_options", "timeout"} <= set(schema["properties"])
+    context = server.client.get("/v1/engine").json()["context_length"]
+    assert schema["properties"]["max_tokens"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": context - 1}
+    assert schema["properties"]["logprobs"]["enum"] == [False, None], "the fake engine offers none"
+    assert schema["properties"]["n"]["enum"] == [1, None]
+    assert "security" not in operation
+    assert {"200", "400", "401", "404", "413", "415", "429", "500", "503", "504"} <= set(operation["responses"])
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    for name in json.dumps(document).split("#/components/schemas/")[1:]:
+        assert name.partition('"')[0] in document["components"]["schemas"]

@@ -1,0 +1,114 @@
+"""Other clients, unchanged, against a real server: LangChain's chat model, and curl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.servers.served import CHAT, Served, body, served
+
+if TYPE_CHECKING:
+    from langchain_openai import ChatOpenAI
+
+QUESTION = [("system", "Be kind."), ("user", "hi")]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served("tpot=0.001") as running:
+        yield running
+
+
+def chat_model(server: Served, **settings: Any) -> ChatOpenAI:
+    from langchain_openai import ChatOpenAI
+
+    asked: dict[str, Any] = {"base_url": f"{server.url}/v1", "api_key": "any", "model": "fake", "max_retries": 0}
+    return ChatOpenAI(**asked | {"max_tokens": 3} | settings)
+
+
+def test_langchain_asks(server: Served) -> None:
+    answer = chat_model(server, temperature=0, seed=7).invoke(QUESTION)
+    assert answer.content == " the quick brown"
+    assert answer.response_metadata["finish_reason"] == "length"
+    assert answer.response_metadata["system_fingerprint"].startswith("fp_")
+    messages = [{"role": role, "content": text} for role, text in QUESTION]
+    tokenized = server.client.post("/tokenize", json={"messages": messages}).json()
+    assert answer.usage_metadata is not None
+    assert answer.usage_metadata["input_tokens"] == tokenized["count"]
+    assert answer.usage_metadata["output_tokens"] == 3
+
+
+def test_langchain_streams(server: Served) -> None:
+    from langchain_core.messages import AIMessage
+
+    pieces = list(chat_model(server, stream_usage=True).stream(QUESTION))
+    whole = pieces[0]
+    for piece in pieces[1:]:
+        whole += piece
+    assert len(pieces) > 3
+    assert whole.content == " the quick brown"
+    assert isinstance(whole, AIMessage)
+    assert whole.usage_metadata is not None
+    assert whole.usage_metadata["output_tokens"] == 3
+
+
+def test_langchain_asks_many_at_once_and_stops_at_a_word(server: Served) -> None:
+    model = chat_model(server, max_tokens=50).bind(stop=[" fox"])
+    answers = asyncio.run(model.abatch([QUESTION] * 8))
+    assert [answer.content for answer in answers] == [" the quick brown"] * 8
+
+
+def test_langchain_gets_an_error_for_unsupported_features(server: Served) -> None:
+    import openai
+
+    with pytest.raises(openai.BadRequestError, match="`response_format` is not supported"):
+        chat_model(server).bind(response_format={"type": "json_object"}).invoke(QUESTION)
+    with pytest.raises(openai.NotFoundError, match="no model `gpt-4`"):
+        chat_model(server, model="gpt-4").invoke(QUESTION)
+
+
+# curl: what a person types.
+
+
+def curl(program: Callable[[str], str], *arguments: str) -> str:
+    command = [program("curl"), "--silent", "--show-error", "--max-time", "30", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_curl_asks(server: Served, program: Callable[[str], str]) -> None:
+    url = server.url + CHAT
+    answer = json.loads(curl(program, url, "--json", json.dumps(body(3))))
+    assert answer["choices"][0]["message"]["content"] == " the quick brown"
+    refused = curl(program, url, "--write-out", "\n%{http_code} %{content_type}", "--data", json.dumps(body(3)))
+    error, _, status = refused.rpartition("\n")  # without `--json`, curl calls it a form
+    assert "application/json" in json.loads(error)["error"]["message"]
+    assert status == "415 application/json"
+
+
+def test_curl_streams(server: Served, program: Callable[[str], str]) -> None:
+    streamed = curl(program, "--no-buffer", server.url + CHAT, "--json", json.dumps(body(3, stream=True)))
+    *events, end = [line.removeprefix("data: ") for line in streamed.split("\n\n") if line]
+    assert end == "[DONE]"
+    assert (
+        "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events) == " the quick brown"
+    )
+
+
+def test_curl_waits_for_100_continue_before_it_sends_a_large_body(
+    server: Served, program: Callable[[str], str]
+) -> None:
+    """`Expect: 100-continue`: a body that is too large is refused, and never sent."""
+    large = json.dumps(body(1, messages=[{"role": "user", "content": "x" * 100_000}]))
+    asked = ("--http1.1", "--header", "expect: 100-continue", "--expect100-timeout", "20", "--json", "@-")
+    written = ("--output", "/dev/null", "--write-out", "%{http_code} %{size_upload}")
+    command = [program("curl"), "--silent", "--max-time", "30", server.url + CHAT, *asked, *written]
+    done = subprocess.run(command, input=large, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"200 {len(large)}"
+    too_large = " " * 5 * 1024 * 1024
+    done = subprocess.run(command, input=too_large, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "413 0"

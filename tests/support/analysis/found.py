@@ -1,0 +1,56 @@
+"""Runs of 200 requests, one every 100 ms, and the findings of what is changed in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from analysis.run.load import load_run
+from analysis.verdict.finding import Finding
+from analysis.verdict.summary import summarise
+from records.request import RequestRecord
+from records.stage import SECOND
+from records.telemetry import TelemetrySample
+from tests.support.analysis.synthetic import NOTHING_CAME, in_order, meta_of, record, stages_of, write_run
+
+MS = 1_000_000
+STAGES = stages_of((1,), 20.0)  # steady from 4 s to 18 s
+CUT_OFF: dict[str, Any] = NOTHING_CAME | {"outcome": "cut_off"}
+Change = Callable[[int, RequestRecord], RequestRecord]
+
+
+def every_100_ms(change: Change | None = None) -> list[RequestRecord]:
+    """200 requests, 140 of them in the window; each leaves 14 ms before the next."""
+    records = [record(k, k * 100 * MS, t_end=k * 100 * MS + 98 * MS, **_stamps(k)) for k in range(200)]
+    return records if change is None else [change(k, one) for k, one in enumerate(records)]
+
+
+def _stamps(k: int) -> dict[str, Any]:
+    first = k * 100 * MS + (50 + k % 7) * MS
+    return {"t_first": first, "t_first_out": first, "read_first": first, "t_last": first + 40 * MS}
+
+
+def changed(**changes: Any) -> Change:
+    return lambda _, one: dataclasses.replace(one, **changes)
+
+
+def now_and_then(every: int, **changes: Any) -> Change:
+    return lambda k, one: dataclasses.replace(one, **changes) if k % every == 0 else one
+
+
+def samples(cpu: float = 0.2, lag: float = 0.001, tokens: float = 30.0, users: int = 1) -> list[TelemetrySample]:
+    counter = 'enginebench_generation_tokens_total{engine="fake"}'
+    return in_order(
+        [
+            TelemetrySample(t=t * SECOND, client_cpu=cpu, loop_lag=lag, server={counter: tokens * t}, users=users)
+            for t in range(1, 20)
+        ]
+    )
+
+
+def findings(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> tuple[Finding, ...]:
+    telemetry = changes.pop("samples", samples())
+    run = write_run(tmp_path, meta_of(changes.pop("stages", STAGES), **changes), records, telemetry)
+    return summarise(load_run(run)).findings

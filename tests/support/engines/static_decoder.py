@@ -1,0 +1,73 @@
+"""A static decoder on a small model, and the tokens that it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from engines.contract.base import GenerateRequest, Model
+from engines.static.batch import Batch
+from engines.static.batch import Sequence as Running
+from engines.static.decoder import Buckets, Decoder
+from engines.static.step import Step
+from engines.static.weights import DecoderShape, weights_of
+from tests.support.engines.tiny_models import VOCABULARY, write_tiny
+
+BUCKETS = Buckets((1, 4), (32, 64), 16)
+ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
+FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
+
+
+class Small:
+    """A model of a family with random weights, what Transformers says with it, and a decoder of our own."""
+
+    def __init__(self, folder: Path, model_type: str = "llama", **differs: Any) -> None:
+        from tokenizers import Tokenizer
+
+        self.model: Model
+        self.model, self.reference = write_tiny(folder, model_type, **differs)
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.shape = DecoderShape.of(self.reference.model.config, "test")
+
+    def step(self) -> Step:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        net = AutoModelForCausalLM.from_pretrained(self.model.folder, dtype=torch.float32)
+        return Step(self.shape, weights_of(net, BUCKETS.lengths[-1]))
+
+    def batch(
+        self, prepare: Callable[..., Any] = lambda step, shape, example: step, buckets: Buckets = BUCKETS
+    ) -> Batch:
+        return Batch(Decoder(self.step(), buckets, prepare))
+
+    def sequence(self, prompt: Sequence[int], max_tokens: int = 12, **settings: Any) -> Running:
+        import torch
+
+        request = GenerateRequest("", tuple(prompt), max_tokens, **({"ignore_eos": True} | settings))
+        return Running(request, self.tokenizer, frozenset([2]), torch.device("cpu"), BUCKETS.lengths[-1])
+
+    def expected(self, prompt: Sequence[int], tokens: int = 12) -> list[int]:
+        return self.reference.greedy(prompt, tokens, ())
+
+
+def prompt(seed: int, tokens: int) -> list[int]:
+    """Token ids that repeat nothing."""
+    import random
+
+    return random.Random(seed).sample(range(3, VOCABULARY), tokens)
+
+
+def generated(batch: Batch, *sequences: Running) -> list[list[int]]:
+    """Token ids of each, run together."""
+    tokens: dict[int, list[int]] = {id(one): [] for one in sequences}
+    for one in sequences:
+        batch.add(one)
+    while batch.sequences:
+        for part in (batch.admit, batch.read, batch.advance):
+            for one, chunk in part():
+                if chunk is not None:
+                    assert one.next_token is not None
+                    tokens[id(one)].append(one.next_token)
+    return [tokens[id(one)] for one in sequences]

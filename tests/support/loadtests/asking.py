@@ -1,0 +1,29 @@
+"""One request of the client to a scripted server, and what the client saw of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from loadtests.harness.client.call import Call
+from loadtests.harness.client.client import Client
+from records.request import Observation
+from tests.support.servers.wire_script import DONE, END, Step, WireServer, finish, frame, usage
+
+CHAT = Call("/v1/chat/completions", b'{"stream": true}', True)
+WHOLE = Call("/v1/chat/completions", b"{}", False)
+GOOD_END = frame(finish(usage=usage(2))) + frame(DONE) + END
+
+
+def ask(server: WireServer, call: Call = CHAT, **settings: Any) -> Observation:
+    client = Client(server.url, **settings)
+    heard: list[Observation] = []
+    seen = client.request(call, time.monotonic_ns(), heard.append)
+    client.close()
+    assert heard == [seen]
+    return seen
+
+
+def ask_scripted(*script: Step, call: Call = CHAT, **settings: Any) -> Observation:
+    with WireServer(script) as server:
+        return ask(server, call, **settings)

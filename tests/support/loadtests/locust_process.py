@@ -1,0 +1,108 @@
+"""Locust as people start it, with one of our scenarios, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.harness.run.options import processes_options
+from records.files import read_meta, read_requests
+from records.request import RequestRecord
+from records.run import RunMeta
+from records.stage import Stage
+from tests.support.servers.scripted import ScriptedServer
+from tests.support.servers.served import Served
+
+ROOT = Path(__file__).parents[3]
+CONCURRENT = ROOT / "loadtests/concurrent.py"
+LOCUST = str(Path(sys.executable).parent / "locust")
+MS = 1_000_000
+
+
+@dataclass
+class Locust:
+    """A Locust process that can be stopped in several ways, and the runs it left."""
+
+    process: subprocess.Popen[str]
+    runs: Path
+
+    def wait(self, timeout: float = 120) -> str:
+        """What it said. If it has not ended by then, it and its workers are killed, and the test fails."""
+        try:
+            output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            output, _ = self.process.communicate()
+            raise AssertionError(f"Locust has not ended after {timeout:g} s: {output}") from None
+        return output
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.process.poll() is None, f"Locust has ended: {self.wait()}"
+            assert time.monotonic() < deadline, "this takes too long"
+            time.sleep(0.05)
+
+    @property
+    def run(self) -> Path:
+        (folder,) = self.runs.iterdir()
+        return folder
+
+    @property
+    def meta(self) -> RunMeta:
+        return read_meta(self.run)
+
+    @property
+    def stage(self) -> Stage | None:
+        """The stage that is on, as the run's file has it; `None` before there is one."""
+        begun = [path.parent for path in self.runs.glob("*/meta.json")]
+        return read_meta(begun[0]).stages[-1] if begun and read_meta(begun[0]).stages else None
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        return list(read_requests(self.run))
+
+
+def start(
+    server: ScriptedServer | Served,
+    folder: Path,
+    *options: str,
+    headless: bool = True,
+    processes: int = 1,
+    cwd: Path = ROOT,
+    scenario: Path = CONCURRENT,
+    preparation: Callable[[], None] | None = None,
+    environment: Mapping[str, str] = {},
+) -> Locust:
+    """`preparation` is called in the new process before it becomes Locust."""
+    runs = folder / "runs"
+    command = [LOCUST, "-f", str(scenario), "--host", server.url, "--runs", str(runs), "--only-summary", *options]
+    command += processes_options(processes)
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_", "GRAFANA_"))
+    }
+    process = subprocess.Popen(
+        [*command, "--headless"] if headless else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env={**inherited, **environment},
+        start_new_session=True,
+        preexec_fn=preparation,
+    )
+    return Locust(process, runs)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,121 @@
+"""A real server: `enginebench serve` in a separate process, on a free port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[3]
+COMMAND = (sys.executable, "-m", "enginebench", "serve", "--port", "0")
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+
+
+@dataclass
+class Served:
+    """`client` speaks to it; `process` is the server's own."""
+
+    url: str
+    process: subprocess.Popen[str]
+    client: httpx.Client
+
+    def ask(self, tokens: int = 4, path: str = CHAT, **fields: Any) -> httpx.Response:
+        """One answer in one piece."""
+        return self.client.post(path, json=body(tokens, path, **fields))
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of one sample of a scrape, by its name and some of its labels; `None` where there is none."""
+        for family in text_string_to_metric_families(self.client.get("/metrics").text):
+            for sample in family.samples:
+                if sample.name == f"enginebench_{name}" and labels.items() <= sample.labels.items():
+                    return float(sample.value)
+        return None
+
+    def connect(self) -> socket.socket:
+        """A bare socket, for what a well-behaved client would not do."""
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=20)
+
+    def engine_process(self) -> psutil.Process:
+        children = psutil.Process(self.process.pid).children()  # beside it there is the guard of its process group
+        return next(child for child in children if "engines.process.worker" in child.cmdline())
+
+    def stop(self, timeout: float = 20) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+
+def body(tokens: int = 4, path: str = CHAT, **fields: Any) -> dict[str, Any]:
+    question = {"messages": [{"role": "user", "content": "hi"}]} if path == CHAT else {"prompt": "hi"}
+    return question | {"max_tokens": tokens, "temperature": 0} | fields
+
+
+def served(
+    *options: str, engine: str = "fake", arguments: tuple[str, ...] = (), environment: Mapping[str, str] = {}
+) -> AbstractContextManager[Served]:
+    """`served("ttft=0.3")` is a server with the fake engine and that option, ready for requests."""
+    settings = [part for option in options for part in ("-o", option)]
+    return running([*COMMAND, "--engine", engine, *settings, *arguments], environment)
+
+
+def served_with(**settings: Any) -> AbstractContextManager[Served]:
+    """The fake engine behind a server with these `ServerSettings`."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ({"warmup_tokens": 0} | settings).items()]
+    return served(arguments=tuple(flags))
+
+
+@contextmanager
+def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[Served]:
+    """Any program that serves, and prints its address as `enginebench serve` does."""
+    with started(command, environment, cwd) as (server, _):
+        yield server
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[tuple[Served, str]]:
+    """The same, with the standard error up to the line that says that it is ready."""
+    process = subprocess.Popen(command, cwd=cwd, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        output = ""
+        for line in process.stderr:
+            output += line
+            if address := re.search(r"http://\S+", line):
+                url = address[0]
+            if "ready at" in line:
+                break
+        else:
+            raise AssertionError(f"the server ended: {output}")
+        with httpx.Client(base_url=url, timeout=30, verify=False) as client:
+            yield Served(url, process, client), output
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def until(condition: Any, what: str, seconds: float = 15) -> None:
+    """Wait for `condition()`; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)
