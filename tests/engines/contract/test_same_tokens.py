@@ -16,7 +16,7 @@ from servers.openai.prompts import load_tokenizer
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
 
-pytestmark = pytest.mark.xdist_group("torch")
+pytestmark = pytest.mark.xdist_group("rust")
 
 TOKENS = 24
 FEW_SHAPES = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}  # of which preparing one takes seconds
