@@ -221,7 +221,7 @@ def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, proc
         for worker in map(str, range(processes)):
             mine = [record for record in records if (record.worker, record.stage) == (worker, stage.index)]
             window = [record for record in mine if stage.steady_start <= record.t_sched < stage.steady_end]
-            assert len(window) >= 10
+            assert len(window) >= 2
             assert max(record.t_end for record in window) <= (stage.end or 0), "held until every worker was answered"
             lone = {record.user for record in mine if record.t_end < stage.steady_start}
             assert lone == {user for user in range(int(stage.load.value)) if user % processes == int(worker)}
