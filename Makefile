@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards pins clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 WORKERS ?= 4
-SELECTED := not gpu and not lmrs and not own_environment
+SELECTED := not gpu and not lmrs and not own_environment and not containers
 
 # The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## make the environment in .venv (TORCH=cpu: the small torch without CUDA, from PyTorch's own index)
 
@@ -75,6 +75,9 @@ test-installed: $(STAMP) ## install vLLM and OpenVINO in environments of their o
 	$(BIN)/enginebench engines install openvino
 	$(BIN)/python -m pytest -m own_environment
 
+test-containers: $(STAMP) ## build the images and bring the compose file up (needs Docker, or podman as root: about five minutes)
+	$(BIN)/python -m pytest -m containers tests/docker
+
 soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
 	$(BIN)/python -m benchmarks.server.soak
 
@@ -92,10 +95,13 @@ demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five 
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
 
 pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
-	$(BIN)/python docs/pictures.py
+	$(BIN)/python -m docs.pictures
 
 dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
 	$(BIN)/python grafana/build.py
+
+pins: $(STAMP) ## pin the images by digest too, where a registry is reached
+	$(BIN)/python docker/pins.py
 
 lock: ## resolve requirements.lock again from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock

@@ -124,20 +124,22 @@ def bench(
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
     """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
-    from engines.contract.registry import engine_class, spec
+    from engines.contract.base import EngineUnavailable
+    from engines.contract.registry import check_before_download, spec
     from engines.models.fetch import DEFAULT, fetch_model
     from engines.models.progress import terminal_progress
-    from settings_schema import from_text
 
-    for one in variants:
-        spec(one.engine)
-        from_text(engine_class(one.engine).Options, one.options)
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(one.engine).needs_model for one in variants)
-    for name in dict.fromkeys(one.model for one in variants):
-        if name is not None or needed:
-            with terminal_progress() as progress:
-                models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+    try:
+        for one in variants:
+            check_before_download(one.engine, one.options, one.model)
+        for name in dict.fromkeys(one.model for one in variants):
+            if name is not None or needed:
+                with terminal_progress() as progress:
+                    models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+    except EngineUnavailable as error:
+        raise ValueError(str(error)) from error
     return models
 
 

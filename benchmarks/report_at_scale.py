@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import psutil
 
 from analysis.run.lines import SCHEMA
 from analysis.run.table import TABLE, sink
@@ -63,7 +65,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds and bytes. Memory is the largest that was resident, of the program and of all it started together."""
+    """Seconds and bytes. Memory is the largest that was resident, of the program and all that it started together."""
 
     source: str
     requests: int
@@ -208,16 +210,29 @@ def write_run(folder: Path, requests: int, source: str) -> int:
 
 
 def report(folder: Path) -> tuple[float, float, int]:
-    """Seconds, CPU seconds and the largest resident memory of `enginebench report`."""
+    """Seconds, CPU seconds and the largest resident memory of `enginebench report` and the processes it starts."""
     command = [sys.executable, "-m", "enginebench", "report", str(folder), "--allow-invalid"]
-    began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - began
-    if process.returncode not in {0, 1}:
-        raise SystemExit(f"the report ended with {process.returncode}")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    began, most = time.monotonic(), 0
+    process = psutil.Popen(command, stdout=subprocess.DEVNULL)
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        most = max(most, _resident(process))
+        time.sleep(0.05)
+    seconds, code = time.monotonic() - began, os.waitstatus_to_exitcode(status)
+    if code not in {0, 1}:
+        raise SystemExit(f"the report ended with {code}")
+    return seconds, usage.ru_utime + usage.ru_stime, max(most, usage.ru_maxrss * 1024)
+
+
+def _resident(process: psutil.Popen) -> int:
+    """Bytes of a program and its descendants together; pages that they share count for each."""
+    found = 0
+    for one in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found += one.memory_info().rss
+    return found
 
 
 def check(folder: Path, requests: int) -> tuple[int, int]:

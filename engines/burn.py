@@ -8,10 +8,13 @@ The program is `engines/rust/burn`, built by `make engines`; this file declares 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engines.rust.programs import BatchOptions, RustEngine
 from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import ModelSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +29,7 @@ class BurnEngine(RustEngine):
     Options = BurnOptions
     program = "burn"
     crate = "burn"
+
+    @classmethod
+    def automatic_dtype(cls, device: str, options: BurnOptions, size: ModelSize) -> str:
+        return "float32" if device == "cpu" else "float16"

@@ -9,10 +9,13 @@ for Llama-family models. The program is `engines/rust/candle`, built by `make en
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engines.rust.programs import BatchOptions, RustEngine
 from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import ModelSize
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1", "q4_k", "gguf"]
 
@@ -34,3 +37,9 @@ class CandleEngine(RustEngine):
     Options = CandleOptions
     program = "candle"
     crate = "candle-core"
+
+    @classmethod
+    def automatic_dtype(cls, device: str, options: CandleOptions, size: ModelSize) -> str:
+        if size.gguf is not None and options.concurrency == 1:
+            return "gguf"
+        return "float32" if device == "cpu" else "bfloat16"

@@ -20,7 +20,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BadRequest,
@@ -40,6 +40,9 @@ from engines.models.gguf_file import gguf_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.events import events
 from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
@@ -85,6 +88,17 @@ class LlamaCppEngine(InstalledEngine):
     def launch(cls, options: LlamaCppOptions, model: Model | None) -> Launch:
         return Launch()  # a client here; the program is its child
 
+    @classmethod
+    def memory_need(cls, options: LlamaCppOptions, size: ModelSize) -> MemoryNeed:
+        """The cache of all slots is allocated while it loads, in 16 bits."""
+        dtype = options.dtype
+        if dtype == "auto":
+            dtype = "float16" if size.gguf is None else "gguf"
+        slots = options.concurrency * _slot_tokens(options, size.context_length)
+        cache = size.need("float16", slots).cache
+        device = "cuda" if _on_gpu(options) else "cpu"
+        return size.need(dtype, cache=cache, cache_options=("concurrency", "context"), device=device)
+
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         import httpx
 
@@ -92,7 +106,7 @@ class LlamaCppEngine(InstalledEngine):
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
         file, dtype = await asyncio.to_thread(self._file, self.model)
-        self._context_length = self.options.context or min(context_length(self.model.folder), LONGEST_DEFAULT)
+        self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
         port = _free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
@@ -104,7 +118,7 @@ class LlamaCppEngine(InstalledEngine):
             language="c++",
             model=self.model.name,
             dtype=dtype,
-            device="gpu" if self._on_gpu else "cpu",
+            device="gpu" if _on_gpu(self.options) else "cpu",
             batching="continuous",
             max_concurrency=self.options.concurrency,
             context_length=self._context_length,
@@ -125,17 +139,13 @@ class LlamaCppEngine(InstalledEngine):
     def _threads(self) -> int:
         return self.options.threads or len(usable_cores())
 
-    @property
-    def _on_gpu(self) -> bool:
-        return self.options.device == "gpu" or (self.options.device == "auto" and bool(visible_gpus()))
-
     def command(self, program: Path, file: Path, port: int) -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
         return [
             *(str(program), "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
             *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
             *("--threads", threads, "--threads-batch", threads),
-            *("--n-gpu-layers", str(ALL_LAYERS if self._on_gpu else 0)),
+            *("--n-gpu-layers", str(ALL_LAYERS if _on_gpu(self.options) else 0)),
             *("--cache-ram", "0", "--no-webui", "--log-verbosity", "0"),
         ]
 
@@ -197,6 +207,14 @@ class LlamaCppEngine(InstalledEngine):
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def _slot_tokens(options: LlamaCppOptions, context_length: int) -> int:
+    return options.context or min(context_length, LONGEST_DEFAULT)
+
+
+def _on_gpu(options: LlamaCppOptions) -> bool:
+    return options.device == "gpu" or (options.device == "auto" and bool(visible_gpus()))
 
 
 def _program() -> Path | None:

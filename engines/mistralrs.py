@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BadRequest,
@@ -34,6 +34,9 @@ from engines.models.fetch import context_length
 from engines.models.random_weights import with_weights
 from engines.text.stop import StopStrings
 from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
 
 # One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"
@@ -80,6 +83,12 @@ class MistralRsEngine(BlockingEngine):
     def version_here(cls) -> str | None:
         return version(_distribution()) if cls.why_not_here() is None else None
 
+    @classmethod
+    def memory_need(cls, options: MistralRsOptions, size: ModelSize) -> MemoryNeed:
+        device = "cpu" if cls.why_not_here() is not None else BUILDS.get(_distribution(), "cpu")
+        dtype = _floats_on(device) if options.dtype == "auto" else options.dtype
+        return size.need(dtype, device=device)
+
     def load(self) -> EngineInfo:
         from tokenizers import Tokenizer
 
@@ -87,7 +96,7 @@ class MistralRsEngine(BlockingEngine):
         folder = with_weights(self.model).folder
         build = _distribution()
         device = BUILDS.get(build, "cpu")
-        floats = "float32" if device == "cpu" else "float16"
+        floats = _floats_on(device)
         dtype = floats if self.options.dtype == "auto" else self.options.dtype
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._bos = _bos_token(folder)
@@ -194,6 +203,10 @@ class MistralRsEngine(BlockingEngine):
 def _distribution() -> str:
     """The name of the installed wheel: there is one for the CPU and one per kind of GPU."""
     return packages_distributions()["mistralrs"][0]
+
+
+def _floats_on(device: str) -> str:
+    return "float32" if device == "cpu" else "float16"
 
 
 def _architecture(folder: Path) -> str:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     Chunk,
@@ -38,6 +38,10 @@ from engines.text.detokenize import Detokenizer
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
+GIB = 1024**3
 Piece = tuple[list[int], str]  # new token ids, and the finish reason's name
 
 
@@ -62,6 +66,13 @@ class OpenVinoEngine(InstalledEngine):
     environment = Environment(
         "openvino", "openvino_genai", cpu=Packages(("openvino-genai==2026.4.1.0", "gguf==0.19.0"))
     )
+
+    @classmethod
+    def memory_need(cls, options: OpenVinoOptions, size: ModelSize) -> MemoryNeed:
+        dtype = options.dtype
+        if dtype == "auto":
+            dtype = "float16" if size.gguf is None else "gguf"
+        return size.need(dtype, cache=options.kv_gib * GIB, cache_options=("kv_gib",), device=options.device.lower())
 
     def load(self) -> EngineInfo:
         assert self.model is not None

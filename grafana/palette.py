@@ -35,6 +35,13 @@ BY_GPU: Mapping[str, str] = {
         (BLUE, ORANGE, "#2a9d8f", "#d0579f", "#8f6bd9", "#c08a00", "#6a994e", "#b8405e")  # machines have up to eight
     )
 }
+BY_REASON: Mapping[str, str] = {  # of throttling
+    r"/ power_cap$/": GREY,
+    r"/ software_thermal$/": ORANGE,
+    r"/ hardware_thermal$/": RED,
+    r"/ hardware_slowdown$/": PURPLE,
+    r"/ power_brake$/": BLUE,
+}
 BY_SIDE: Mapping[str, str] = {"/^A /": BLUE, "/^B /": ORANGE}
 
 DASHES = {"/ p50$/": ("dot", [1, 6]), "/ p95$/": ("dash", [8, 6])}  # p99 is solid

@@ -39,8 +39,12 @@ def tile(
     width: int = 4,
     empty: str = NO_DATA,
     texts: Mapping[str, str] | None = None,
+    beyond: str | None = None,
 ) -> stat.Panel:
-    """One big number per engine, with its recent past behind it. `texts` names values: `{"0": "not ready"}`."""
+    """One big number per engine, with its recent past behind it.
+
+    `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on.
+    """
     panel = (
         stat.Panel()
         .title(title)
@@ -61,6 +65,11 @@ def tile(
     if texts:
         panel.mappings(
             [models.ValueMap({value: models.ValueMappingResult(text=text) for value, text in texts.items()})]
+        )
+    if beyond is not None:
+        result = models.ValueMappingResult(text=beyond)
+        panel.mappings(
+            [models.RangeMap(models.DashboardRangeMapOptions(from_val=steps[-1][0], to=None, result=result))]
         )
     return _with_queries(panel, [query])
 

@@ -65,12 +65,12 @@ def _serve(
     settings: ServerSettings,
 ) -> str | None:
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
-    from engines.contract.registry import check_options, spec
+    from engines.contract.registry import check_before_download, spec
     from engines.process.replicas import load_replicas
     from servers.http.address import listen
 
     needs_model = spec(engine).needs_model
-    check_options(engine, options)  # before a model is downloaded
+    check_before_download(engine, options, model)
     listener = listen(settings)
     prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
     loaded = load_replicas(engine, prepared, options, watch)

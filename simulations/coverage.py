@@ -88,7 +88,8 @@ SYSTEMS: dict[str, System] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number of one system: shares of simulations, and widths against 1.96 standard deviations of the number."""
+    """One number of one system: shares of simulations, and widths against 1.96 standard deviations of the number.
+    `unbounded` is the share of them all whose interval has no upper end; they are not in `width`."""
 
     system: str
     number: str
@@ -96,6 +97,7 @@ class Cell:
     requests: float
     effective: float
     shown: float
+    unbounded: float
     coverage: float | None
     width: float | None
 
@@ -151,7 +153,7 @@ def _cell(
     given = [(e.low, e.high) for e in found if e.low is not None and e.high is not None]
     holds = [low <= truth[number] <= high for low, high in given]
     deviation = float(np.std([e.value for e in found if e.value is not None]))
-    half = float(np.median([(high - low) / 2 for low, high in given])) if given else 0.0
+    halves = [(high - low) / 2 for low, high in given if high < math.inf]
     return Cell(
         system,
         number,
@@ -159,8 +161,9 @@ def _cell(
         round(requests),
         round(_effective(number, traces, truth)),
         len(given) / len(found),
+        (len(given) - len(halves)) / len(found),
         float(np.mean(holds)) if given else None,
-        half / (1.96 * deviation) if given and deviation > 0 else None,
+        float(np.median(halves)) / (1.96 * deviation) if halves and deviation > 0 else None,
     )
 
 
@@ -173,7 +176,8 @@ def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> flo
 
 
 def table(cells: list[Cell]) -> str:
-    """Markdown, as docs/statistics.md shows it: coverage in per cent, with the share shown where it is below 90 %."""
+    """Markdown, as docs/statistics.md shows it: coverage in per cent, with the share shown where it is below 90 %, and
+    the share without an upper end where it is above 10 %."""
     rows = [f"| system | effective | {' | '.join(NAMES)} |", f"|{'---|' * (len(NAMES) + 2)}"]
     for at in range(0, len(cells), len(NAMES)):
         of_system = cells[at : at + len(NAMES)]
@@ -185,5 +189,6 @@ def table(cells: list[Cell]) -> str:
 def _text(cell: Cell) -> str:
     if cell.coverage is None or cell.shown < LEAST_SHOWN:
         return "n/a"
-    shown = "" if cell.shown >= 0.9 else f" ({100 * cell.shown:.0f} %)"
-    return f"{100 * cell.coverage:.1f}{shown}"
+    notes = [] if cell.shown >= 0.9 else [f"{100 * cell.shown:.0f} %"]
+    notes += [f"∞ {100 * cell.unbounded:.0f} %"] if cell.unbounded > 0.1 else []
+    return f"{100 * cell.coverage:.1f}" + (f" ({', '.join(notes)})" if notes else "")

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.plan.settings import PlanSettings
 from bench.settings import BenchSettings
-from engines.contract.registry import ENGINES, ReplicaOptions, engine_class
+from engines.contract.registry import ENGINES, SharedOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from settings_schema import settings_of, table
@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[1] / "docs"
         pytest.param("running-load-tests.md", "run", RunSettings, id="what a run may set"),
         pytest.param("capacity-planning.md", "plan", PlanSettings, id="what a plan may set"),
         pytest.param("engine-bench.md", "bench", BenchSettings, id="what a bench may set"),
-        pytest.param("engines.md", "every engine", ReplicaOptions, id="options of every engine"),
+        pytest.param("engines.md", "every engine", SharedOptions, id="options of every engine"),
         *(pytest.param("engines.md", name, engine_class(name).Options, id=f"options of {name}") for name in ENGINES),
     ],
 )

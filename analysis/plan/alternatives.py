@@ -60,8 +60,12 @@ class Alternatives:
 
     @property
     def cheapest(self) -> tuple[str, Plan]:
-        """Of those that cost the same, the one with the lowest latencies."""
-        return min(self.planned.items(), key=lambda one: self.coordinates(one[1]))
+        return self.cheapest_first[0]
+
+    @property
+    def cheapest_first(self) -> list[tuple[str, Plan]]:
+        """Of those that cost the same, the one with the lowest latencies first."""
+        return sorted(self.planned.items(), key=lambda one: self.coordinates(one[1]))
 
     @property
     def sentence(self) -> str:

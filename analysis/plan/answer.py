@@ -12,7 +12,8 @@ from analysis.plan.basis import Basis, read_basis
 from analysis.plan.engine.model import FittedModel
 from analysis.plan.errors import CannotPlan
 from analysis.plan.evidence.hold_out import HeldOut, hold_out
-from analysis.plan.evidence.scalability import SafeLoad, Scalability, safe_load, scalability
+from analysis.plan.evidence.safe_load import SafeLoad, safe_load
+from analysis.plan.evidence.scalability import Scalability, scalability
 from analysis.plan.fleet.agents import AgentTier, agents_at
 from analysis.plan.fleet.day import DayPlan, plan_day, read_day
 from analysis.plan.fleet.pools import Pools, two_pools
@@ -22,7 +23,8 @@ from analysis.plan.money.prices import Source, gpu_hours, price_source, read_pri
 from analysis.plan.settings import Balancer, PlanSettings
 from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
-from analysis.units import format_seconds, format_share, significant
+from analysis.units import format_share, significant
+from analysis.verdict.slo import objective_text
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.summary import RunSummary
 from records.load import Load, Rate, Users
@@ -119,13 +121,6 @@ class Plan:
 def dollars(amount: float) -> str:
     """$1,234 or $0.0123: three significant digits."""
     return f"${significant(amount)}"
-
-
-def objective_text(objective: Objective) -> str:
-    """`TTFT p99 ≤ 1 s`"""
-    if objective.column is None:
-        return f"failures ≤ {format_share(1 - objective.q)}"
-    return f"{objective.metric.upper()} p{100 * objective.q:g} ≤ {format_seconds(objective.limit)}"
 
 
 def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:

@@ -99,16 +99,24 @@ def plan(
         print_alternatives(stdout(), several)
     if settings.publish is not None:
         with exit_with_sentence(log):
-            _publish(settings.publish, made, loaded, log)
+            plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
+            _publish(settings.publish, plans, loaded, settings, log)
 
 
-def _publish(address: str, made: Plan, loaded: list[RunData], log: Console) -> None:
-    """Until Ctrl-C."""
-    from analysis.plan.publish import page, parse_address, server_of
+def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
+    """Until Ctrl-C. `plans` are in the order of preference."""
+    from analysis.plan.money.prices import read_prices
+    from analysis.plan.publish import distinct, page, parse_address, published, server_of
 
-    (meta,) = (one.meta for one in loaded if one.meta.run_id == made.runs[0])
-    with server_of(page(made, meta), parse_address(address)) as server:
-        log.print(f"the plan is at http://{address}/metrics; Ctrl-C ends it")
+    metas, prices = {one.meta.run_id: one.meta for one in loaded}, read_prices(settings.prices)
+    kept, left_out = distinct([published(plan, metas[plan.runs[0]], settings, prices) for plan in plans])
+    for one in left_out:
+        log.print(
+            f"{one.plan.label} is not published: a better plan has the same engine, model and GPU ({one.gpu}). "
+            "--gpu LABEL=NAME tells GPU types apart."
+        )
+    with server_of(page(kept), parse_address(address)) as server:
+        log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{address}/metrics; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
 

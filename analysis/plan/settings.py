@@ -156,7 +156,7 @@ class PlanSettings:
     )
     publish: str | None = setting(
         None,
-        "Serve the plan's figures to Prometheus there, such as 127.0.0.1:9647, until Ctrl-C.",
+        "Serve the figures of each plan to Prometheus there, such as 127.0.0.1:9647, until Ctrl-C.",
         metavar="HOST:PORT",
     )
     html: Path | None = setting(None, "Where to write a page with sliders, for the meeting.", metavar="FILE")

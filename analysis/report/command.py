@@ -108,15 +108,18 @@ def _made(
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
     from analysis.report.decision.decide import decide
-    from analysis.report.decision.plans import plans_of
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
     from analysis.verdict.comparison import compare
 
     comparison = compare(summaries, claims.allow_invalid, claims.margin)
+    plans = None
     if plan.peak is not None:
+        from analysis.report.decision.plans import plans_of  # simulates: SciPy's optimisers are slow to import
+
         status.update("Simulating the peak …")
-    decision = decide(summaries, comparison, plan, None if plan.peak is None else plans_of(summaries, plan))
+        plans = plans_of(summaries, plan)
+    decision = decide(summaries, comparison, plan, plans)
     files = _files(output, summaries)
     made = report_of(summaries, comparison, decision, files[0])
     status.update("Drawing the charts …")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.report.charts.figures import Number, duration, rate
+from analysis.report.ends import upper_end
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
@@ -48,7 +49,7 @@ def _deviation(seconds: float | None) -> str:
 
 
 def _percentile(estimate: Estimate, answered: Mapping[str, float] | None, p: str) -> tuple[Number, str]:
-    said = [] if estimate.low is None else [f"{format_seconds(estimate.low)} to {format_seconds(estimate.high)}"]
+    said = [] if estimate.low is None else [f"{format_seconds(estimate.low)} to {upper_end(estimate, format_seconds)}"]
     if estimate.low is None and estimate.why and estimate.value is not None and estimate.why != "failed":
         said.append(f"{MISSING}, {estimate.why}")
     if answered:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.report.axis import Axis, Place, axis_of
+from analysis.report.ends import upper_end
 from analysis.units import (
     MISSING,
     PLAIN,
@@ -196,7 +197,7 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
             estimate,
             text,
             written(estimate.low),
-            written(estimate.high),
+            None if estimate.high is None else upper_end(estimate, unit.write),
             written(survivors) if estimate.value is None or math.isinf(estimate.value) else None,
         )
         for estimate, text, survivors in zip(estimates, texts, answered, strict=True)

@@ -16,7 +16,7 @@ import polars as pl
 from analysis.run.formulas import expression
 from records.metrics import FIRST_TOKENS, SEEN_TOKENS
 
-SLICE = 50_000  # requests whose chunks are in memory together
+SLICE = 20_000  # requests whose chunks are in memory together: arrays of less than 32 MB, whose memory malloc reuses
 Ints = npt.NDArray[np.int64]  # of stamps: nanoseconds since the run's start
 Floats = npt.NDArray[np.float64]
 Gaps = npt.NDArray[np.uint32] | npt.NDArray[np.int64]

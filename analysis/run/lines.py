@@ -1,16 +1,17 @@
 """The lines of `requests*.jsonl` as tables, block by block.
 
-Blocks keep memory bounded: a million records of two gigabytes pass through 16 MB at a time. A line that a crash cut
-short is skipped; a malformed line in the middle of a file is skipped and counted. Unknown fields are ignored, and
-missing optional ones have their defaults. A request that was sent and has no final line was in flight when its process
-was killed: it is cut off.
+Blocks keep memory bounded: a million records of two gigabytes pass through a few megabytes at a time. A line that a
+crash cut short is skipped; a malformed line in the middle of a file is skipped and counted. Unknown fields are ignored,
+and missing optional ones have their defaults. A request that was sent and has no final line was in flight when its
+process was killed: it is cut off.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from records.request import SENT, RequestRecord
+from records.request import SENT, RequestRecord, SentRecord
 
-BLOCK_BYTES = 16 * 1024 * 1024
+BLOCK_BYTES = 8 * 1024 * 1024
 KILLED = "its client process ended before the answer"  # detail of a request without a final line
 
 _COLUMNS: dict[Any, pl.DataType] = {int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean(), str: pl.String()}
@@ -40,14 +41,15 @@ _TYPES = {name: _type_of(hint) for name, hint in _HINTS.items()}
 SCHEMA = pl.Schema(
     {name: pl.List(_COLUMNS[kind]) if name in LISTS else _COLUMNS[kind] for name, kind in _TYPES.items()}
 )
-TEXT_SCHEMA = pl.Schema(SCHEMA | dict.fromkeys(LISTS, pl.String()))  # of what `records_of` gives
+TEXT_SCHEMA = pl.Schema(SCHEMA | dict.fromkeys(LISTS, pl.String()))  # of what `requests_of` gives
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(RequestRecord)}
 REQUIRED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING]
-_FILLED = [
-    pl.col(name).fill_null(pl.lit(default, SCHEMA[name]))
+_FILLED = {
+    name: pl.lit("" if name in LISTS else default, TEXT_SCHEMA[name])
     for name, default in _DEFAULTS.items()
-    if name not in REQUIRED and name not in LISTS and default is not None
-]
+    if name not in REQUIRED and default is not None
+}
+_OF_SENT = [field.name for field in dataclasses.fields(SentRecord) if field.name != "outcome"]
 
 # Lists are most of a run's bytes: their text goes to Polars as it is, instead of through a Python number for each.
 _Line: Any = msgspec.defstruct(
@@ -59,50 +61,86 @@ _Line: Any = msgspec.defstruct(
     gc=False,
 )
 _decoder = msgspec.json.Decoder(_Line)
-_required = attrgetter(*REQUIRED)
+_of_sent = attrgetter(*_OF_SENT)
 
 
-def records_of(path: Path) -> Iterator[tuple[pl.DataFrame, int]]:
-    """The requests of one worker's file, lists as text, with the number of malformed lines; at last those that never
-    ended."""
-    in_flight: dict[str, Any] = {}
-    last = 0
-    for block in _whole_lines(path):
-        lines, malformed = _decoded(block)
-        ended = []
-        for line in lines:
-            if line.outcome == SENT:
-                if line.request_id is None or line.t_sched is None or line.t_send is None:
-                    malformed += 1
-                    continue
-                in_flight[line.request_id] = line
-            elif None in _required(line):
-                malformed += 1
-                continue
-            else:
-                in_flight.pop(line.request_id, None)
-                ended.append(line)
-            last = max(last, line.t_send or 0, line.t_end or 0)
-        yield _table_of(ended), malformed
-    for line in in_flight.values():
-        line.outcome, line.detail, line.t_end = "cut_off", KILLED, last
-    yield _table_of(list(in_flight.values())), 0
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file, from one byte to another."""
+
+    path: Path
+    start: int
+    end: int
 
 
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Blocks that end with a line. What follows the last newline was never finished: its writer was killed."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What a block holds: a row for each request that ended, with lists as text; the requests that were sent; and how
+    many of its lines are malformed."""
+
+    ended: pl.DataFrame
+    sent: pl.DataFrame
+    malformed: int
+
+    @property
+    def last(self) -> int:
+        """The latest instant that they know of."""
+        stamps = [self.ended["t_send"], self.ended["t_end"], self.sent["t_send"]]
+        return max(typing.cast("int | None", stamp.max()) or 0 for stamp in stamps)
+
+
+def blocks_of(path: Path) -> Iterator[Block]:
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            block += file.readline()
-            yield block[: block.rfind(b"\n") + 1]
+        start, size = 0, path.stat().st_size
+        while start < size:
+            file.seek(start + BLOCK_BYTES)
+            file.readline()
+            end = min(file.tell(), size)
+            yield Block(path, start, end)
+            start = end
 
 
-def _decoded(block: bytes) -> tuple[list[Any], int]:
-    """The block's records, and how many of its lines are none."""
+def read_block(block: Block) -> Lines:
+    with block.path.open("rb") as file:
+        file.seek(block.start)
+        text = file.read(block.end - block.start)
+    # What follows the last newline was never finished: its writer was killed.
+    lines, malformed = _decoded(text[: text.rfind(b"\n") + 1])
+    sent = _columns([line for line in lines if line.outcome == SENT], _of_sent, _OF_SENT).drop_nulls()
+    ended = _columns([line for line in lines if line.outcome != SENT], msgspec.structs.astuple, list(SCHEMA))
+    if any(ended[name].null_count() for name in REQUIRED):
+        ended = ended.drop_nulls(REQUIRED)
+    return Lines(_filled(ended), sent, malformed + len(lines) - len(ended) - len(sent))
+
+
+def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tuple[pl.DataFrame, int]]:
+    """The requests of files, with the number of malformed lines; after each file those that never ended.
+
+    `read` gives what each of `blocks` holds, in their order.
+    """
+    in_flight, last = pl.DataFrame(schema={name: SCHEMA[name] for name in _OF_SENT}), 0
+    for index, (block, lines) in enumerate(zip(blocks, read, strict=True)):
+        sent = pl.concat([in_flight, lines.sent])
+        in_flight = sent.join(lines.ended, on="request_id", how="anti", maintain_order="left")
+        last = max(last, lines.last)
+        yield lines.ended, lines.malformed
+        if index + 1 == len(blocks) or blocks[index + 1].path != block.path:
+            yield _cut_off(in_flight, last), 0
+            in_flight, last = in_flight.clear(), 0
+
+
+def _cut_off(in_flight: pl.DataFrame, last: int) -> pl.DataFrame:
+    known = in_flight.with_columns(outcome=pl.lit("cut_off"), detail=pl.lit(KILLED), t_end=pl.lit(last, pl.Int64))
+    missing = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in known.columns]
+    return _filled(known.with_columns(missing).select(SCHEMA.names()).cast(TEXT_SCHEMA))
+
+
+def _decoded(text: bytes) -> tuple[list[Any], int]:
+    """The records of whole lines, and how many of the lines are none."""
     try:
-        return _decoder.decode_lines(block), 0
+        return _decoder.decode_lines(text), 0
     except msgspec.DecodeError:
-        lines = block.splitlines(keepends=True)
+        lines = text.splitlines(keepends=True)
     if len(lines) == 1:
         return [], 1
     half = len(lines) // 2
@@ -112,22 +150,33 @@ def _decoded(block: bytes) -> tuple[list[Any], int]:
     return first + second, skipped_first + skipped_second
 
 
-def _table_of(lines: list[Any]) -> pl.DataFrame:
-    """A row for each line; lists as text."""
-    columns = zip(*map(msgspec.structs.astuple, lines), strict=True) if lines else ((),) * len(SCHEMA)
-    return pl.DataFrame([_series(name, values) for name, values in zip(SCHEMA, columns, strict=True)]).with_columns(
-        _FILLED
-    )
+def _columns(lines: list[Any], values_of: Callable[[Any], tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
+    """A row for each line."""
+    columns = zip(*map(values_of, lines), strict=True) if lines else ((),) * len(names)
+    return pl.DataFrame([_series(name, values) for name, values in zip(names, columns, strict=True)])
 
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
+    """Lists as text: `12,34`, without brackets."""
     if name in LISTS:
-        return pl.Series(name, [bytes(raw).replace(b" ", b"") for raw in values], pl.Binary).cast(pl.String)
+        return pl.Series(name, [_inside(bytes(raw)) for raw in values], pl.Binary).cast(pl.String)
     return pl.Series(name, values, SCHEMA[name])
 
 
+def _inside(text: bytes) -> bytes:
+    if text[:1] == b"[":
+        return text[1:-1].replace(b" ", b"")
+    return b"" if text == b"null" else text
+
+
+def _filled(table: pl.DataFrame) -> pl.DataFrame:
+    """Missing optional fields have their defaults."""
+    return table.with_columns(
+        pl.col(name).fill_null(default) for name, default in _FILLED.items() if table[name].null_count()
+    )
+
+
 def list_of(name: str, kind: pl.DataType) -> pl.Expr:
-    """A column of lists from its text, `[12,34]` or `null`. Raises `ComputeError` for other than numbers of `kind`."""
-    inner = pl.col(name).str.strip_chars("[]")
-    numbers = pl.when(~inner.is_in(["", "null"])).then(inner).str.split(",").cast(pl.List(kind))
+    """A column of lists from their text. Raises `ComputeError` for other than numbers of `kind`."""
+    numbers = pl.when(pl.col(name) != "").then(pl.col(name)).str.split(",").cast(pl.List(kind))
     return numbers.fill_null(pl.lit([], pl.List(kind))).alias(name)

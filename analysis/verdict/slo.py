@@ -14,6 +14,7 @@ import polars as pl
 
 from analysis.run.formulas import lower_bound
 from analysis.run.load import users_of
+from analysis.units import format_seconds, format_share
 from analysis.verdict.statistics import (
     Answer,
     Estimate,
@@ -62,6 +63,13 @@ def agreed(answers: Iterable[Answer]) -> Answer:
     """Of several judgements of one question: the answer that all of them give."""
     found = set(answers)
     return found.pop() if len(found) == 1 else "not enough evidence"
+
+
+def objective_text(objective: Objective) -> str:
+    """`TTFT p99 ≤ 1 s`"""
+    if objective.column is None:
+        return f"failures ≤ {format_share(1 - objective.q)}"
+    return f"{objective.metric.upper()} p{100 * objective.q:g} ≤ {format_seconds(objective.limit)}"
 
 
 def good(objective: Objective) -> pl.Expr:

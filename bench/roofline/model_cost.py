@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -11,18 +10,10 @@ from typing import Any
 
 from engines.contract.base import Model
 from engines.models.fetch import RANDOM
+from engines.models.formats import BITS
 from engines.models.presets import PRESETS
+from engines.models.stored import config_of, shapes_of
 
-BITS = {
-    **dict.fromkeys(("float32",), 32.0),
-    **dict.fromkeys(("bfloat16", "float16"), 16.0),
-    **dict.fromkeys(("int8", "float8"), 8.0),
-    "q8_0": 8.5,  # per weight; a block of 32 has a 16-bit scale
-    "q4_0": 4.5,
-    "q4_1": 5.0,  # and an offset of 16 bits
-    "q4_k": 4.5,
-    "int4": 4.5,
-}
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -54,11 +45,10 @@ class ModelCost:
 
 def cost_of(model: Model) -> ModelCost | None:
     """`None` where neither the weights nor a preset say."""
-    config = json.loads((model.folder / "config.json").read_text())
-    config = config.get("text_config") or config
+    config = config_of(model.folder)
     head = int(config.get("vocab_size", 0)) * int(config.get("hidden_size") or config.get("n_embd") or 0)
     tied = bool(config.get("tie_word_embeddings", True))
-    shapes = _shapes(model.folder)
+    shapes = shapes_of(model.folder)
     if shapes:
         if HEAD in shapes and not tied:
             shapes.pop(EMBEDDING, None)  # a token reads one row of it
@@ -88,13 +78,3 @@ def _attention(config: Mapping[str, Any]) -> int:
     width = int(config.get("hidden_size") or config.get("n_embd") or 0)
     layers = int(config.get("num_hidden_layers") or config.get("n_layer") or 0)
     return layers * heads * int(config.get("head_dim") or width // heads)
-
-
-def _shapes(folder: Path) -> dict[str, list[int]]:
-    from safetensors import safe_open
-
-    shapes: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "np") as file:
-            shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    return shapes

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines.machine.memory import free_memory
 from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)
@@ -71,9 +72,9 @@ def _cores() -> Check:
 def _memory() -> Check:
     import psutil
 
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
-    return Check("Memory", memory.available >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
+    free = free_memory()
+    found = f"{free / 1e9:.1f} of {psutil.virtual_memory().total / 1e9:.1f} GB free"
+    return Check("Memory", free >= MEMORY_WANTED, found, f"{MEMORY_WANTED / 1e9:.0f} GB are recommended.")
 
 
 def _disk() -> Check:

@@ -42,16 +42,21 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(list(rows.values()))
         return
-    table = table_of("engine", "version", "what it is", "language", "batching", "state")
+    here = {name: row for name, row in rows.items() if row["why_not_here"] is None}
+    table = table_of("runs here", "version", "batching", "what it is")
+    for name, row in here.items():
+        table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], escape(row["title"]))
+    missing = table_of("not here", "what it is, and what it lacks")
     for name, row in rows.items():
-        state = "[green]runs here[/]" if row["why_not_here"] is None else "[yellow]not here[/]"
-        cells = (row["version"] or "", row["title"], row["language"], row["batching"], state)
-        table.add_row(f"[bold]{name}[/]", *cells)
+        if name in here:
+            continue
+        missing.add_row(f"[bold]{name}[/]", f"{escape(row['title'])}\n[dim]{escape(row['why_not_here'])}[/]")
     console = console_of()
     console.print(table)
-    _print_reasons(console, rows)
-    runnable = sum(row["why_not_here"] is None for row in rows.values())
-    console.print(f"\n{runnable} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
+    if len(here) < len(rows):
+        console.print()
+        console.print(missing)
+    console.print(f"\n{len(here)} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
 
 
 @engines_app.command(SHOW, hidden=True)
@@ -71,7 +76,8 @@ def show(
         table.add_row(f"[bold]{option['name']}[/]", str(option["default"]), escape(option["help"] + choices))
     console = console_of()
     console.print(table)
-    _print_reasons(console, rows)
+    if (reason := rows[name]["why_not_here"]) is not None:
+        console.print(f"\n[bold]{name}[/] cannot run here: {escape(reason)}")
     console.print(f"\nSet them like this: enginebench serve --engine {name} -o option=value")
 
 
@@ -152,9 +158,3 @@ def _environment(name: str) -> Any:
         own = [one for one in names() if issubclass(engine_class(one), InstalledEngine)]
         fail(f"{name} needs no environment of its own; these do: {', '.join(own)}.")
     return kind.environment
-
-
-def _print_reasons(console: Any, rows: dict[str, dict[str, Any]]) -> None:
-    for name, row in rows.items():
-        if row["why_not_here"] is not None:
-            console.print(f"\n[bold]{name}[/] cannot run here: {escape(row['why_not_here'])}")

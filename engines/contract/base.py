@@ -18,7 +18,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
@@ -251,6 +254,12 @@ class Engine(ABC):
         """How to start its process, given its options. With another interpreter, `why_not_here` and `version_here`
         are called there."""
         return Launch()
+
+    @classmethod
+    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed | None:
+        """What it takes at least with a model of this size. More than is free is refused before the process starts;
+        `None` is not known, and not checked."""
+        return None
 
     # Where `load` is called: on a thread of its own, or, for libraries that need it, on the main thread. There it may
     # be asynchronous and use the running loop; heartbeats are not answered while it blocks.

@@ -7,26 +7,39 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import Engine, EngineUnavailable, Launch, Model
 from settings_schema import Setting, from_text, setting, settings_of
 
 if TYPE_CHECKING:
+    from engines.models.size import ModelSize
     from engines.process.child import ChildEngine
     from engines.process.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaOptions:
+class SharedOptions:
     """What may be set of every engine."""
 
     replicas: int = setting(
         1, "processes with the whole model each, on a GPU or a share of the cores of their own", least=1
     )
+    memory: Literal["check", "ignore"] = setting(
+        "check", "check: refuse a model that will not fit into the free memory, before it is loaded"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOptions:
+    """What was given with `-o`, checked. `own` are the engine's own, as text for its process; `parsed`, as values."""
+
+    shared: SharedOptions
+    own: Mapping[str, str]
+    parsed: Any
 
 
 ENTRY_POINTS = "enginebench.engines"  # each names an `EngineSpec`
@@ -38,7 +51,7 @@ class EngineSpec:
     """What is known about an engine before it is loaded."""
 
     target: str  # "module:Class", imported when asked for
-    title: str  # what it is, for people
+    title: str  # what it is, in 33 characters: the list of engines has a line for each
     language: str
     batching: str
     needs_model: bool = True
@@ -53,75 +66,67 @@ ENGINES: dict[str, EngineSpec] = {
         needs_model=False,
     ),
     "transformers": EngineSpec(
-        "engines.transformers:TransformersEngine", "Hugging Face Transformers, one request at a time", "python", "none"
+        "engines.transformers:TransformersEngine", "Hugging Face Transformers, eager", "python", "none"
     ),
     "transformers-batching": EngineSpec(
         "engines.transformers_batching:TransformersBatchingEngine",
-        "Hugging Face Transformers with its own continuous batching",
+        "Transformers' own batching",
         "python",
         "continuous",
     ),
     "pytorch-baseline": EngineSpec(
         "engines.pytorch_baseline:PytorchBaselineEngine",
-        "intentionally unoptimised: no cache, no batching, separate operations",
+        "unoptimised on purpose: no cache",
         "python",
         "none",
     ),
     "torch-jit": EngineSpec(
         "engines.static.torch_jit:TorchJitEngine",
-        "our static decoder as a TorchScript trace, optimised for inference",
+        "our decoder, TorchScript trace",
         "python",
         "continuous",
     ),
     "torch-compile": EngineSpec(
         "engines.static.torch_compile:TorchCompileEngine",
-        "our static decoder compiled by Inductor, just in time or ahead of time",
+        "our decoder, compiled by Inductor",
         "python",
         "continuous",
     ),
     "cuda-graph": EngineSpec(
         "engines.static.cuda_graph:CudaGraphEngine",
-        "our static decoder, its decode step captured as a CUDA graph per batch size",
+        "our decoder as CUDA graphs",
         "python",
         "continuous",
     ),
     "compile-cuda-graph": EngineSpec(
         "engines.static.cuda_graph:CompileCudaGraphEngine",
-        "our static decoder compiled by Inductor and captured as CUDA graphs",
+        "our decoder compiled and captured",
         "python",
         "continuous",
     ),
-    "mistralrs": EngineSpec(
-        "engines.mistralrs:MistralRsEngine", "mistral.rs, through its Python wheel", "rust", "continuous"
-    ),
+    "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "rust", "continuous"),
     "candle": EngineSpec(
         "engines.candle:CandleEngine",
-        "candle-transformers' models; with concurrency above 1 our decoder and scheduler on Candle",
+        "Candle's models, or our decoder",
         "rust",
         "none",
     ),
-    "burn": EngineSpec(
-        "engines.burn:BurnEngine", "our decoder and scheduler on Burn's operations", "rust", "continuous"
-    ),
-    "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, through its own `backend` program", "rust", "none"),
-    "llamacpp": EngineSpec(
-        "engines.llamacpp:LlamaCppEngine", "llama.cpp, through its own `llama-server`", "c++", "continuous"
-    ),
-    "openvino": EngineSpec(
-        "engines.openvino:OpenVinoEngine", "OpenVINO GenAI, with its continuous batching", "c++", "continuous"
-    ),
+    "burn": EngineSpec("engines.burn:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
+    "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "rust", "none"),
+    "llamacpp": EngineSpec("engines.llamacpp:LlamaCppEngine", "llama.cpp, its own `llama-server`", "c++", "continuous"),
+    "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "c++", "continuous"),
     "remote": EngineSpec(
         "engines.remote:RemoteEngine",
-        "any OpenAI-compatible server, behind ours",
+        "any OpenAI-compatible server",
         "any",
         "continuous",
         needs_model=False,
     ),
-    "sglang": EngineSpec("engines.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "sglang": EngineSpec("engines.nvidia.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM, through its class LLM", "c++", "continuous"
+        "engines.nvidia.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
     ),
-    "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM in process (AsyncLLM)", "python", "continuous"),
+    "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
 }
 
 
@@ -165,15 +170,31 @@ def engine_class(name: str) -> type[Engine]:
 
 def settings(name: str) -> tuple[Setting, ...]:
     """What may be set of an engine with `-o`. Raises `ValueError` with the choices."""
-    return (*settings_of(engine_class(name).Options, flags=False), *settings_of(ReplicaOptions, flags=False))
+    return (*settings_of(engine_class(name).Options, flags=False), *settings_of(SharedOptions, flags=False))
 
 
-def check_options(name: str, options: Mapping[str, str]) -> tuple[int, dict[str, str], Any]:
-    """The number of replicas, the engine's own options, and these parsed. Raises `ValueError` with a sentence."""
-    shared = {one.name for one in settings_of(ReplicaOptions)}
-    replicas = from_text(ReplicaOptions, {key: text for key, text in options.items() if key in shared}).replicas
+def check_options(name: str, options: Mapping[str, str]) -> GivenOptions:
+    """Raises `ValueError` with a sentence."""
+    shared = {one.name for one in settings_of(SharedOptions)}
     own = {key: text for key, text in options.items() if key not in shared}
-    return replicas, own, from_text(engine_class(name).Options, own)
+    return GivenOptions(
+        from_text(SharedOptions, {key: text for key, text in options.items() if key in shared}),
+        own,
+        from_text(engine_class(name).Options, own),
+    )
+
+
+def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:
+    """What can be said before a model is there: `model` is the name that people gave.
+
+    Raises `ValueError` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
+    """
+    from engines.machine.devices import visible_gpus
+    from engines.models.size import size_of_preset
+
+    given = check_options(name, options)
+    if model is not None and spec(name).needs_model:
+        _check_memory(name, given, size_of_preset(model), visible_gpus())
 
 
 def load_engine(
@@ -182,22 +203,37 @@ def load_engine(
     options: Mapping[str, str] | None = None,
     watch: Watch | None = None,
     place: Callable[[Launch], Launch] = lambda launch: launch,
+    processes: int = 1,
 ) -> ChildEngine:
     """An engine that is ready to be started in a child process of its own, supervised as `watch` says.
 
-    `place` restricts the process to its share of the machine. Raises `ValueError` for an unknown name or option and
-    `EngineUnavailable` where the engine cannot run here.
+    `place` restricts the process to its share of the machine, where it is one of several `processes`. Raises
+    `ValueError` for an unknown name or option and `EngineUnavailable` where the engine or the model cannot run here.
     """
     from engines.process.child import ChildEngine
     from engines.process.environments import ask, is_foreign
     from engines.process.watch import Watch
 
     kind = engine_class(name)
-    parsed = from_text(kind.Options, options or {})  # a user's mistake is reported before any process starts
+    given = check_options(name, options or {})  # a user's mistake is reported before any process starts
+    if given.shared.replicas != processes:
+        raise ValueError("`replicas` is for `serve` and `run`; here one process is measured.")
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    launch = place(kind.launch(parsed, model))
+    launch = place(kind.launch(given.parsed, model))
     reason = ask(launch, spec(name).target)["why_not_here"] if is_foreign(launch) else kind.why_not_here()
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
-    return ChildEngine(name, model, options or {}, launch, watch or Watch(), spec(name).target)
+    if model is not None and spec(name).needs_model:
+        from engines.machine.devices import visible_gpus
+        from engines.models.size import size_of
+
+        _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
+    return ChildEngine(name, model, given.own, launch, watch or Watch(), spec(name).target)
+
+
+def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
+    from engines.process.memory import refuse_too_large
+
+    if given.shared.memory == "check":
+        refuse_too_large(name, engine_class(name), given.parsed, size, given.shared.replicas, gpus)

@@ -48,6 +48,8 @@ from settings_schema import setting
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
+    from engines.models.size import MemoryNeed, ModelSize
+
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
 ITS_NAME = "lmrs-api"  # its answer to --version
 START_TIMEOUT = 20.0  # seconds for the program to listen
@@ -83,6 +85,10 @@ class LmrsEngine(Engine):
         with contextlib.suppress(EngineUnavailable):
             return None if program is None else _version(program)
         return None
+
+    @classmethod
+    def memory_need(cls, options: LmrsOptions, size: ModelSize) -> MemoryNeed:
+        return size.need(options.dtype)
 
     def load(self) -> EngineInfo:
         from tokenizers import Tokenizer

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 
-def visible_gpus() -> list[str]:
-    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
+    """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
+
+    `environment` are variables that a process gets besides those of this one.
+    """
+    allowed = (os.environ | dict(environment or {})).get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name.strip() for name in allowed.split(",") if name.strip() not in {"", "-1"}]
     try:

@@ -89,8 +89,8 @@ def _check_space(folder: Path, needs_bytes: int) -> None:
 
 
 def _write_through(folder: Path) -> None:
-    """Flush every file to the disk before the folder is renamed to its final name."""
+    """Flush every file to the disk before the folder is renamed to its final name. What links lead to is not ours."""
     for path in folder.rglob("*"):
-        if path.is_file():
+        if path.is_file() and not path.is_symlink():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())

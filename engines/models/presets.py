@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engines.models.formats import BITS
+
 DType = Literal["float32", "float16", "8-bit", "4-bit"]
 
-# Bytes per weight. The quantised ones carry a 16-bit scale per block of 32 (GGUF's Q8_0 and Q4_0).
-WEIGHT_BYTES: dict[DType, float] = {"float32": 4, "float16": 2, "8-bit": 34 / 32, "4-bit": 18 / 32}
+# Bytes per weight. The quantised ones are GGUF's Q8_0 and Q4_0.
+_FORMATS: dict[DType, str] = {"float32": "float32", "float16": "float16", "8-bit": "q8_0", "4-bit": "q4_0"}
+WEIGHT_BYTES: dict[DType, float] = {label: BITS[format] / 8 for label, format in _FORMATS.items()}
+ONE_SEQUENCE = 4096  # tokens: the cache that a model's memory is counted with, unless an engine allocates another
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +40,36 @@ class Preset:
     @property
     def context_length(self) -> int:
         """Tokens. For a state-space model the length that it was trained on: its state has no limit."""
-        return self._number("max_position_embeddings", "n_positions")
+        return number_of(self.config, "max_position_embeddings", "n_positions")
 
-    def memory_bytes(self, dtype: DType, tokens: int = 4096) -> int:
+    def memory_bytes(self, dtype: DType, tokens: int = ONE_SEQUENCE) -> int:
         """Weights, plus the cache of one sequence of `tokens` (or of the whole context, where that is shorter)."""
         cache_bytes = 4 if dtype == "float32" else 2  # quantising the weights leaves the cache in 16 bits
-        kept = self._kept_values(min(tokens, self.context_length))
+        kept = kept_values(self.config, min(tokens, self.context_length))
         return round(self.parameters * WEIGHT_BYTES[dtype] + kept * cache_bytes)
 
-    def _kept_values(self, tokens: int) -> int:
-        """Keys and values of all layers, or the state that a state-space model has whatever the length."""
-        config, layers = self.config, self._number("num_hidden_layers", "n_layer")
-        if config["model_type"] == STACK:
-            return 0
-        if "state_size" in config:
-            return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
-        width, heads = self._number("hidden_size", "n_embd"), self._number("num_attention_heads", "n_head")
-        key_heads = int(config.get("num_key_value_heads") or heads)
-        return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
 
-    def _number(self, *names: str) -> int:
-        """By the first of these names that the configuration has."""
-        return next(int(self.config[name]) for name in names if name in self.config)
+def kept_values(config: Mapping[str, Any], tokens: int) -> int:
+    """Keys and values of all layers for so many tokens, or the state that a state-space model has whatever the length.
+
+    Raises `KeyError` where the configuration, as in `config.json`, does not say.
+    """
+    layers = number_of(config, "num_hidden_layers", "n_layer")
+    if config["model_type"] == STACK:
+        return 0
+    if "state_size" in config:
+        return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
+    width, heads = number_of(config, "hidden_size", "n_embd"), number_of(config, "num_attention_heads", "n_head")
+    key_heads = int(config.get("num_key_value_heads") or heads)
+    return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
+
+
+def number_of(config: Mapping[str, Any], *names: str) -> int:
+    """By the first of these names that the configuration has. Raises `KeyError` where it has none."""
+    for name in names:
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise KeyError(names[0])
 
 
 def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:

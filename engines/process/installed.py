@@ -61,6 +61,13 @@ class Environment:
     cuda: Packages | None = None
 
     @property
+    def package(self) -> str:
+        """Of the library itself."""
+        packages = self.cpu or self.cuda
+        assert packages is not None
+        return packages.names[0]
+
+    @property
     def folder(self) -> Path:
         return cache_folder() / "environments" / self.engine
 

@@ -141,12 +141,13 @@ ServedEngine = ChildEngine | Replicas
 
 def load_replicas(name: str, model: Model | None, options: Mapping[str, str], watch: Watch) -> ServedEngine:
     """Like `registry.load_engine`, with as many processes as the option `replicas` says."""
-    count, own, parsed = check_options(name, options)
+    given = check_options(name, options)
+    count, parsed = given.shared.replicas, given.parsed
     if count == 1:
-        return load_engine(name, model, own, watch)
+        return load_engine(name, model, options, watch)
     on_gpus = spec(name).needs_model and not str(getattr(parsed, "device", "auto")).startswith("cpu")
     shares = shares_of(count, getattr(parsed, "tensor_parallel", 1), visible_gpus() if on_gpus else [], usable_cores())
-    return Replicas([load_engine(name, model, own, watch, share.of) for share in shares])
+    return Replicas([load_engine(name, model, options, watch, share.of, count) for share in shares])
 
 
 def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int]) -> list[Share]:

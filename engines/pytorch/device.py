@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from engines.contract.base import Engine, EngineUnavailable
-from engines.machine.cuda import machine
+from engines.machine.cuda import machine, torch_in
+from engines.machine.devices import visible_gpus
 from settings_schema import setting
 
 if TYPE_CHECKING:
     import torch
+
+    from engines.models.size import MemoryNeed, ModelSize
 
 PACKAGES = ("torch", "transformers", "safetensors", "tokenizers")
 LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine reports
@@ -38,6 +43,11 @@ class OnTorch(Engine):
     @classmethod
     def why_not_here(cls) -> str | None:
         return missing_packages()
+
+    @classmethod
+    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
+        device = expected_device(options.device)
+        return size.need(dtype_name(options.dtype, device), device=device)
 
     @classmethod
     def version_here(cls) -> str | None:
@@ -85,15 +95,29 @@ def chosen_device(wanted: str) -> torch.device:
     return device
 
 
+def expected_device(wanted: str) -> str:
+    """What `chosen_device` will choose, without importing torch."""
+    if wanted != "auto":
+        return wanted
+    if not visible_gpus():
+        return "cpu"
+    build = torch_in(Path(sysconfig.get_path("purelib")))
+    return "cpu" if build is not None and build.cuda is None else "cuda"
+
+
 def chosen_dtype(wanted: str, device: torch.device) -> torch.dtype:
     import torch
 
+    dtype: torch.dtype = getattr(torch, dtype_name(wanted, device.type))
+    return dtype
+
+
+def dtype_name(wanted: str, device: str) -> str:
     if wanted != "auto":
-        dtype: torch.dtype = getattr(torch, wanted)
-        return dtype
-    if device.type != "cpu":
-        return torch.float16
-    return torch.bfloat16 if _cpu_computes_bf16() else torch.float32
+        return wanted
+    if device != "cpu":
+        return "float16"
+    return "bfloat16" if _cpu_computes_bf16() else "float32"
 
 
 def name_of(dtype: torch.dtype) -> str:

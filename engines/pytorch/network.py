@@ -53,31 +53,6 @@ def read_config(model: Model) -> Any:
         raise EngineUnavailable(f"transformers could not load {model.name}: {first_line(error)}") from error
 
 
-def check_memory(model: Model, config: Any, dtype: torch.dtype, device: torch.device, cached_tokens: int) -> None:
-    """Raises `EngineUnavailable`, with the figures, where weights and cache exceed the device's free memory.
-
-    Only models of the Llama family, whose weights are counted from the configuration.
-    """
-    import psutil
-    import torch
-
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    size = dtype.itemsize
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    kept = 2 * config.num_key_value_heads * head
-    attention = config.hidden_size * (2 * config.num_attention_heads * head + kept)
-    layer = attention + 3 * config.hidden_size * config.intermediate_size
-    tables = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
-    weights = size * (config.num_hidden_layers * layer + tables)
-    cache = size * config.num_hidden_layers * kept * cached_tokens
-    if weights + cache > free:
-        raise EngineUnavailable(
-            f"{model.name} needs {weights / 1e9:.1f} GB for weights and {cache / 1e9:.1f} GB for the cache of "
-            f"{cached_tokens} tokens, and {free / 1e9:.1f} GB are free: choose a smaller model, fewer `batches` or "
-            "shorter `lengths`."
-        )
-
-
 def end_ids(net: Any) -> frozenset[int]:
     """The tokens that end an answer: models have one, several, or none."""
     for config in (getattr(net, "generation_config", None), net.config):

@@ -14,6 +14,11 @@ Quantised = Literal["none", "bnb-int8", "bnb-int4", "torchao-int8", "torchao-int
 LIBRARIES = {"bnb": "bitsandbytes", "torchao": "torchao"}
 
 
+def bits_of(quantised: Quantised) -> str:
+    """The number format: `int8` or `int4`."""
+    return quantised.rpartition("-")[2]
+
+
 def loading_settings(quantised: Quantised, device: Any) -> dict[str, Any]:
     """Settings of `from_pretrained`. Raises `EngineUnavailable` where the library is not installed."""
     if quantised == "none":

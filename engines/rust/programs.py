@@ -18,16 +18,21 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest, Launch, Model
+from engines.machine.devices import visible_gpus
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
 from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
 
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
@@ -193,6 +198,27 @@ class RustEngine(Engine):
             return None
         locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
         return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
+
+    @classmethod
+    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
+        device = cls._expected_device(options.device)
+        dtype = cls.automatic_dtype(device, options, size) if options.dtype == "auto" else options.dtype
+        if options.kv_tokens is None:
+            return size.need(dtype, device=device)
+        return size.need(dtype, options.kv_tokens, cache_options=("kv_tokens",), device=device)
+
+    @classmethod
+    @abstractmethod
+    def automatic_dtype(cls, device: str, options: Any, size: ModelSize) -> str:
+        """The number format that the program takes with `dtype=auto`."""
+
+    @classmethod
+    def _expected_device(cls, wanted: str) -> str:
+        if wanted != "auto":
+            return wanted
+        found = find(cls.program)
+        with_cuda = found is not None and "cuda" in found.parent.name.split("+")
+        return "cuda" if with_cuda and visible_gpus() else "cpu"
 
     @classmethod
     def launch(cls, options: BatchOptions, model: Model | None) -> Launch:

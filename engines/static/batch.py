@@ -60,7 +60,7 @@ class Batch:
     """The running sequences, one per row of the decoder's cache, and those that wait for a row."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
+        self.decoder = decoder
         self._rows: list[Sequence] = []
         self._waiting: deque[Sequence] = deque()
 
@@ -74,15 +74,14 @@ class Batch:
     @property
     def cache_usage(self) -> float:
         """Share of the cache's places that hold a token, 0 to 1."""
-        buckets = self._decoder.buckets
-        return sum(sequence.cached for sequence in self._rows) / (buckets.batches[-1] * buckets.lengths[-1])
+        return sum(sequence.cached for sequence in self._rows) / self.decoder.buckets.cached_tokens
 
     def admit(self) -> Generated:
         """Let cancelled sequences go and give free rows to those that wait."""
         left = [one for one in self.sequences if one.cancelled]
         for sequence in left:
             self._remove(sequence)
-        while self._waiting and len(self._rows) < self._decoder.buckets.batches[-1]:
+        while self._waiting and len(self._rows) < self.decoder.buckets.batches[-1]:
             self._rows.append(self._waiting.popleft())
         return [(one, None) for one in left]
 
@@ -93,8 +92,8 @@ class Batch:
             return []
         sequence = self._rows[row]
         prompt = sequence.request.prompt_token_ids
-        piece = prompt[sequence.cached : sequence.cached + self._decoder.buckets.chunk]
-        logits = self._decoder.read(row, piece, sequence.cached)
+        piece = prompt[sequence.cached : sequence.cached + self.decoder.buckets.chunk]
+        logits = self.decoder.read(row, piece, sequence.cached)
         sequence.cached += len(piece)
         if sequence.cached < len(prompt):
             return []
@@ -106,7 +105,7 @@ class Batch:
         if not running:
             return []
         tokens = [one.next_token or 0 for one in self._rows]
-        logits = self._decoder.advance(tokens, [one.cached for one in self._rows])
+        logits = self.decoder.advance(tokens, [one.cached for one in self._rows])
         best = logits.argmax(-1).tolist()
         generated: Generated = []
         for row, sequence in running:
@@ -126,6 +125,6 @@ class Batch:
             return
         row, last = self._rows.index(sequence), len(self._rows) - 1
         if row != last:
-            self._decoder.cache.move(last, row, self._rows[last].cached)
+            self.decoder.cache.move(last, row, self._rows[last].cached)
             self._rows[row] = self._rows[last]
         self._rows.pop()

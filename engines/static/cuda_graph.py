@@ -20,7 +20,8 @@ from engines.static.torch_compile import TorchCompileEngine, compiled_step, keep
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.decoder import RunStep, StepShape
+    from engines.static.buckets import StepShape
+    from engines.static.decoder import RunStep
     from engines.static.step import Step
 
 WARM_UP_STEPS = 3  # before a capture: libraries allocate their workspaces and choose their kernels at the first calls

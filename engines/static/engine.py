@@ -11,7 +11,7 @@ import traceback
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,14 +26,17 @@ from engines.pytorch.device import (
     limit_spinning,
     name_of,
 )
-from engines.pytorch.network import check_memory, end_ids, read_config, read_network
+from engines.pytorch.network import end_ids, read_config, read_network
+from engines.static.buckets import Buckets
 from settings_schema import setting
 
 if TYPE_CHECKING:
     import torch
 
+    from engines.models.size import MemoryNeed, ModelSize
     from engines.static.batch import Batch, Generated, Sequence
-    from engines.static.decoder import Decoder, RunStep, StepShape
+    from engines.static.buckets import StepShape
+    from engines.static.decoder import Decoder, RunStep
     from engines.static.step import Step
 
 
@@ -68,6 +71,9 @@ class StaticOptions(TorchOptions):
     )
     chunk: int = setting(64, "tokens of a prompt that are read at a time, between two decode steps", least=1)
 
+    def buckets(self, context_length: int) -> Buckets:
+        return Buckets.of(self.batches, self.lengths, self.chunk, context_length)
+
 
 class _Answer:
     """The asynchronous side of one sequence: what is delivered to it, on the event loop."""
@@ -89,6 +95,13 @@ class StaticEngine(OnTorch):
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
         """A callable that does what the step does, in this shape. Called on the computing thread."""
+
+    @classmethod
+    def memory_need(cls, options: StaticOptions, size: ModelSize) -> MemoryNeed:
+        """The cache is allocated whole while the engine loads."""
+        need = super().memory_need(options, size)
+        cached = size.need(need.dtype, options.buckets(size.context_length).cached_tokens)
+        return replace(need, cache=cached.cache, cache_options=("batches", "lengths"))
 
     def load(self) -> EngineInfo:
         limit_spinning()
@@ -126,7 +139,6 @@ class StaticEngine(OnTorch):
         from tokenizers import Tokenizer
 
         from engines.static.batch import Batch
-        from engines.static.decoder import Buckets
         from engines.static.weights import NAMES, DecoderShape
 
         assert self.model is not None
@@ -138,8 +150,7 @@ class StaticEngine(OnTorch):
         config = read_config(self.model)
         shape = DecoderShape.of(config, self.name)
         self._context_length = min(shape.context_length, self.options.lengths[-1])
-        buckets = Buckets.of(self.options.batches, self.options.lengths, self.options.chunk, shape.context_length)
-        check_memory(self.model, config, dtype, self._device, buckets.batches[-1] * buckets.lengths[-1])
+        buckets = self.options.buckets(shape.context_length)
         net = read_network(self.model, self._device, dtype)
         self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
         self._end_ids = end_ids(net)

@@ -25,7 +25,8 @@ from settings_schema import setting
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.decoder import RunStep, StepShape
+    from engines.static.buckets import StepShape
+    from engines.static.decoder import RunStep
     from engines.static.step import RunLayer, Step
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default

@@ -16,7 +16,8 @@ from engines.static.engine import StaticEngine
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.decoder import RunStep, StepShape
+    from engines.static.buckets import StepShape
+    from engines.static.decoder import RunStep
     from engines.static.step import Step
 
 

@@ -11,7 +11,7 @@ from grafana.palette import BLUE, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
 from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, quantile, rate
 
-CHOSEN_PLAN = 'engine=~"$engine",model=~"$model"'
+CHOSEN_PLAN = 'engine=~"$engine",model=~"$model",gpu=~"$plan_gpu"'
 NO_PLAN = "no plan: enginebench plan --publish"
 CURRENCY = "currencyUSD"
 # Replicas that accept requests. Servers of ours may have several; of others each server is one.
@@ -31,6 +31,7 @@ def board() -> Board:
             variables.model(),
             variables.server(),
             variables.run(),
+            variables.plan_gpu(),
             variables.ttft_objective(),
             variables.price(),
         ],

@@ -65,7 +65,7 @@ def _glance() -> list[Panel]:
             tile(
                 f"{name} p99, B over A",
                 f"The 99th percentile of {name} of B divided by A's, at the same time since their starts. Below 1, B "
-                "was faster.",
+                "was faster. Empty while more than 1 % of either fail.",
                 "suffix: ×",
                 Query(ratio(*pair), "B over A"),
                 [(None, GREEN), (0.95, BLUE), (1.05, ORANGE), (2, RED)],
@@ -170,7 +170,7 @@ def _tails(title: str, histogram: str, meaning: str) -> Panel:
     ]
     return lines(
         title,
-        f"{meaning}: p50 dotted, p99 solid.",
+        f"{meaning}: p50 dotted, p99 solid. A line ends where its percentile falls among failed requests.",
         units.Seconds,
         queries,
         palette=BY_SIDE,

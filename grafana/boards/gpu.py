@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import StackingMode
 
 from grafana import variables
 from grafana.boards.board import Board, run_starts, stages
-from grafana.palette import BLUE, BY_GPU, GREEN, ORANGE, RED
+from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, Steps, lines, tile
 from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
 
@@ -54,7 +54,7 @@ def _glance() -> list[Panel]:
         ),
         _tile("Memory used", "Share of all GPU memory that is in use.", units.PercentUnit, used),
         _tile(
-            "Hottest",
+            "Highest temperature",
             f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
             units.Celsius,
             f"max by (instance) ({_of('temperature_celsius')})",
@@ -154,11 +154,13 @@ def _power() -> list[Panel]:
         ),
         _lines(
             "Throttling by reason",
-            "1 while clock rates are reduced, by reason. Such a run measured the cooling or the power supply.",
+            "1 while clock rates are reduced, for reasons that hold now. `power_cap` is usual on busy GPUs; any other "
+            "means that a run measures the cooling or the power supply.",
             units.Short,
-            [Query(_of("throttled"), "{{instance}} GPU {{gpu}} {{reason}}")],
+            [Query(f"{_of('throttled')} > 0", f"{EACH} {{{{reason}}}}")],
             top=1,
-            steps=[(None, GREEN), (1, ORANGE)],
+            palette=BY_REASON,
+            empty="no GPU here, or not throttled",
         ),
         _lines(
             "Energy per output token",
@@ -192,8 +194,8 @@ def _links() -> list[Panel]:
             "layer.",
             units.BytesPerSecondSI,
             [
-                Query(f"rate({_of('nvlink_sent_bytes_total')}{WINDOW})", f"{EACH} out"),
-                Query(f"rate({_of('nvlink_received_bytes_total')}{WINDOW})", f"{EACH} in"),
+                Query(_link("sent"), f"{EACH} out"),
+                Query(_link("received"), f"{EACH} in"),
             ],
             dashed=["in"],
             empty=NO_LINK,
@@ -222,6 +224,12 @@ def _of(name: str) -> str:
 def _each(name: str, what: str = "") -> Query:
     """A number per GPU; `what` tells several in one panel apart."""
     return Query(_of(name), f"{EACH} {what}".rstrip())
+
+
+def _link(direction: str) -> str:
+    """Bytes per second over NVLink: our servers export counters, DCGM's exporter rates."""
+    counted, rate_of_dcgm = _of(f"nvlink_{direction}_bytes_total"), _of(f"nvlink_{direction}_bytes_per_second")
+    return f"rate({counted}{WINDOW}) or {rate_of_dcgm}"
 
 
 def _per_host(what: str) -> str:
@@ -254,6 +262,7 @@ def _lines(
     top: float | None = None,
     steps: Steps = ((None, GREEN),),
     stacked: StackingMode | None = None,
+    palette: Mapping[str, str] = BY_GPU,
     dashed: Sequence[str] = (),
     empty: str = NO_GPU,
 ) -> Panel:
@@ -265,7 +274,7 @@ def _lines(
         top=top,
         steps=steps,
         stacked=stacked,
-        palette=BY_GPU,
+        palette=palette,
         dashed=dashed,
         empty=empty,
     )

@@ -59,10 +59,13 @@ def _glance() -> list[Panel]:
         ),
         tile(
             "TTFT p99",
-            "99 % of the first tokens came within this time, counted from the instant at which the request was due.",
+            "99 % of the first tokens came within this time, counted from the instant at which the request was due. "
+            "When more than 1 % of the requests fail there is no such time.",
             units.Seconds,
-            Query(load.quantile(0.99, load.TTFT)),
+            Query(load.quantile_or_edge(0.99, load.TTFT)),
+            [(None, BLUE), (load.LAST_EDGE, RED)],
             empty=NO_RUN,
+            beyond="over 1 % failed",
         ),
         tile(
             "Achieved",
@@ -154,7 +157,7 @@ def _clients() -> list[Panel]:
             empty=NO_RUN,
         ),
         lines(
-            "Load generator",
+            "Load generator lag",
             "99th percentiles of how late requests were sent and how late answers were noticed. Above 5 ms (orange) "
             "the report warns: add `--processes`.",
             units.Seconds,
@@ -169,7 +172,7 @@ def _clients() -> list[Panel]:
         lines(
             "TTFT p99: clients against servers",
             "The same requests measured at both ends. What lies between the lines is the network, the load "
-            "generator's lag and connections that queue.",
+            "generator's lag and connections that queue. The clients' line ends while more than 1 % fail.",
             units.Seconds,
             [
                 Query(load.quantile(0.99, load.TTFT), "{{engine}} client"),
@@ -191,8 +194,8 @@ def _latency() -> list[Panel]:
 def _percentiles(name: str, objective: str, histogram: str, meaning: str) -> Panel:
     return lines(
         f"{name} of the users",
-        f"{meaning}, measured by the clients: p50 dotted, p95 dashed, p99 solid. The grey line is the SLO, where one "
-        "was given.",
+        f"{meaning}, measured by the clients: p50 dotted, p95 dashed, p99 solid. A line ends where its percentile "
+        "falls among failed requests. The grey line is the SLO, where one was given.",
         units.Seconds,
         [*load.percentiles(histogram), load.objective(objective)],
         colours={"SLO": GREY},

@@ -106,7 +106,9 @@ def test_every_file_that_is_mounted_exists(composition: Composition) -> None:
 def test_foreign_images_have_a_version_of_their_own(composition: Composition) -> None:
     images = [service["image"] for service in composition("compose.yaml").values() if "image" in service]
     assert len(images) == 3
-    assert all(re.fullmatch(r"[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+", image) for image in images), images
+    assert all(re.fullmatch(r"[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?", image) for image in images), (
+        images
+    )
 
 
 def test_every_container_is_locked_down(composition: Composition) -> None:

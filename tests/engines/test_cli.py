@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import engines.command.doctor
 from enginebench import app
 from engines.command.doctor import Check
-from engines.contract.registry import ENGINES
+from engines.contract.registry import ENGINES, engine_class
 from engines.models.presets import PRESETS
 
 runner = CliRunner()
@@ -28,11 +28,32 @@ def test_engines_lists_what_there_is_and_says_what_it_means() -> None:
     assert f"of {len(ENGINES)} engines can run here" in shown
 
 
+def test_engines_takes_a_line_for_each_in_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENGINES:
+        monkeypatch.setattr(engine_class(name), "why_not_here", classmethod(lambda cls: None))
+        monkeypatch.setattr(engine_class(name), "version_here", classmethod(lambda cls: "2026.4.1.0"))
+    shown = ask("engines").splitlines()
+    for name, engine in ENGINES.items():
+        (line,) = (one for one in shown if one.startswith(f"{name} "))
+        assert line.rstrip().split(maxsplit=3)[1:] == ["2026.4.1.0", engine.batching, engine.title]
+    assert max(map(len, shown)) <= 80
+
+
+def test_what_an_engine_lacks_is_not_broken_inside_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "it needs a great many words, such as `enginebench engines install something`, to say what is missing."
+    for name in ENGINES:
+        monkeypatch.setattr(engine_class(name), "why_not_here", classmethod(lambda cls: reason))
+    shown = ask("engines")
+    assert shown.split().count("something`,") == len(ENGINES)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_an_engine_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from engines.mistralrs import MistralRsEngine
 
     monkeypatch.setattr(MistralRsEngine, "why_not_here", classmethod(lambda cls: "it needs the moon."))
-    assert "mistralrs cannot run here: it needs the moon." in ask("engines")
+    assert "mistralrs cannot run here: it needs the moon." in ask("engines", "mistralrs")
+    assert "it needs the moon." in ask("engines")
     (row,) = json.loads(ask("engines", "mistralrs", "--json"))
     assert row["why_not_here"] == "it needs the moon."
 

@@ -13,7 +13,7 @@ from engines.contract.base import EngineUnavailable, GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.pytorch import unoptimized
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
-from tests.support.engines.static_decoder import prompt
+from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -50,6 +50,8 @@ def test_it_generates_the_tokens_of_transformers(model_type: str, differs: dict[
     for seed in range(3):
         ids = prompt(seed, 4 + 9 * seed)
         assert chosen(engine, ids, 10) == reference.greedy(ids, 10, ())
+        found, expected = engine.network(torch.tensor(ids)), reference.logits(ids)[-1]
+        assert float((found - expected).abs().max()) <= WITHIN * float(expected.abs().max())
 
 
 def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(

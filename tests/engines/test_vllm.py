@@ -7,6 +7,7 @@ import pytest
 
 from engines.contract.base import Model
 from engines.models.fetch import fetch_model
+from engines.process.watch import Watch
 from engines.vllm import VllmEngine, VllmOptions, core_groups
 from settings_schema import from_text
 
@@ -37,6 +38,11 @@ def test_by_default_nothing_is_remembered_or_guessed(monkeypatch: pytest.MonkeyP
     assert given["kv_cache_memory_bytes"] == 2 * 1024**3
     assert "speculative_config" not in given
     assert "load_format" not in given
+
+
+def test_its_own_limit_for_loading_is_beyond_ours() -> None:
+    limit = VllmEngine(SMALL, VllmOptions())._variables()["VLLM_ENGINE_READY_TIMEOUT_S"]
+    assert int(limit) > Watch().load_timeout
 
 
 def test_on_a_gpu_its_memory_is_divided_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from engines.contract.registry import ENGINES
 from grafana.build import BOARDS, FOLDER, render, target
-from grafana.palette import BY_ENGINE, BY_GPU, RED
+from grafana.palette import BY_ENGINE, BY_GPU, BY_REASON, RED
+from grafana.queries import DASHBOARDS
+from servers.gpu.nvml import THROTTLES
 
 ROOT = Path(__file__).parents[2]
-DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
 PANELS = [
     pytest.param(panel, id=f"{name}: {panel['title']}")
     for name, board in DASHBOARDS.items()
@@ -143,6 +144,12 @@ def test_gpus_are_told_apart() -> None:
     names = [f"127.0.0.1:8000 GPU {number}" for number in range(8)]
     colours = [colour for name in names for pattern, colour in BY_GPU.items() if _matches(pattern, name)]
     assert len(colours) == len(set(colours)) == 8
+
+
+def test_reasons_of_throttling_are_told_apart() -> None:
+    names = [f"127.0.0.1:8000 GPU 0 {reason}" for reason in THROTTLES]
+    colours = [colour for name in names for pattern, colour in BY_REASON.items() if _matches(pattern, name)]
+    assert len(colours) == len(set(colours)) == len(THROTTLES) == 5
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -7,7 +7,6 @@ rules' own tests.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -22,8 +21,8 @@ from typing import Any
 import httpx
 import pytest
 
-from grafana.build import BOARDS, target
 from grafana.palette import RED
+from grafana.queries import DASHBOARDS, VARIABLES, filled_in
 from tests.support.loadtests.load_exporter import ScriptedPlan, ScriptedRun, exported
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import SeriesOfRuleTests, answers, free_port, prometheus, running, until
@@ -31,14 +30,12 @@ from tests.support.servers.client_load import Load
 from tests.support.servers.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
 from tests.support.servers.scripted import Script, ScriptedServer
 
-DASHBOARDS: dict[str, dict[str, Any]] = {name: json.loads(target(name).read_text("utf-8")) for name in BOARDS}
 PANELS = [
     pytest.param(panel, id=f"{name}: {panel['title']}")
     for name, board in DASHBOARDS.items()
     for panel in board["panels"]
     if panel["type"] != "row"
 ]
-VARIABLES = {variable["name"]: variable for board in DASHBOARDS.values() for variable in board["templating"]["list"]}
 ANNOTATIONS = {
     mark["name"]: mark["expr"] for board in DASHBOARDS.values() for mark in board["annotations"].get("list", ())
 }
@@ -77,11 +74,9 @@ class Watched:
     def fill_in(self, expr: str, *, on_gpu: bool = False, **chosen: str) -> str:
         """What Grafana would send while one server, and the runs of all engines, are chosen."""
         engine, instance = (GPU_ENGINE, self.gpu_server) if on_gpu else ("(fake|scripted)", self.server)
-        values = {name: VARIABLES[name]["current"]["value"] for name in ("slo_ttft", "slo_e2e")}
-        values |= {"engine": engine, "instance": instance.replace(".", r"\\."), "model": ".+", "run": RUNS["a"]}
-        values |= {"run_a": RUNS["a"], "run_b": RUNS["b"], "engine_a": ".+", "engine_b": ".+", "shift": "2"}
-        values |= {"price": "2.50", "__rate_interval": "6s", **chosen}
-        return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], match[0]), expr)
+        values = {"engine": engine, "instance": instance.replace(".", r"\\."), "run": RUNS["a"]}
+        values |= {"run_a": RUNS["a"], "run_b": RUNS["b"], "shift": "2", "__rate_interval": "6s"}
+        return filled_in(expr, **(values | chosen))
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +220,7 @@ def test_the_second_run_is_shifted_to_the_start_of_the_first(watched: Watched) -
         pytest.param("run", set(RUNS.values()), id="every run can be chosen"),
         pytest.param("run_a", set(RUNS.values()), id="every run can be compared"),
         pytest.param("engine_b", {"scripted", GPU_ENGINE}, id="every engine of a run can be compared"),
+        pytest.param("plan_gpu", {"H100"}, id="every GPU type of a plan can be chosen"),
         pytest.param("slo_ttft", {"1.0"}, id="the first TTFT threshold is an edge of a bucket"),
         pytest.param("slo_e2e", {"10.0"}, id="the first E2E threshold is an edge of a bucket"),
     ],

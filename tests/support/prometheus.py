@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ VALUES = re.compile(r"([\d.]+)(?:\+([\d.]+))?x\d+")
 
 
 @contextmanager
-def prometheus(program: str, folder: Path, **targets: list[str]) -> Iterator[httpx.Client]:
-    """Scrapes `targets`, by the names of the files in targets/, once a second; gives a client for its API."""
+def prometheus(
+    program: str, folder: Path, shown: Mapping[str, str] = {}, /, **targets: list[str]
+) -> Iterator[httpx.Client]:
+    """Scrapes `targets`, by the names of the files in targets/, once a second; gives a client for its API. `shown` are
+    labels `instance` of addresses that should not show their port."""
     shutil.copytree(CONFIGURATION / "rules", folder / "rules")
     for rules in (folder / "rules").rglob("*.yml"):
         rules.write_text(rules.read_text().replace("interval: 5s", "interval: 1s"))
@@ -35,7 +38,8 @@ def prometheus(program: str, folder: Path, **targets: list[str]) -> Iterator[htt
     (folder / "prometheus.yml").write_text(configuration)
     (folder / "targets").mkdir()
     for name, addresses in targets.items():
-        (folder / "targets" / f"{name}.yml").write_text(json.dumps([{"targets": addresses}]))
+        described = [{"targets": [one], "labels": {"instance": shown.get(one, one)}} for one in addresses]
+        (folder / "targets" / f"{name}.yml").write_text(json.dumps(described))
     address = f"127.0.0.1:{free_port()}"
     command = [
         program,

@@ -1,7 +1,12 @@
-"""What was measured, without a model of the engine: throughput and attainment against load, each with its interval.
+"""Throughput against load, without a model of the engine: the Universal Scalability Law (Gunther 2007), with its bands.
 
-Throughput follows the Universal Scalability Law (Gunther 2007), X(N) = λN / (1 + σ(N − 1) + κN(N − 1)): σ is the share
-of work that requests wait for one another, κ what each pair of them costs. N is the time-average of requests in flight.
+X(N) = λN / (1 + σ(N − 1) + κN(N − 1)): σ is the share of work that requests wait for one another, κ what each pair of
+them costs. N is the time-average of requests in flight.
+
+The bands are a parametric bootstrap. Each draw sets the stages' throughputs anew, around the fitted law: by their
+intervals, which come from batches of each stage's window, and by the scatter of stages about the law beyond those
+intervals. The law is fitted to every draw. NumPy alone: a report draws these bands, and `scipy.optimize` takes longer
+to import than they take to compute.
 """
 
 from __future__ import annotations
@@ -9,133 +14,140 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
-from scipy.optimize import nnls
 
 from analysis.plan.engine.steps import Floats, Generator
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
 
-DRAWS = 400
+DRAWS = 1000
 NORMAL = 1.96  # standard errors to either side hold 95 %
+ENDS = (0.025, 0.975)
 LEAST_STAGES = 3
+POINTS = 40  # of the curve
 NEGLIGIBLE = 1e-9  # κ that is only rounding
+PRIOR = 2.0  # degrees of freedom with which the stages' own intervals count as evidence of their scatter
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The law's tokens per second with so many requests in flight."""
+
+    in_flight: float
+    throughput: Estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Scalability:
     """`rate` is λ, tokens per second of one request alone; `peak` the number in flight with the highest throughput, +∞
-    where it only levels off; `most` that throughput, or the limit that it approaches."""
+    where it only levels off; `most` that throughput, or the limit that it approaches. `curve` ends at the largest
+    measured number in flight. `scatter` is the standard deviation of stages about the law, as a share; `None` where
+    there are no more loads than parameters."""
 
     rate: Estimate
     contention: Estimate  # σ
     coherency: Estimate  # κ
     peak: Estimate
     most: Estimate
-
-    def throughput(self, in_flight: float) -> float:
-        rate, sigma, kappa = self.rate.value or 0.0, self.contention.value or 0.0, self.coherency.value or 0.0
-        return _throughput(in_flight, rate, sigma, kappa)
-
-
-def _throughput(n: float, rate: float, sigma: float, kappa: float) -> float:
-    return rate * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
+    curve: tuple[CurvePoint, ...]
+    scatter: float | None
 
 
 def scalability(stages: Sequence[StageSummary], seed: int = 0) -> Scalability | None:
-    """`None` with fewer than three loads. Intervals by a bootstrap from those of the stages' throughputs."""
+    """`None` with fewer than three loads."""
     rows = [(s.concurrency.average, s.throughput) for s in stages if s.throughput.value and s.concurrency.average > 0]
     if len({round(n, 1) for n, _ in rows}) < LEAST_STAGES:
         return None
-    n = np.array([in_flight for in_flight, _ in rows])
+    return fit_law(np.array([n for n, _ in rows]), [one for _, one in rows], seed)
+
+
+def fit_law(n: Floats, measured: Sequence[Estimate], seed: int = 0) -> Scalability:
+    """The law through throughputs that were measured with `n` requests in flight, three different ones or more."""
     rng = np.random.default_rng(seed)
-    estimates = [one for _, one in rows]
-    found = _fitted(n, np.array([one.value for one in estimates]))
-    drawn = np.array([_fitted(n, np.array([draw(one, rng) for one in estimates])) for _ in range(DRAWS)])
-    return Scalability(*(_estimate(value, drawn[:, k], len(rows)) for k, value in enumerate(found)))
+    values = np.array([one.value for one in measured], dtype=np.float64)
+    law = fitted(n, values[None])
+    expected = throughput(law, n)[0]
+    relative = np.column_stack([draws(one, rng, DRAWS) for one in measured]) / values - 1
+    extra, scatter = _scatter(relative, values / expected - 1, len(values) - int(np.count_nonzero(law)), rng)
+    noise = relative + extra[:, None] * rng.standard_normal(relative.shape)
+    drawn = fitted(n, expected * np.maximum(1 + noise, 0.01))
+    places = np.linspace(min(1.0, float(n.max())), float(n.max()), POINTS)
+    band = _estimates(throughput(law, places), throughput(drawn, places), len(values))
+    curve = tuple(CurvePoint(*point) for point in zip(places.tolist(), band, strict=True))
+    rate, sigma, kappa = _estimates(law, drawn, len(values))
+    peak, most = _estimates(_peak(law), _peak(drawn), len(values))
+    return Scalability(rate, sigma, kappa, peak, most, curve, scatter)
 
 
-def _fitted(n: Floats, throughput: Floats) -> tuple[float, float, float, float, float]:
-    """λ, σ, κ, and where and how high the peak is. N/X is linear in what is sought; errors count as shares of it."""
-    inverse = n / np.maximum(throughput, 1e-9)
-    # N/X = (u + vN + wN(N - 1)) with u, v, w ≥ 0 keeps σ = v/(u + v) between 0 and 1.
-    rows = np.column_stack([np.ones(len(n)), n, n * (n - 1)]) / inverse[:, None]
-    (own, shared, pairs), _ = nnls(rows, np.ones(len(n)))
-    alone = max(own + shared, 1e-12)
-    rate, sigma, kappa = 1 / alone, shared / alone, pairs / alone
-    if kappa > NEGLIGIBLE:
-        peak = max(math.sqrt(max(1 - sigma, 0.0) / kappa), 1.0)
-        return rate, sigma, kappa, peak, _throughput(peak, rate, sigma, kappa)
-    return rate, sigma, kappa, math.inf, rate / sigma if sigma > 0 else math.inf
+def throughput(laws: Floats, n: Floats) -> Floats:
+    """Tokens per second: a row for each law (λ, σ, κ), a column for each number in flight."""
+    rate, sigma, kappa = (laws[:, k, None] for k in range(3))
+    found: Floats = rate * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
+    return found
 
 
-def draw(estimate: Estimate, rng: Generator) -> float:
-    """A value that the number may as well have had: its interval's halves as those of two normal distributions."""
-    value, z = estimate.value or 0.0, float(rng.standard_normal())
-    if estimate.low is None or estimate.high is None:
-        return value
-    return value + z * ((estimate.high - value) if z > 0 else (value - estimate.low)) / NORMAL
+def fitted(n: Floats, values: Floats) -> Floats:
+    """λ, σ and κ for each row of throughputs, by least squares of relative errors.
 
-
-def _estimate(value: float, drawn: Floats, n: int) -> Estimate:
-    low, high = np.quantile(drawn, [0.025, 0.975], method="inverted_cdf")
-    return Estimate(value, float(low), float(high), n)
-
-
-@dataclass(frozen=True, slots=True)
-class SafeLoad:
-    """The largest load of one replica that meets every objective, in `unit`; `None` where no measured load did, or all
-    did (`why`)."""
-
-    load: Estimate
-    unit: str
-
-
-def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
-    """From stages that differ in load alone; `None` where no objective was judged."""
-    judged = sorted((s for s in stages if s.attainment is not None), key=lambda s: s.load)
-    if not judged or len({s.load_unit for s in judged}) > 1:
-        return None
-    loads = np.array([s.load for s in judged])
-    verdicts = list(zip(*(s.attainment.verdicts for s in judged if s.attainment is not None), strict=True))
-    value = min(_crossing(loads, np.array([v.share.value or 0.0 for v in of]), of[0].objective.q) for of in verdicts)
-    unit = judged[0].load_unit
-    if value < loads[0]:
-        return SafeLoad(Estimate(None, n=len(loads), why=f"missed at {loads[0]:g} {unit}, the lowest measured"), unit)
-    rng = np.random.default_rng(seed)
-    drawn = [
-        min(_crossing(loads, np.array([draw(v.share, rng) for v in of]), of[0].objective.q) for of in verdicts)
-        for _ in range(DRAWS)
-    ]
-    low, high = np.quantile(drawn, [0.025, 0.975], method="inverted_cdf")
-    why = f"met at {loads[-1]:g} {unit}, the highest measured" if value >= loads[-1] else None
-    return SafeLoad(Estimate(value, float(low), float(high), len(loads), why), unit)
-
-
-def _crossing(loads: Floats, shares: Floats, q: float) -> float:
-    """The load at which the share falls below `q`, between two measured ones by a straight line; 0 where it never was.
-
-    Attainment does not rise with the load: neighbours that say so are averaged (pool adjacent violators).
+    N/X = u + vN + wN(N − 1) is linear in what is sought, and u, v, w ≥ 0 keep σ = v/(u + v) between 0 and 1. The
+    optimum under these bounds is the best of the unbounded optima over subsets of the columns that lie within them.
     """
-    falling = _falling(shares)
-    if falling[0] < q:
-        return 0.0
-    below = np.flatnonzero(falling < q)
-    if not len(below):
-        return float(loads[-1])
-    after = int(below[0])
-    before = after - 1
-    part = (falling[before] - q) / (falling[before] - falling[after])
-    return float(loads[before] + part * (loads[after] - loads[before]))
+    columns = np.column_stack([np.ones(len(n)), n, n * (n - 1)])
+    rows = columns * (np.maximum(values, 1e-9) / n)[:, :, None]
+    scale = np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows / scale
+    best, least = np.zeros((len(values), 3)), np.full(len(values), math.inf)
+    for chosen in (list(some) for count in (1, 2, 3) for some in combinations(range(3), count)):
+        part = rows[:, :, chosen]
+        turned = part.transpose(0, 2, 1)
+        found = np.linalg.solve(turned @ part, turned.sum(axis=2, keepdims=True))
+        error = ((part @ found)[:, :, 0] - 1) ** 2
+        better = (found[:, :, 0] >= 0).all(axis=1) & (error.sum(axis=1) < least)
+        whole = np.zeros_like(best)
+        whole[:, chosen] = found[:, :, 0]
+        best[better], least[better] = whole[better], error.sum(axis=1)[better]
+    own, shared, pairs = (best / scale[:, 0]).T
+    alone = np.maximum(own + shared, 1e-12)
+    pairs = np.where(pairs / alone > NEGLIGIBLE, pairs / alone, 0.0)
+    return np.column_stack([1 / alone, shared / alone, pairs])
 
 
-def _falling(shares: Floats) -> Floats:
-    blocks: list[tuple[float, int]] = []
-    for share in shares.tolist():
-        mean, count = share, 1
-        while blocks and blocks[-1][0] < mean:
-            earlier, many = blocks.pop()
-            mean, count = (earlier * many + mean * count) / (many + count), many + count
-        blocks.append((mean, count))
-    return np.concatenate([np.full(count, mean) for mean, count in blocks])
+def _peak(laws: Floats) -> Floats:
+    """Where and how high the peak of each law is; +∞ and the limit where there is none."""
+    rate, sigma, kappa = laws.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        where = np.where(kappa > 0, np.maximum(np.sqrt(np.maximum(1 - sigma, 0.0) / kappa), 1.0), math.inf)
+        limit = np.where(sigma > 0, rate / sigma, math.inf)
+    finite = np.isfinite(where)
+    high = throughput(laws, np.where(finite, where, 1.0)[:, None])[:, 0]
+    return np.column_stack([where, np.where(finite, high, limit)])
+
+
+def _scatter(relative: Floats, residuals: Floats, freedom: int, rng: Generator) -> tuple[Floats, float | None]:
+    """What to add to the stages' own errors in each draw, as a standard deviation, and the residuals' own one.
+
+    With few stages the scatter is poorly known, so it is drawn too: from a scaled inverse χ², in which the stages' own
+    variance counts as `PRIOR` degrees of freedom. It is never below the stages' own.
+    """
+    own = float((relative**2).mean())
+    squares = float((residuals**2).sum())
+    pooled = PRIOR * own + (squares if freedom > 0 else 0.0)
+    drawn = pooled / rng.chisquare(PRIOR + max(freedom, 0), len(relative))
+    return np.sqrt(np.maximum(drawn - own, 0.0)), math.sqrt(squares / freedom) if freedom > 0 else None
+
+
+def draws(estimate: Estimate, rng: Generator, count: int) -> Floats:
+    """Values that the number may as well have had: its interval's halves as those of two normal distributions."""
+    value, z = estimate.value or 0.0, rng.standard_normal(count)
+    if estimate.low is None or estimate.high is None:
+        return np.full(count, value)
+    return value + z * np.where(z > 0, estimate.high - value, value - estimate.low) / NORMAL
+
+
+def _estimates(values: Floats, drawn: Floats, n: int) -> list[Estimate]:
+    """For each column: the only row of `values`, between the ends of what was drawn."""
+    lows, highs = np.quantile(drawn, ENDS, axis=0, method="inverted_cdf")
+    ends = zip(values[0].tolist(), lows.tolist(), highs.tolist(), strict=True)
+    return [Estimate(value, min(low, value), max(high, value), n) for value, low, high in ends]

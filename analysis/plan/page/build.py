@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.answer import Plan, objective_text
+from analysis.plan.answer import Plan
 from analysis.plan.engine.steps import Floats
+from analysis.plan.facts import facts_of
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, share_of
 from analysis.plan.simulation.outcome import Band, band, within
+from analysis.verdict.slo import objective_text
 from records.files import write_atomically
 from records.slo import FAILURES, Objective
 
@@ -57,6 +59,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "answers": [factor * mean for factor in LENGTHS],
         "shares": [[_shares(plan, count, factor, objective, limits) for count in sizes] for factor in LENGTHS],
         "price": (hourly or 0.0) * gpus,
+        "facts": facts_of(plan),
         "source": None if plan.price_source is None else str(plan.price_source),
         "errors": [
             {"stage": one.stage, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}

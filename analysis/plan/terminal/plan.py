@@ -11,11 +11,11 @@ from rich.text import Text
 
 from analysis.plan.answer import Plan, dollars
 from analysis.plan.evidence.hold_out import HeldOut
+from analysis.plan.facts import facts_of
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import MILLION, Bill
 from analysis.plan.simulation.outcome import Band
-from analysis.units import format_interval, format_seconds, format_share, significant
-from analysis.verdict.statistics import Estimate
+from analysis.units import format_share, significant
 from records.load import Users
 
 INACCURATE = 0.25  # error of a held-out prediction that is warned of
@@ -32,7 +32,7 @@ def print_plan(console: Console, plan: Plan) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column()
-    for name, text in _facts(plan):
+    for name, text in facts_of(plan):
         facts.add_row(name, Text(text))
     console.print(facts)
     console.print()
@@ -67,63 +67,6 @@ def _extras(plan: Plan) -> list[str]:
     if plan.agents:
         told.append("\n".join(["Agents at", *(f"  {tier.sentence}" for tier in plan.agents)]))
     return told
-
-
-def _facts(plan: Plan) -> list[tuple[str, str]]:
-    cost, model = plan.fitted.model.cost, plan.fitted.model
-    parts = [format_seconds(cost.base)]
-    for seconds, of in (
-        (cost.per_running, "running request"),
-        (cost.per_token, "prompt token prefilled"),
-        (cost.per_prompt, "prompt prefilled"),
-    ):
-        if seconds > 0:
-            parts.append(f"{format_seconds(seconds)} per {of}")
-    step = " + ".join(parts) + ("" if model.synchronised else ", each request by itself")
-    seen = f"{model.most_running} ran at most"
-    slots = f"not known ({seen})" if model.slots is None else f"{model.slots}, {_source(model.slots_from)} ({seen})"
-    found = [
-        ("engine", f"{plan.label}; {len(plan.stages)} stages of {len(plan.runs)} run{'s' * (len(plan.runs) > 1)}"),
-        ("a step takes", f"{step}; {plan.fitted.fit.steps:,} steps, R² {plan.fitted.fit.explained:.3f}"),
-        ("slots", slots),
-        ("prefill", "running requests pause" if model.pauses else "together with running requests"),
-    ]
-    if model.grouped:
-        found.append(("batch", "only requests of the same length are computed together"))
-    if plan.scalability is not None:
-        found.append(("throughput", _scalability(plan)))
-    if plan.safe is not None:
-        found.append(("measured", _safe(plan)))
-    return found
-
-
-def _source(of: str) -> str:
-    return {"saturation": "seen at saturation", "engine": "as the engine says"}[of]
-
-
-def _estimate(one: Estimate) -> str:
-    if one.value is None or math.isinf(one.value):
-        return "none"
-    high = one.high if one.high is None or math.isfinite(one.high) else None
-    return f"{significant(one.value)} {format_interval(one.low, high)}".strip()
-
-
-def _scalability(plan: Plan) -> str:
-    assert plan.scalability is not None
-    law = plan.scalability
-    most = (
-        f"at most {_estimate(law.most)} tokens/s" if math.isfinite(law.most.value or 0) else "no limit was approached"
-    )
-    where = f", at {_estimate(law.peak)} in flight" if math.isfinite(law.peak.value or math.inf) else ""
-    return f"{most}{where} (USL: σ {_estimate(law.contention)}, κ {_estimate(law.coherency)})"
-
-
-def _safe(plan: Plan) -> str:
-    assert plan.safe is not None
-    if plan.safe.load.value is None:
-        return f"no measured load meets the objectives: {plan.safe.load.why}"
-    bound = "at least " if plan.safe.load.why else ""
-    return f"one replica bears {bound}{_estimate(plan.safe.load)} {plan.safe.unit}"
 
 
 def _inaccurate(plan: Plan) -> list[str]:

@@ -132,13 +132,13 @@ def scalability(laws: Sequence[Law]) -> str:
     """How far throughput can go, as the fitted laws have it."""
     said = []
     for law in laws:
-        most = law.most.value
+        most, peak = law.fit.most.value, law.fit.peak
         if most is None or math.isinf(most):
             said.append(f"throughput of {law.engine} grows in proportion to the requests in flight")
-        elif law.peak.value is None or law.peak.high is None or math.isinf(law.peak.high):
+        elif peak.value is None or peak.high is None or math.isinf(peak.high):
             said.append(f"throughput of {law.engine} levels off at {significant(most)} tokens/s")
         else:
-            at = f"{significant(law.peak.value)} requests in flight"
+            at = f"{significant(peak.value)} requests in flight"
             said.append(f"throughput of {law.engine} is highest with {at}, at {significant(most)} tokens/s")
     return _capital("; ".join(said))
 

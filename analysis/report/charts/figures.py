@@ -15,6 +15,7 @@ from analysis.report.charts.scalability import scalability_curves
 from analysis.report.charts.timeline import timeline
 from analysis.report.charts.ttft_parts import ttft_parts
 from analysis.report.decision.decide import Law
+from analysis.report.ends import INFINITE
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
 from analysis.verdict.distributions import CURVE, DRAWN
@@ -123,6 +124,8 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
             interval = (number(estimate.low), number(estimate.high))
             if estimate.low is None:
                 interval = (Number(None, f"{MISSING}, {estimate.why}" if estimate.why else MISSING), Number(None, ""))
+            elif estimate.unbounded:
+                interval = (interval[0], Number(None, INFINITE))
             rows.append((one.name, label, number(estimate.value), *interval))
     note += f", in {drawing.unit.word}" if column.duration else ""
     said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
@@ -145,11 +148,12 @@ def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None
         (law.engine, title, rate(one.value), rate(one.low), rate(one.high))
         for law in laws
         for name, title in titles.items()
-        for one in [getattr(law, name)]
+        for one in [getattr(law.fit, name)]
     )
     note = (
         "Output tokens per second against requests in flight, a mark for each stage; the curve is the Universal "
-        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach."
+        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach, in its "
+        "95 % band."
     )
     headers = ("engine", "parameter", "value", "from", "to")
     chart = scalability_curves(engines, laws)

@@ -30,6 +30,7 @@ from analysis.report.charts.drawing import (
     zoom,
 )
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
+from analysis.report.ends import upper_end
 from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
 from analysis.verdict.stages import StageSummary
 from analysis.verdict.statistics import Estimate
@@ -136,7 +137,7 @@ def _point(
     low, high = (None, None) if failed else (scaled(estimate.low), scaled(estimate.high))
     interval = f"{MISSING}, {estimate.why}" if estimate.why else MISSING
     if estimate.low is not None and estimate.high is not None:
-        interval = f"{write(estimate.low)} to {write(estimate.high)}"
+        interval = f"{write(estimate.low)} to {upper_end(estimate, write)}"
     texts = {"place": place, "text": MISSING if estimate.value is None else write(estimate.value), "interval": interval}
     numbers = {"at": at, "value": scaled(estimate.value), "low": low, "high": high}
     return {"name": name, "failed": failed} | numbers | texts

@@ -25,7 +25,7 @@ from analysis.units import PLAIN
 
 
 def scalability_curves(engines: Sequence[Drawn], laws: Sequence[Law]) -> Chart:
-    """A curve for each law, within the measured loads, and a mark for each stage of each run."""
+    """A curve in its band for each law, within the measured loads, and a mark for each stage of each run."""
     names = {law.engine for law in laws}
     points: list[Spec] = [
         {
@@ -41,11 +41,9 @@ def scalability_curves(engines: Sequence[Drawn], laws: Sequence[Law]) -> Chart:
         for stage in run.stages
         if one.name in names and stage.throughput.value
     ]
-    curves: list[Spec] = [
-        {"name": law.engine, "n": rounded(n for n, _ in law.curve), "value": rounded(x for _, x in law.curve)}
-        for law in laws
-    ]
-    high = max(*(point["high"] or point["value"] for point in points), *(max(one["value"]) for one in curves))
+    curves: list[Spec] = [_curve(law) for law in laws]
+    tops = [point["high"] or point["value"] for point in points]
+    high = max(*tops, *(min(max(one["high"]), ROOM * max(tops)) for one in curves))
     most, scale = max(point["n"] for point in points), Scale(0.0, high * 1.08, False)
     x = quantitative(
         "n",
@@ -62,23 +60,28 @@ def scalability_curves(engines: Sequence[Drawn], laws: Sequence[Law]) -> Chart:
         quantitative("n", title="requests in flight", format=",.3~r"),
         *(quantitative(end, title=title, format=",.4~r") for end, title in ENDS.items()),
     ]
+    flat: Spec = {"data": rows_of(curves), "transform": [SHOWN, {"flatten": ["n", "value", "low", "high"]}]}
+    band = {"type": "area", "opacity": 0.16, "clip": True}
+    line = {"type": "line", "strokeWidth": 2, "clip": True}
+    spread = at | {"y": y | {"field": "low"}} | Y2
     layers = [
-        {
-            "data": rows_of(curves),
-            "transform": [SHOWN, {"flatten": ["n", "value"]}],
-            "mark": {"type": "line", "strokeWidth": 2, "clip": True},
-            "encoding": at,
-            "params": [zoom("xy")],
-        },
-        _marks(points, {"type": "rule", "strokeWidth": 1.5, "clip": True}, at | {"y": y | {"field": "low"}} | Y2),
+        flat | {"layer": [{"mark": band, "encoding": spread}, {"mark": line, "encoding": at, "params": [zoom("xy")]}]},
+        _marks(points, {"type": "rule", "strokeWidth": 1.5, "clip": True}, spread),
         _marks(points, MARK, at | {"shape": shapes(engines), "tooltip": tooltip}),
     ]
     return drawn({"layer": layers, "width": WIDTH, "height": HEIGHT})
 
 
 ENDS = {"value": "tokens/s", "low": "from", "high": "to"}
+ROOM = 1.5  # times the highest mark: the most that a wide band may stretch the axis
 Y2: Spec = {"y2": {"field": "high"}}
 MARK: Spec = {"type": "point", "size": 55, "strokeWidth": 1.75, "opacity": 1, "filled": True, "clip": True}
+
+
+def _curve(law: Law) -> Spec:
+    points = law.fit.curve
+    ends = {end: rounded(getattr(one.throughput, end) for one in points) for end in ENDS}
+    return {"name": law.engine, "n": rounded(one.in_flight for one in points), **ends}
 
 
 def _marks(points: Sequence[Spec], mark: Spec, encoding: Spec) -> Spec:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from analysis.compare.contrasts import Contrasts
 from analysis.compare.tables import contrasts_of
+from analysis.plan.evidence.safe_load import safe_load
+from analysis.plan.evidence.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.decision.costs import Costs, costs_of, saved
 from analysis.run.telemetry import Level
@@ -20,9 +22,6 @@ from analysis.verdict.comparison import Comparison
 from analysis.verdict.contenders import Contender, by_load, contenders_of
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
-
-if TYPE_CHECKING:
-    from analysis.plan.evidence.scalability import Scalability
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]
 NO_PEAK = "no peak was given: --peak 80users --slo ttft_p99=1 plans for one"
@@ -48,15 +47,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The Universal Scalability Law fitted to one engine's stages: see analysis/plan/evidence/scalability.py."""
+    """The Universal Scalability Law fitted to one engine's stages."""
 
     engine: str
-    rate: Estimate
-    contention: Estimate
-    coherency: Estimate
-    peak: Estimate
-    most: Estimate
-    curve: tuple[tuple[float, float], ...]  # (requests in flight, tokens per second), within what was measured
+    fit: Scalability
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +111,16 @@ def _load(one: Contender) -> Advice:
         return Advice("load", one.label, None, "no objective was given: --slo ttft_p99=1 judges every load")
     if not by_load(one.runs):
         return Advice("load", one.label, None, "its stages differ in more than their load")
-    from analysis.plan.evidence.scalability import safe_load
-
     safe = safe_load(stages)
     if safe is None or safe.load.value is None or safe.load.low is None:
         return Advice("load", one.label, None, None if safe is None else safe.load.why)
     beyond = f" ({safe.load.why})" if safe.load.why else ""
     most = f"{_load_text(safe.load.value)} {safe.unit} {_ends(safe.load)}{beyond}"
+    limit = "" if safe.limit is None else f", limited by {safe.limit.sentence}"
     least = math.floor(safe.load.low) if safe.unit == "users" else safe.load.low
     if least <= 0:
         return Advice("load", one.label, None, f"every objective is met up to {most}: the interval reaches no load")
-    text = f"Give a replica at most {_load_text(least)} {safe.unit}: every objective is met up to {most}."
+    text = f"Give a replica at most {_load_text(least)} {safe.unit}: every objective is met up to {most}{limit}."
     return Advice("load", one.label, text)
 
 
@@ -142,33 +135,24 @@ def laws_of(engines: Sequence[Contender]) -> tuple[Law, ...]:
         stages = [stage for run in one.runs for stage in run.stages]
         if len(stages) < 3 or not by_load(one.runs):
             continue
-        from analysis.plan.evidence.scalability import scalability  # scipy.optimize takes a while to import
-
-        law = scalability(stages)
-        if law is not None:
-            found.append(_law(one.label, law, max(stage.concurrency.average for stage in stages)))
+        fit = scalability(stages)
+        if fit is not None:
+            found.append(Law(one.label, fit))
     return tuple(found)
-
-
-def _law(label: str, law: Scalability, largest: float, points: int = 40) -> Law:
-    least = min(1.0, largest)
-    places = [least + (largest - least) * k / (points - 1) for k in range(points)]
-    curve = tuple((place, law.throughput(place)) for place in places)
-    return Law(label, law.rate, law.contention, law.coherency, law.peak, law.most, curve)
 
 
 def _limit(label: str, law: Law | None) -> Advice:
     """Where more load brings no more."""
     if law is None:
         return Advice("limit", label, None, "it takes three loads that differ in nothing else")
-    most = law.most
+    most, peak = law.fit.most, law.fit.peak
     if most.value is None or math.isinf(most.value):
         return Advice("limit", label, None, "throughput grew in proportion to the load: measure higher loads")
     text = f"{significant(most.value)} tokens/s {_ends(most)}"
-    if law.peak.value is None or law.peak.high is None or math.isinf(law.peak.high):
+    if peak.value is None or peak.high is None or math.isinf(peak.high):
         return Advice("limit", label, f"Throughput of a replica levels off at {text}.")
-    peak = f"{significant(law.peak.value)} requests in flight {_ends(law.peak)}"
-    return Advice("limit", label, f"Throughput of a replica is highest, {text}, with {peak}.")
+    where = f"{significant(peak.value)} requests in flight {_ends(peak)}"
+    return Advice("limit", label, f"Throughput of a replica is highest, {text}, with {where}.")
 
 
 def _ends(estimate: Estimate) -> str:

@@ -13,13 +13,15 @@ Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
+BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
 
-    `value` and `high` may be +inf: a percentile that falls among the failed requests.
+    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
+    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile.
     """
 
     value: float | None
@@ -27,6 +29,10 @@ class Estimate:
     high: float | None = None
     n: int = 0
     why: str | None = None
+
+    @property
+    def unbounded(self) -> bool:
+        return self.why == BEYOND_OBSERVED
 
 
 def percentile(ordered: Floats, q: float) -> float:

@@ -26,7 +26,7 @@ from analysis.verdict.statistics.dependence import (
     user_codes,
     with_users,
 )
-from analysis.verdict.statistics.estimate import Estimate, Floats, least_samples, nearest_rank
+from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, Estimate, Floats, nearest_rank
 from analysis.verdict.statistics.tails import Sample, clopper_pearson, effective_size, needed
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
@@ -99,21 +99,19 @@ def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Est
         return replace(plain, why=IN_CYCLES)
     error = sample.error(q)
     assert error is not None, "there are `needed` values, and not all the same"
-    size = effective_size(error, n)
-    if size < needed(q):
-        return replace(plain, why=f"≈{int(size)} < {needed(q)}")
     withheld = sample.withheld(q)
     if withheld is not None:
         return replace(plain, why=withheld)
-    below, above, size = sample.limits(q, error)
+    below, above = sample.limits(q, error)
     low_rank = max(1, math.floor(below * n + 0.5)) - 1
     high_rank = math.ceil(above * n + 0.5) - 1
-    if high_rank > n:  # the upper limit is larger than anything that was observed
-        return replace(plain, why=f"≈{int(min(size, least_samples(q) - 1))} < {least_samples(q)}")
+    low = float(lower[low_rank])
+    if high_rank > n and upper[-1] < math.inf:
+        return replace(plain, low=low, high=math.inf, why=BEYOND_OBSERVED)
     high_rank = min(n - 1, high_rank)
     if upper[high_rank] == math.inf != lower[high_rank]:
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
-    return replace(plain, low=float(lower[low_rank]), high=float(upper[high_rank]))
+    return replace(plain, low=low, high=float(upper[high_rank]))
 
 
 def share_interval(

@@ -23,8 +23,8 @@ BULK = 1.2  # and where there is not a single hit or miss than at the median, al
 USERS = 0.5  # and at a tail where users differ
 QUEUEING = 4.0  # requests in one effective request, above which there are queues
 UNSEEN = 1.25  # times what a tail needs: the n* of the median at which its unseen bursts count as much as those seen
-OF_NEED = 2 / 3  # of the effective requests that a tail must have, the median must have
-ENOUGH = 150  # effective requests of the median that do for any tail
+OF_NEED = 1 / 3  # of the effective requests that a tail must have, the median must have
+ENOUGH = 75  # effective requests of the median that do for any tail
 OF_QUEUES = 300  # effective requests by user that are asked for where replicas have queues of their own
 DIFFERENT = {False: 0.7, True: 0.9}  # of the effective size along time, below which users differ; True: with queues
 ROUNDS = 2  # of the fixed-point iteration towards the limits of a share
@@ -149,9 +149,9 @@ class Sample:
         rarely = share - (share - clopper_pearson(share, size / self.unseen(low))[0]) * widened
         return max(1 - TAIL_SHARE, rarely)
 
-    def limits(self, q: float, error: MeanError) -> tuple[float, float, float]:
-        """How small and how large the share of values at or below the true percentile q may be by chance, and the
-        effective sample size of the larger one: over 1 where no value that was observed bounds the percentile.
+    def limits(self, q: float, error: MeanError) -> tuple[float, float]:
+        """How small and how large the share of values at or below the true percentile q may be by chance; over 1 where
+        no value that was observed bounds the percentile.
 
         The binomial quantiles of Hahn & Meeker (1991, section 5.2) between the integers, since n* is no integer either.
         """
@@ -162,7 +162,7 @@ class Sample:
         high = (float(special.bdtrik(1 - TAIL, rarely, q)) + 0.5) / rarely
         below = q - max(0.0, q - low) * widening(error, 1 - q, n)
         above = q + max(0.0, high - q) * widening(error, q, n)
-        return below, above, rarely
+        return below, above
 
     def share_limits(self, share: float, error: MeanError) -> tuple[float, float]:
         """The 95 % interval of a share of values at or below a level: the shares from whose limits it is not further.
@@ -178,7 +178,13 @@ class Sample:
             at = self.error(min(high, 1 - 1 / n)) or error
             size = effective_size(at, n)
             high = share + (clopper_pearson(share, size)[1] - share) * widening(at, 1 - share, n)
-        return max(0.0, low), min(1.0, high)
+        return self._believed(max(0.0, low), 0.0), self._believed(min(1.0, high), 1.0)
+
+    def _believed(self, limit: float, end: float) -> float:
+        """A limit in a tail for which the median is worth too little excludes nothing between itself and the end."""
+        q = min(max(limit, 1 / len(self.values)), 1 - 1 / len(self.values))
+        in_tail = abs(end - q) <= TAIL_SHARE
+        return end if in_tail and self.bulk.along_time < least_of_median(q, self.bulk.n) else limit
 
 
 def least_of_median(q: float, n: int) -> float:

@@ -52,7 +52,7 @@ def expanded(models: Sequence[str], known: Sequence[Preset]) -> list[str]:
 def too_large(model: str, options: Sequence[str], known: Sequence[Preset], free: int) -> str | None:
     """A sentence where `model` is a preset that needs more than `free` bytes; `options` are the engine's."""
     preset = next((one for one in known if model.removeprefix(RANDOM) == one.name), None)
-    if preset is None:
+    if preset is None or "memory=ignore" in options:
         return None
     kind = KINDS.get(next((option[6:] for option in options if option.startswith("dtype=")), ""), USUAL)
     needed = preset.memory[kind]
@@ -60,7 +60,7 @@ def too_large(model: str, options: Sequence[str], known: Sequence[Preset], free:
         return None
     return (
         f"{model} needs at least {needed / 1e9:.1f} GB of memory ({kind}), and {free / 1e9:.1f} GB are free: choose a "
-        "smaller model or number format."
+        "smaller model or number format; -o memory=ignore loads it all the same."
     )
 
 

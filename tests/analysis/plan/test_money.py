@@ -48,14 +48,17 @@ def test_the_bill_by_hand(tmp_path: Path) -> None:
     assert not hosted.cheaper
 
 
-def test_the_shipped_list_names_the_page_and_the_day_of_each_price_or_says_that_nobody_read_it() -> None:
+def test_the_shipped_list_names_the_page_and_the_day_of_each_price() -> None:
     prices = read_prices(None)
     assert prices.gpu("h100") == prices.gpus["H100"] > prices.gpus["L4"] > 0
     sources = [*prices.gpu_sources.values(), *(api.source for api in prices.apis.values())]
-    assert all(source.page for source in sources)
-    assert all(("." in source.page and source.as_of is not None) == source.verified for source in sources)
+    assert all("." in source.page and source.as_of is not None and source.verified for source in sources)
     assert str(prices.gpu_sources["A10G"]).endswith("2026-06-17")
-    assert str(prices.gpu_sources["L4"]).endswith("UNVERIFIED")
+
+
+def test_a_price_whose_page_was_not_read_is_marked(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text('[gpus.X]\nper_hour = 3\nunverified = true\nsource = "hearsay"\n')
+    assert str(read_prices(tmp_path / "prices.toml").gpu_sources["X"]) == "hearsay, UNVERIFIED"
 
 
 @pytest.mark.parametrize(

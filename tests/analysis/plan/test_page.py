@@ -17,6 +17,7 @@ from enginebench import app
 from simulations.batching_server import Asked, BatchingServer, rates, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser")
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,42 @@ def test_its_grid_falls_with_the_load_and_rises_with_the_limit(written: Written)
     assert data["unit"] == "req/s"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+def in_browser(*arguments: str) -> str:
+    """Standard output; nothing may be said on the page's console."""
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+@needs_browser
+@pytest.mark.parametrize("size", ["A4 landscape", "letter portrait"])  # of either orientation the lower page
+def test_it_prints_on_one_page_however_many_stages_there_were(written: Written, tmp_path: Path, size: str) -> None:
+    data = data_of(written.page)
+    longest = "20 users of 20261122-135108-an-engine-with-a-long-name-886h"
+    data["errors"] = [data["errors"][0] | {"stage": longest}] * 30
+    data["warnings"] = ["the mean step takes 1.40 times the usual one: some steps are much longer, so p99 is more"] * 3
+    page = re.sub(r'(id="data">).*?(</script>)', lambda m: m[1] + json.dumps(data) + m[2], written.page.read_text())
+    (tmp_path / "plan.html").write_text(page.replace("</style>", f"@page {{ size: {size}; }}</style>"))
+    pdf = tmp_path / "plan.pdf"
+    in_browser(
+        f"--user-data-dir={tmp_path / 'profile'}", "--no-pdf-header-footer", f"--print-to-pdf={pdf}",
+        (tmp_path / "plan.html").as_uri(),
+    )  # fmt: skip
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) == 1
+
+
+@needs_browser
 def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path: Path) -> None:
     """Those of `--json`: the number of replicas, the price, the errors; and the share that its own grid has."""
-    command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
-        "--enable-logging=stderr", "--dump-dom", written.page.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "CONSOLE" not in done.stderr
-    shown = re.search(r'<p id="answer"[^>]*>(.*?)</p>', done.stdout)
+    drawn = in_browser(f"--user-data-dir={tmp_path}", "--dump-dom", written.page.as_uri())
+    shown = re.search(r'<p id="answer"[^>]*>(.*?)</p>', drawn)
     assert shown is not None
     count = written.document["replicas"]["count"]
     assert shown[1].startswith(f"20 req/s at TTFT p95 ≤ 300 ms: {count} replicas [")
     assert f"; ${2 * count:.2f} [" in shown[1]
     assert f"] an hour, ${1460 * count:,} a month." in shown[1]
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", done.stdout)]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", drawn)]
     for one in written.document["held_out"]:
         errors = [one["errors"][figure] for figure in ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")]
         assert [one["stage"], *(f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors)] in rows

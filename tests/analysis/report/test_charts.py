@@ -171,8 +171,29 @@ const told = mark => {
   mark.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: x, clientY: y}));
   return document.querySelector(".vg-tooltip")?.innerText ?? "";
 };
+const zoomed = async () => {
+  const chart = document.querySelector("#ttft .live"), view = views.find(view => chart.contains(view.container()));
+  chart.scrollIntoView({block: "center"});
+  const box = chart.querySelector("svg .background").getBoundingClientRect();
+  const [x, y] = [box.x + 0.4 * box.width, box.y + 0.6 * box.height], found = [];
+  const send = async (event, target = document.elementFromPoint(x, y)) => {
+    target.dispatchEvent(event);
+    await view.runAsync();
+  };
+  const at = more => ({bubbles: true, cancelable: true, view: window, clientX: x, clientY: y, ...more});
+  const note = () => found.push(view.scale("x").domain());
+  note();
+  await send(new WheelEvent("wheel", at({deltaY: -100}))); note();
+  await send(new WheelEvent("wheel", at({deltaY: -100, ctrlKey: true}))); note();
+  await send(new PointerEvent("pointerdown", at({button: 0})));
+  await send(new PointerEvent("pointermove", at({clientX: x + 40})), window);
+  await send(new PointerEvent("pointerup", at({clientX: x + 40})), window); note();
+  await send(new MouseEvent("dblclick", at({}))); note();
+  return found;
+};
 Promise.all([...document.querySelectorAll(".chart")].map(draw)).then(async () => {
   const found = {charts: document.querySelectorAll(".drawn").length, told: told(marks()[0]), marks: marks().length};
+  found.zoomed = await zoomed();
   document.querySelector(".engines button").click();
   await Promise.all(views.map(view => view.runAsync()));
   found.after = marks().length;
@@ -211,6 +232,17 @@ def test_an_engine_is_hidden_by_its_name(in_browser: dict[str, Any]) -> None:
     assert (in_browser["marks"], in_browser["after"]) == (6, 3)
 
 
+@needs_browser
+def test_a_chart_is_stretched_moved_and_put_back(in_browser: dict[str, Any]) -> None:
+    """The wheel alone scrolls the page; with Ctrl it stretches the axes, dragging moves them, a double click resets."""
+    start, wheel, ctrl_wheel, dragged, back = in_browser["zoomed"]
+    assert wheel == start
+    assert start[0] < ctrl_wheel[0] < ctrl_wheel[1] < start[1]
+    assert dragged[1] - dragged[0] == pytest.approx(ctrl_wheel[1] - ctrl_wheel[0])
+    assert dragged[0] == pytest.approx(ctrl_wheel[0] - 40 / WIDTH * (ctrl_wheel[1] - ctrl_wheel[0]), rel=0.05)
+    assert back == start
+
+
 def test_the_data_of_a_chart_are_the_summarys(page: str, summaries: list[RunSummary]) -> None:
     figure = re.search(r'<figure id="throughput">.*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
     assert figure is not None
@@ -220,3 +252,13 @@ def test_the_data_of_a_chart_are_the_summarys(page: str, summaries: list[RunSumm
         for stage in summary.stages:
             found = stage.throughput
             assert told[summary.label, stage.label] == (found.value, found.low, found.high)
+
+
+def test_the_scalability_chart_has_the_band_of_the_law(page: str) -> None:
+    figure = re.search(r'<figure id="scalability">.*?<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert figure is not None
+    curves = json.loads(figure[1])["layer"][0]["data"]["values"]
+    assert {one["name"] for one in curves} == {"transformers", "mistralrs"}
+    for one in curves:
+        assert all(low <= value <= high for low, value, high in zip(one["low"], one["value"], one["high"], strict=True))
+        assert one["high"][-1] > one["low"][-1]

@@ -36,7 +36,7 @@ except SystemExit as ended:
     assert not ended.code, ended
 others = {"gevent", "locust", "loadtests", "engines", "servers", "fastapi", "torch"}
 assert not others & set(sys.modules), "a report needs records and analysis alone"
-slow = {"scipy.stats", "scipy.signal", "altair"}
+slow = {"scipy.stats", "scipy.optimize", "scipy.signal", "altair"}
 assert not slow & set(sys.modules), "importing these takes a second"
 """
 

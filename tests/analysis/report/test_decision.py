@@ -102,11 +102,12 @@ def test_the_load_of_a_replica_is_the_lower_end_of_its_interval(repeats: list[Ru
 def test_the_law_passes_through_what_was_measured(repeats: list[RunSummary]) -> None:
     (law,) = decide(repeats[:3], compare(repeats[:3])).laws
     largest = max(stage.concurrency.average for run in repeats[:3] for stage in run.stages)
-    assert law.curve[-1][0] == pytest.approx(largest), "it is drawn no further than it was measured"
+    assert law.fit.curve[-1].in_flight == pytest.approx(largest), "it is drawn no further than it was measured"
     for run in repeats[:3]:
         for stage in run.stages:
-            near = min(law.curve, key=lambda point: abs(point[0] - stage.concurrency.average))
-            assert near[1] == pytest.approx(stage.throughput.value, rel=0.25)
+            near = min(law.fit.curve, key=lambda point: abs(point.in_flight - stage.concurrency.average)).throughput
+            assert near.value == pytest.approx(stage.throughput.value, rel=0.25)
+            assert near.low < near.value < near.high  # type: ignore[operator]
 
 
 def test_what_failed_has_no_cost(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from analysis.run import lines as reader
+from analysis.run import processes
 from analysis.run.formulas import expression
-from analysis.run.lines import KILLED, SCHEMA
+from analysis.run.lines import KILLED, SCHEMA, Block
 from analysis.run.load import NotARun, find_run, load_run, with_metrics
 from analysis.run.table import write_table
 from records.metrics import REQUEST_METRICS, Metric
@@ -182,6 +183,26 @@ def test_every_workers_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "requests-1.jsonl").write_text(record(1, 5, worker="1").to_line())
     write_table(tmp_path, uncounted)
     assert table(tmp_path)["worker"].to_list() == ["0", "1"]
+
+
+def test_several_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty blocks, two of them malformed, with a request that was sent and never ended."""
+    lines = [line for k in range(80) for one in [record(k, k * SECOND)] for line in (sent_line(one), one.to_line())]
+    lines[20] = "{}\n"
+    lines[101] = "no JSON\n"
+    for name in ("one", "several"):
+        write_run(tmp_path / name, META, [])
+        (tmp_path / name / "requests-0.jsonl").write_text("".join(lines))
+    monkeypatch.setattr(reader, "BLOCK_BYTES", len("".join(lines)) // 40)
+    assert write_table(tmp_path / "one", uncounted) == 2
+    monkeypatch.setattr(processes, "LARGE", 0)
+    monkeypatch.setattr("polars.thread_pool_size", lambda: 4)
+    started: list[Block] = []
+    monkeypatch.setattr(processes, "read_block", started.append)  # of this process
+    assert write_table(tmp_path / "several", uncounted) == 2
+    assert not started
+    assert table(tmp_path / "several").equals(table(tmp_path / "one"))
+    assert table(tmp_path / "one")["outcome"].value_counts(sort=True).rows() == [("ok", 79), ("cut_off", 1)]
 
 
 def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_a_package_adds_an_engine_without_touching_ours(tmp_path: Path) -> None:
     assert list(rows) == [*registry.ENGINES, NAME], "ours first, in their order"
     assert rows[NAME]["title"] == "repeats the prompt"
     assert rows[NAME]["why_not_here"] is None
-    own, replicas = rows[NAME]["options"]
+    own, *shared = rows[NAME]["options"]
     assert own == {"name": "tpot", "default": 0.002, "choices": [], "help": "seconds per token"}
-    assert replicas["name"] == "replicas", "which every engine has"
+    assert [one["name"] for one in shared] == ["replicas", "memory"], "which every engine has"
 
 
 def test_without_the_package_its_name_means_nothing() -> None:

@@ -24,6 +24,8 @@ from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.servers.served import served
 
 STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
+LOADING = 1800  # seconds, for a library that is loaded on a busy machine
+CANCELLING = 5  # seconds, on a machine with nothing else to do
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
 
 
@@ -35,7 +37,7 @@ class Loaded:
         self.background = background
         model, options = _what_it_needs(name, folder, url)
         self.engine: ChildEngine = load_engine(name, model, options)
-        self.info: EngineInfo = background.run(self.engine.start())
+        self.info: EngineInfo = background.run(self.engine.start(), LOADING)
         self.tokenizer = None if model is None else Tokenizer.from_file(str(model.folder / "tokenizer.json"))
 
     def request(self, prompt: str = PROMPT, **settings) -> GenerateRequest:  # type: ignore[no-untyped-def]
@@ -150,6 +152,10 @@ def test_a_stop_string_ends_the_answer_and_is_left_out(loaded: Loaded) -> None:
 
 
 def test_a_cancelled_request_stops_and_the_next_one_is_served(loaded: Loaded) -> None:
+    began = time.monotonic()
+    loaded.ask(max_tokens=20)
+    twenty_tokens = time.monotonic() - began
+
     async def leave_early() -> tuple[str | None, float]:
         stream = loaded.engine.generate(loaded.request(max_tokens=1000))
         await anext(stream)
@@ -160,7 +166,7 @@ def test_a_cancelled_request_stops_and_the_next_one_is_served(loaded: Loaded) ->
 
     finish, seconds = loaded.background.run(leave_early())
     assert finish == "cancelled"
-    assert seconds < 5, "a cancel stops an engine within a token, not at the end of the answer"
+    assert seconds < max(CANCELLING, 10 * twenty_tokens), "a cancel stops an engine within a token, not at its end"
     assert loaded.ask(max_tokens=3)[1] == 3
 
 

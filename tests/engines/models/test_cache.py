@@ -37,6 +37,13 @@ def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path) -> N
         built_once(tmp_path / "model", lambda folder: pytest.fail("built"), needs_bytes=10**18)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps programs that run from being written")
+def test_what_a_link_leads_to_is_not_written(tmp_path: Path) -> None:
+    running = Path(sys.executable).resolve()  # nobody may write it, not even root
+    built = built_once(tmp_path / "modules", lambda folder: folder.joinpath("python").symlink_to(running))
+    assert (built / "python").resolve() == running
+
+
 BUILDER = """
 import pathlib, sys, time
 from engines.models.cache import built_once, cache_folder

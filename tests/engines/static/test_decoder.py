@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engines.contract.base import BadRequest, EngineUnavailable
-from engines.static.decoder import Buckets, StepShape
+from engines.static.buckets import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
 

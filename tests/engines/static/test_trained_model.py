@@ -5,13 +5,14 @@ import pytest
 from engines.contract.base import GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.static.batch import Batch, Sequence
-from engines.static.decoder import Buckets, Decoder
+from engines.static.buckets import Buckets
+from engines.static.decoder import Decoder
 from engines.static.engine import StaticOptions
 from engines.static.step import Step
 from engines.static.torch_jit import TorchJitEngine
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
-from tests.support.engines.static_decoder import generated
+from tests.support.engines.static_decoder import generated, logits_are_those_of_transformers
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -31,5 +32,7 @@ def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...
     batch = Batch(Decoder(step, BUCKETS, TorchJitEngine(None, StaticOptions()).prepare))
     requests = [GenerateRequest("", one, TOKENS, ignore_eos=True) for one in prompts]
     sequences = [Sequence(one, tokenizer, frozenset(), torch.device("cpu"), BUCKETS.lengths[-1]) for one in requests]
-    for one, answer in zip(prompts, generated(batch, *sequences), strict=True):
+    answers = generated(batch, *sequences)
+    for one, answer in zip(prompts, answers, strict=True):
         assert answer == reference.greedy(one, TOKENS, answer)
+    logits_are_those_of_transformers(batch.decoder, reference, prompts, [answer[:2] for answer in answers])

@@ -14,7 +14,14 @@ from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
 from engines.static.torch_jit import TorchJitEngine
 from tests.support.engines import cuda_graph_stand_in
-from tests.support.engines.static_decoder import FEW_BUCKETS, ONE_BUCKET, Small, generated, prompt
+from tests.support.engines.static_decoder import (
+    FEW_BUCKETS,
+    ONE_BUCKET,
+    Small,
+    generated,
+    logits_are_those_of_transformers,
+    prompt,
+)
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -40,6 +47,11 @@ def ten_prompts_then_together(batch: Batch, small: Small) -> None:
     expected = [small.expected(one) for one in PROMPTS]
     assert [generated(batch, small.sequence(one))[0] for one in PROMPTS] == expected
     assert generated(batch, *(small.sequence(one) for one in PROMPTS)) == expected
+    logits_are_those_of_transformers(batch.decoder, small.reference, PROMPTS, expected)
+
+
+def test_as_it_is(small: Small) -> None:
+    ten_prompts_then_together(small.batch(), small)
 
 
 def test_traced(small: Small) -> None:
@@ -122,14 +134,6 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
     assert reason is not None
     assert "Inductor needs a C++ compiler" in reason
     assert TorchCompileEngine.why_not_here() == reason
-
-
-def test_a_model_beyond_the_memory_is_refused_with_the_figures(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1_000_000}))
-    with pytest.raises(
-        EngineUnavailable, match=r"needs 0\.0 GB for weights and .* of 16384 tokens, and 0\.0 GB are fr"
-    ):
-        TorchJitEngine(small.model, StaticOptions(device="cpu", dtype="float32")).load()
 
 
 @pytest.mark.parametrize("text", ["", "1,x", "0,4"])

@@ -33,6 +33,7 @@ def test_words_stand_for_all_presets() -> None:
         pytest.param("small", ["threads=2", "dtype=float32"], "4.0 GB of memory (float32)", id="the format counts"),
         pytest.param("random:shape", [], "6.0 GB of memory (float16)", id="random weights are as large"),
         pytest.param("random:shape", ["dtype=q4_0"], None, id="a quarter of it fits"),
+        pytest.param("random:shape", ["memory=ignore"], None, id="not asked for"),
         pytest.param("./shape", [], None, id="what is no preset is not known"),
     ],
 )

@@ -37,7 +37,7 @@ class Reference:
         """Ids of the next token with their log-probabilities."""
         import torch
 
-        top = torch.log_softmax(self._logits(prompt)[-1], -1).topk(count)
+        top = torch.log_softmax(self.logits(prompt)[-1], -1).topk(count)
         return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
     def greedy(self, prompt: Sequence[int], count: int, guess: Sequence[int]) -> list[int]:
@@ -45,12 +45,30 @@ class Reference:
         answer: list[int] = []
         while len(answer) < count:
             tried = [*answer, *guess[len(answer) : count - 1]]
-            said = self._logits([*prompt, *tried])[len(prompt) - 1 :].argmax(-1).tolist()
+            said = self.logits([*prompt, *tried])[len(prompt) - 1 :].argmax(-1).tolist()
             right = next((at for at, id in enumerate(tried) if id != said[at]), len(tried))
             answer = said[: right + 1]
         return answer
 
-    def _logits(self, ids: Sequence[int]) -> Any:
+    def answer(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
+        """Its own greedy generation: ids, and their log-probabilities."""
+        import torch
+
+        made = self.model.generate(
+            torch.tensor([list(prompt)]),
+            max_new_tokens=count,
+            do_sample=False,
+            eos_token_id=-1,  # no token ends it
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        ids = made.sequences[0, len(prompt) :].tolist()
+        logs = [float(torch.log_softmax(each[0], -1)[id]) for each, id in zip(made.logits, ids, strict=True)]
+        return ids, logs
+
+    def logits(self, ids: Sequence[int]) -> Any:
+        """After each of these tokens, `[tokens, vocabulary]`."""
         import torch
 
         with torch.inference_mode():

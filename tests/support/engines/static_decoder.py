@@ -9,14 +9,19 @@ from typing import Any
 from engines.contract.base import GenerateRequest, Model
 from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
-from engines.static.decoder import Buckets, Decoder
+from engines.static.buckets import Buckets
+from engines.static.decoder import Decoder
 from engines.static.step import Step
 from engines.static.weights import DecoderShape, weights_of
+from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
 BUCKETS = Buckets((1, 4), (32, 64), 16)
 ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
 FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
+
+
+WITHIN = 1e-5  # of the largest logit: the sums of 32-bit floats in another order
 
 
 class Small:
@@ -50,6 +55,23 @@ class Small:
 
     def expected(self, prompt: Sequence[int], tokens: int = 12) -> list[int]:
         return self.reference.greedy(prompt, tokens, ())
+
+
+def logits_are_those_of_transformers(
+    decoder: Decoder, reference: Reference, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> None:
+    """In 32-bit floats: after each prompt, and after each of the tokens that follow it."""
+    error = largest = 0.0
+    for ids, answer in zip(prompts, answers, strict=True):
+        expected = reference.logits([*ids, *answer])[len(ids) - 1 :]
+        for start in range(0, len(ids), decoder.buckets.chunk):
+            found = decoder.read(0, ids[start : start + decoder.buckets.chunk], start)
+        for at, token in enumerate(answer):
+            error = max(error, float((found - expected[at]).abs().max()))
+            largest = max(largest, float(expected[at].abs().max()))
+            found = decoder.advance([token], [len(ids) + at])[0]
+    print(f"the greatest difference is {error:.1e}, of logits up to {largest:.1f}")
+    assert error <= WITHIN * largest
 
 
 def prompt(seed: int, tokens: int) -> list[int]:

@@ -72,7 +72,7 @@ class ScriptedPlan(Collector):
     """What a capacity plan predicts for an engine."""
 
     def __init__(self, engine: str) -> None:
-        self._labels = {"engine": engine, "model": "a-model"}
+        self._labels = {"engine": engine, "model": "a-model", "gpu": "H100"}
 
     def collect(self) -> Iterator[Metric]:
         plain = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -55,6 +56,23 @@ def test_mann_whitney_of_groups_that_do_not_overlap() -> None:
     found = compare_runs((6.0, 7.0, 8.0, 9.0, 10.0), (1.0, 2.0, 3.0, 4.0, 5.0), paired=False, relative=True)
     assert found.mann_whitney == pytest.approx(2 / 252)
     assert found.cliff_delta == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "digits"),
+    [
+        pytest.param((3, 3), 3, id="few runs, counted out"),
+        pytest.param((5, 20), 3, id="one group of few runs"),
+        pytest.param((9, 12), 3, id="many runs, by the normal approximation"),
+        pytest.param((5, 6), 0, id="ties"),
+    ],
+)
+def test_mann_whitney_is_scipys(sizes: tuple[int, int], digits: int) -> None:
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 1.0, 4.0):
+        ours, theirs = (np.round(rng.normal(10 + by, 2, n), digits) for by, n in zip((shift, 0), sizes, strict=True))
+        found = compare_runs(ours.tolist(), theirs.tolist(), paired=False, relative=True)
+        assert found.mann_whitney == pytest.approx(stats.mannwhitneyu(ours, theirs).pvalue, rel=1e-9)
 
 
 def test_pairs_take_out_what_a_repeat_does_to_both() -> None:

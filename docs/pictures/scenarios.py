@@ -1,43 +1,28 @@
 """The pictures of docs/scenarios.md and of the README, from real runs of an engine that is on this machine.
 
-    make pictures                                       # everything: about half an hour
-    python docs/pictures.py --runs /tmp/pictures spike  # one scenario; runs that are in the folder are drawn, not made
-
-Each picture is a part of a run's own report, set on a page by itself and taken by a headless Chromium.
+Each picture is a part of a run's own report, set on a page by itself, or Locust's own page.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
-import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
-import numpy as np
-import numpy.typing as npt
-
+from docs.pictures.browser import height_of, take
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
-Bytes = npt.NDArray[np.uint8]
-LARGEST = 60_000  # bytes of a picture in docs/scenarios.md
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
 REPORT = (1200, 1500)  # pixels of the README's picture
 PAGE = (1200, 460)  # of Locust's page
 
@@ -84,25 +69,11 @@ PICTURES = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"default: {', '.join([*PICTURES, 'locust', 'report'])}")
-    parser.add_argument("--runs", type=Path, help="where the runs are kept; default: a temporary folder")
-    arguments = parser.parse_args()
-    if not CHROMIUM:
-        sys.exit("there is no Chromium here: `make system` installs it, where that is allowed.")
-    runs = (arguments.runs or Path(tempfile.mkdtemp())).absolute()
-    for name in arguments.names or [*PICTURES, "locust", "report"]:
-        if name == "locust":
-            locust_page(IMAGES / "locust.png")
-        elif name == "report":
-            take(demo(runs / "report"), IMAGES / "report.png", *REPORT)
-        else:
-            path = IMAGES / f"scenarios/{name}.png"
-            path.parent.mkdir(exist_ok=True)
-            part_of(report_of(name, runs / name), PICTURES[name], path)
-            size = path.stat().st_size
-            print(f"{path.relative_to(ROOT)}: {size:,} bytes" + (", TOO LARGE" if size > LARGEST else ""))
+def draw(name: str, runs: Path) -> None:
+    """Run a scenario, unless it is in `runs`, and draw its part of the report."""
+    path = IMAGES / f"scenarios/{name}.png"
+    path.parent.mkdir(exist_ok=True)
+    part_of(report_of(name, runs / name), PICTURES[name], path)
 
 
 def report_of(name: str, folder: Path) -> Path:
@@ -167,78 +138,6 @@ def part_of(page: Path, picture: Picture, path: Path) -> None:
     take(alone, path, picture.width, height_of(alone, picture.width))
 
 
-def height_of(page: Path, width: int) -> int:
-    """Pixels that the page takes at this width."""
-    measured = page.with_name("measured.html")
-    script = "<script>onload = () => document.title = document.body.scrollHeight</script>"
-    measured.write_text(page.read_text().replace("</head>", f"{script}</head>"))
-    command = [CHROMIUM, *FLAGS, f"--window-size={width},200", "--dump-dom", measured.as_uri()]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    title = re.search(r"<title>(\d+)</title>", said)
-    assert title is not None, said[:500]
-    return int(title[1])
-
-
-def take(page: Path | str, path: Path, width: int, height: int, wait: float = 0.0) -> None:
-    """A PNG of the page, `wait` seconds of its own time after it was opened."""
-    address = page if isinstance(page, str) else page.as_uri()
-    command = [CHROMIUM, *FLAGS, f"--window-size={width},{height}", f"--screenshot={path}"]
-    command += [f"--virtual-time-budget={wait * 1000:.0f}"] if wait else []
-    subprocess.run([*command, address], capture_output=True, check=True, timeout=120)
-    path.write_bytes(with_palette(path.read_bytes()))
-
-
-def with_palette(png: bytes) -> bytes:
-    """The same picture in at most 256 colours, which takes a third of the bytes (PNG specification, third edition)."""
-    width, height, _, kind = struct.unpack(">IIBB", png[16:26])
-    channels = {2: 3, 6: 4}[kind]
-    packed, at = b"", 8
-    while at < len(png):
-        (length,), name = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
-        packed += png[at + 8 : at + 8 + length] if name == b"IDAT" else b""
-        at += 12 + length
-    rows = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(height, -1)
-    pixels = unfiltered(rows, channels).reshape(height, width, channels)[:, :, :3].astype(np.uint32)
-    for bits in range(8):
-        kept = pixels >> bits << bits
-        colours, index = np.unique(kept[..., 0] << 16 | kept[..., 1] << 8 | kept[..., 2], return_inverse=True)
-        if len(colours) <= 256:
-            break
-    index = index.reshape(-1)
-    counts = np.bincount(index)
-    means = [np.bincount(index, pixels[..., channel].reshape(-1)) / counts for channel in range(3)]
-    palette = np.rint(np.stack(means, axis=1)).astype(np.uint8).tobytes()
-    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each begins with its filter: none
-    lines[:, 1:] = index.reshape(height, width)
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    body = {b"IHDR": header, b"PLTE": palette, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
-    chunks = [struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in body.items()]
-    return png[:8] + b"".join(chunks)
-
-
-def unfiltered(rows: Bytes, channels: int) -> Bytes:
-    """Rows without the filters of PNG: each byte was written as its difference from its neighbours."""
-    before, found = np.zeros(rows.shape[1] - 1, dtype=np.uint8), []
-    for row in rows:
-        kind, line = int(row[0]), row[1:].copy()
-        if kind == 2:
-            line += before
-        elif kind == 1:
-            line = np.cumsum(line.reshape(-1, channels), axis=0, dtype=np.uint8).reshape(-1)
-        elif kind:
-            whole, above = line.tolist(), before.tolist()
-            for k in range(len(whole)):
-                left, corner = (whole[k - channels], above[k - channels]) if k >= channels else (0, 0)
-                guess = (left + above[k]) // 2
-                if kind == 4:  # Paeth: the neighbour closest to left + above - corner
-                    guess = min((left, above[k], corner), key=lambda one: abs(left + above[k] - corner - one))
-                whole[k] = (whole[k] + guess) & 255
-            line = np.array(whole, dtype=np.uint8)
-        found.append(line)
-        before = line
-    return np.array(found)
-
-
 def locust_page(path: Path) -> None:
     """Locust's page with its tab, while three stages are under way."""
     with tempfile.TemporaryDirectory() as name, ServerProcess("fake", DELAYS, None, Path(name) / "log") as server:
@@ -262,7 +161,3 @@ def locust_page(path: Path) -> None:
                 take(f"http://127.0.0.1:{port}/?tab=tokens", path, *PAGE, wait=8.0)
             finally:
                 locust.terminate()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from engines.contract.base import (
     BadRequest,
     Chunk,
     EngineError,
-    EngineInfo,
-    EngineUnavailable,
     FinishReason,
     GenerateRequest,
     Model,
@@ -30,7 +27,8 @@ from engines.contract.base import (
 )
 from engines.models.fetch import context_length
 from engines.models.random_weights import weights_of
-from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.nvidia.library import LibraryOptions, NvidiaLibrary
+from engines.process.installed import Environment, Packages
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -39,57 +37,27 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelle
 
 
 @dataclass(frozen=True, slots=True)
-class TensorRtLlmOptions:
-    concurrency: int = setting(256, "requests that run in one batch", least=1)
+class TensorRtLlmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", "number format of the weights. auto: as in the model's files; quantised ones are recognised"
     )
-    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
     gpu_memory: float = setting(
         0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
     )
-    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
-    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
-    eager: bool = setting(False, "no CUDA graphs: loads faster and computes slower")
     batch_tokens: int | None = setting(None, "most tokens computed in one step (none: its own default)", least=1)
-    python: str | None = setting(
-        None, "interpreter that has TensorRT-LLM (none: the one of `enginebench engines install`)"
-    )
 
 
-class TensorRtLlmEngine(InstalledEngine):
+class TensorRtLlmEngine(NvidiaLibrary):
     Options = TensorRtLlmOptions
     options: TensorRtLlmOptions
-    loads_on = "main"  # its results are awaited on the loop that is running when it is made
+    title, language = "TensorRT-LLM", "c++"
     environment = Environment("tensorrt-llm", "tensorrt_llm", cuda=Packages(("tensorrt-llm==1.2.1",)))
 
-    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
-        assert self.model is not None
-        try:
-            from tensorrt_llm import LLM
-        except ImportError as error:
-            raise EngineUnavailable(f"TensorRT-LLM cannot be imported here: {error}.") from error
-        try:
-            self._llm: Any = LLM(**self.arguments(self.model))
-        except Exception as error:  # of many kinds; its processes log the cause
-            raise EngineUnavailable(f"TensorRT-LLM could not load {self.model.name}: {first_line(error)}") from error
-        self._context_length = self.options.context or context_length(self.model.folder)
-        return EngineInfo(
-            name="tensorrt-llm",
-            version=version("tensorrt-llm"),
-            language="c++",
-            model=self.model.name,
-            dtype=self.options.dtype,
-            device="cuda",
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
-            options=asdict(self.options),
-            libraries={name: version(name) for name in ("tensorrt-llm", "torch", "transformers")},
-        )
+    def start(self, model: Model) -> Any:
+        """Its results are awaited on the loop that is running when it is made."""
+        from tensorrt_llm import LLM
+
+        return LLM(**self.arguments(model))
 
     def arguments(self, model: Model) -> dict[str, Any]:
         """For `LLM`; what is not given is left to it."""
@@ -133,7 +101,7 @@ class TensorRtLlmEngine(InstalledEngine):
         from tensorrt_llm import SamplingParams
 
         given = {
-            "max_tokens": request.most_tokens(self._context_length),
+            "max_tokens": request.most_tokens(self.context_length),
             "min_tokens": request.min_tokens or None,
             "stop": list(request.stop) or None,
             "include_stop_str_in_output": True,  # `StopStrings` cuts
@@ -147,7 +115,7 @@ class TensorRtLlmEngine(InstalledEngine):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         stops, finish = StopStrings(request.stop), None
         try:
-            result = self._llm.generate_async(
+            result = self.library.generate_async(
                 list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
             )
         except ValueError as error:
@@ -166,9 +134,6 @@ class TensorRtLlmEngine(InstalledEngine):
         finally:
             if not result.finished:
                 result.abort()
-
-    def close(self) -> None:
-        self._llm.shutdown()
 
 
 def _finish(output: Any) -> FinishReason | None:

@@ -14,79 +14,54 @@ import contextlib
 import os
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BadRequest,
     Chunk,
     EngineError,
-    EngineInfo,
-    EngineUnavailable,
     FinishReason,
     GenerateRequest,
     Model,
     Usage,
     first_line,
 )
-from engines.models.fetch import context_length
 from engines.models.random_weights import weights_of
-from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.nvidia.library import LibraryOptions, NvidiaLibrary
+from engines.process.installed import Environment, Packages
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
 
 @dataclass(frozen=True, slots=True)
-class SglangOptions:
-    concurrency: int = setting(256, "requests that run in one batch", least=1)
+class SglangOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", "number format of weights and cache. auto: as SGLang chooses for the model"
     )
     quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
-    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
     gpu_memory: float = setting(
         0.85, "share of a GPU's memory for weights, keys and values (mem_fraction_static)", least=0.01, most=1
     )
-    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
-    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
-    eager: bool = setting(False, "no CUDA graphs: loads faster and computes slower")
-    python: str | None = setting(None, "interpreter that has SGLang (none: the one of `enginebench engines install`)")
 
 
-class SglangEngine(InstalledEngine):
+class SglangEngine(NvidiaLibrary):
     Options = SglangOptions
     options: SglangOptions
-    loads_on = "main"  # it installs signal handlers
+    title, language = "SGLang", "python"
     environment = Environment("sglang", "sglang", cuda=Packages(("sglang==0.5.23",)))
 
-    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
-        assert self.model is not None
-        try:
-            import sglang
-        except ImportError as error:
-            raise EngineUnavailable(f"SGLang cannot be imported here: {error}.") from error
-        try:
-            self._engine: Any = sglang.Engine(**self.arguments(self.model))
-        except Exception as error:  # of many kinds; its processes log the cause
-            raise EngineUnavailable(f"SGLang could not load {self.model.name}: {first_line(error)}") from error
-        self._context_length = self.options.context or context_length(self.model.folder)
-        return EngineInfo(
-            name="sglang",
-            version=version("sglang"),
-            language="python",
-            model=self.model.name,
-            dtype=self.options.quantization or self.options.dtype,
-            device="cuda",
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("seed", "stop", "ignore_eos", "min_tokens"),
-            options=asdict(self.options),
-            libraries={name: version(name) for name in ("sglang", "torch", "transformers")},
-        )
+    @classmethod
+    def memory_need(cls, options: SglangOptions, size: ModelSize) -> MemoryNeed:
+        return replace(super().memory_need(options, size), gpu_share=options.gpu_memory)
+
+    def start(self, model: Model) -> Any:
+        import sglang
+
+        return sglang.Engine(**self.arguments(model))
 
     def arguments(self, model: Model) -> dict[str, Any]:
         """For `ServerArgs`; what is not given is left to SGLang."""
@@ -129,7 +104,7 @@ class SglangEngine(InstalledEngine):
     def sampling(self, request: GenerateRequest) -> dict[str, Any]:
         """For `SamplingParams`."""
         given = {
-            "max_new_tokens": request.most_tokens(self._context_length),
+            "max_new_tokens": request.most_tokens(self.context_length),
             "min_new_tokens": request.min_tokens,
             "temperature": 0.0 if request.greedy else request.temperature,
             "top_p": 1.0 if request.greedy else request.top_p,
@@ -143,7 +118,7 @@ class SglangEngine(InstalledEngine):
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         id, stops, finish = uuid.uuid4().hex, StopStrings(request.stop), None
         try:
-            steps = await self._engine.async_generate(
+            steps = await self.library.async_generate(
                 input_ids=list(request.prompt_token_ids), sampling_params=self.sampling(request), stream=True, rid=id
             )
             async with contextlib.aclosing(steps):
@@ -162,14 +137,11 @@ class SglangEngine(InstalledEngine):
             raise BadRequest(f"SGLang refuses this request: {first_line(error)}") from error
         finally:
             # Does nothing for a request that has ended.
-            self._engine.tokenizer_manager.abort_request(rid=id)
+            self.library.tokenizer_manager.abort_request(rid=id)
 
     def _usage(self, step: dict[str, Any]) -> Usage:
         cached = step["meta_info"].get("cached_tokens")
         return Usage(cached_tokens=cached if self.options.prefix_cache else None)
-
-    def close(self) -> None:
-        self._engine.shutdown()
 
 
 def _finish(step: dict[str, Any]) -> FinishReason | None:

@@ -1,0 +1,69 @@
+"""What a plan rests on, in words: the engine's fitted model, and what was measured without one."""
+
+from __future__ import annotations
+
+import math
+
+from analysis.plan.answer import Plan
+from analysis.units import format_interval, format_seconds, format_share, significant
+from analysis.verdict.statistics import Estimate
+
+
+def facts_of(plan: Plan) -> list[tuple[str, str]]:
+    """(what, how much) for the terminal and for the page."""
+    cost, model = plan.fitted.model.cost, plan.fitted.model
+    parts = [format_seconds(cost.base)]
+    for seconds, of in (
+        (cost.per_running, "running request"),
+        (cost.per_token, "prompt token prefilled"),
+        (cost.per_prompt, "prompt prefilled"),
+    ):
+        if seconds > 0:
+            parts.append(f"{format_seconds(seconds)} per {of}")
+    step = " + ".join(parts) + ("" if model.synchronised else ", each request by itself")
+    seen = f"{model.most_running} ran at most"
+    slots = f"not known ({seen})" if model.slots is None else f"{model.slots}, {_source(model.slots_from)} ({seen})"
+    found = [
+        ("engine", f"{plan.label}; {len(plan.stages)} stages of {len(plan.runs)} run{'s' * (len(plan.runs) > 1)}"),
+        ("a step takes", f"{step}; {plan.fitted.fit.steps:,} steps, R² {plan.fitted.fit.explained:.3f}"),
+        ("slots", slots),
+        ("prefill", "running requests pause" if model.pauses else "together with running requests"),
+    ]
+    if model.grouped:
+        found.append(("batch", "only requests of the same length are computed together"))
+    if plan.scalability is not None:
+        found.append(("throughput", _scalability(plan)))
+    if plan.safe is not None:
+        found.append(("measured", _safe(plan)))
+    return found
+
+
+def _source(of: str) -> str:
+    return {"saturation": "seen at saturation", "engine": "as the engine says"}[of]
+
+
+def _estimate(one: Estimate) -> str:
+    if one.value is None or math.isinf(one.value):
+        return "none"
+    high = one.high if one.high is None or math.isfinite(one.high) else None
+    return f"{significant(one.value)} {format_interval(one.low, high)}".strip()
+
+
+def _scalability(plan: Plan) -> str:
+    assert plan.scalability is not None
+    law = plan.scalability
+    most = (
+        f"at most {_estimate(law.most)} tokens/s" if math.isfinite(law.most.value or 0) else "no limit was approached"
+    )
+    where = f", at {_estimate(law.peak)} in flight" if math.isfinite(law.peak.value or math.inf) else ""
+    scatter = "" if law.scatter is None else f"; stages scatter by {format_share(law.scatter)} about it"
+    return f"{most}{where} (USL: σ {_estimate(law.contention)}, κ {_estimate(law.coherency)}{scatter})"
+
+
+def _safe(plan: Plan) -> str:
+    assert plan.safe is not None
+    if plan.safe.load.value is None:
+        return f"no measured load meets the objectives: {plan.safe.load.why}"
+    bound = "at least " if plan.safe.load.why else ""
+    limit = "" if plan.safe.limit is None else f", limited by {plan.safe.limit.sentence}"
+    return f"one replica bears {bound}{_estimate(plan.safe.load)} {plan.safe.unit}{limit}"

@@ -1,0 +1,84 @@
+"""Memory that processes started from here may still take: of this machine, and of its NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Limit, use, and the page cache in that use, which is given back when it is needed: control groups of version 2 and 1.
+# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+GROUP_FILES = {
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Bytes."""
+
+    free: int
+    total: int
+
+
+def free_memory() -> int:
+    """Bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
+    import psutil
+
+    return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _left_by_groups(membership: Path, mounted: Path) -> Iterator[int]:
+    """By every group of this process that has a limit, up to the root."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, version = mounted, 2
+        elif "memory" in controllers.split(","):
+            root, version = mounted / "memory", 1
+        else:
+            continue
+        group = root / path.lstrip("/")  # a container may see its own group as the root, under its path outside
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root) and (left := _left(folder, version)) is not None:
+                yield left
+
+
+def _left(folder: Path, version: int) -> int | None:
+    """`None` where the group has no limit."""
+    limit, used, cached = GROUP_FILES[version]
+    try:
+        most, now = int((folder / limit).read_text()), int((folder / used).read_text())
+        parts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such group, or `max`
+        return None
+    return max(0, most - now + sum(int(parts.get(name, 0)) for name in cached))
+
+
+def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
+    """Of each GPU, named as CUDA_VISIBLE_DEVICES does; none where the driver does not say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no library, no driver: each has an exception of its own
+        return []
+    try:
+        found = [pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, name)) for name in names]
+        return [GpuMemory(int(one.free), int(one.total)) for one in found]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handle(pynvml: Any, name: str) -> Any:
+    if name.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    return pynvml.nvmlDeviceGetHandleByUUID(name)

@@ -1,0 +1,76 @@
+"""What SGLang and TensorRT-LLM have in common: a library that runs in process on NVIDIA GPUs, and its settings."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engines.contract.base import EngineInfo, EngineUnavailable, Model, first_line
+from engines.models.fetch import context_length
+from engines.models.formats import quantised_format
+from engines.process.installed import InstalledEngine
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    concurrency: int = setting(256, "requests that run in one batch", least=1)
+    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
+    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
+    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
+    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no CUDA graphs: loads faster and computes slower")
+    python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
+
+
+class NvidiaLibrary(InstalledEngine):
+    """`title` is the library's name for people; its package is the first of its environment."""
+
+    loads_on = "main"
+    title: ClassVar[str]
+    language: ClassVar[str]
+    library: Any  # what `start` returned
+
+    @classmethod
+    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
+        floats = "bfloat16" if options.dtype == "auto" else options.dtype
+        dtype = quantised_format(getattr(options, "quantization", None), floats)
+        return size.need(dtype, device="cuda", gpus=options.tensor_parallel)
+
+    @abstractmethod
+    def start(self, model: Model) -> Any:
+        """Import the library and load the model. It may raise whatever the library does."""
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        assert self.model is not None
+        try:
+            self.library = self.start(self.model)
+        except ImportError as error:
+            raise EngineUnavailable(f"{self.title} cannot be imported here: {error}.") from error
+        except Exception as error:  # of many kinds; its processes log the cause
+            raise EngineUnavailable(f"{self.title} could not load {self.model.name}: {first_line(error)}") from error
+        self.context_length = self.options.context or context_length(self.model.folder)
+        package = self.environment.package
+        return EngineInfo(
+            name=self.environment.engine,
+            version=version(package),
+            language=self.language,
+            model=self.model.name,
+            dtype=getattr(self.options, "quantization", None) or self.options.dtype,
+            device="cuda",
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self.context_length,
+            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            options=asdict(self.options),
+            libraries={name: version(name) for name in (package, "torch", "transformers")},
+        )
+
+    def close(self) -> None:
+        self.library.shutdown()
