@@ -27,7 +27,7 @@ Program = Callable[[str], str]
     ],
 )
 def test_promtool_agrees(program: Program, arguments: list[str]) -> None:
-    done = subprocess.run([program("promtool"), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program("promtool"), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
