@@ -163,4 +163,4 @@ def test_an_engine_that_rounds_begins_most_answers_alike(
         begun = [question.answer[: len(question.answer) // 4] for question in questions]
         alike = sum(text.startswith(beginning) for text, beginning in zip(texts, begun, strict=True))
         print(f"{name}: {alike} of {len(begun)} answers begin alike")
-        assert alike >= 0.8 * len(begun)
+        assert alike > len(begun) / 2, "an error in its cache or weights leaves none"

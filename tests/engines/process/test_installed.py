@@ -110,7 +110,7 @@ def test_a_build_gets_its_variables_unless_the_user_has_set_them(monkeypatch: py
         seen.append(env)
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr(installed.subprocess, "run", run)
+    monkeypatch.setattr("engines.process.installed.subprocess.run", run)
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
     installed._uv("pip", build={"CMAKE_ARGS": "-DTESTS=OFF", "JOBS": "2"})
     assert (seen[0]["CMAKE_ARGS"], seen[0]["JOBS"]) == ("-DGGML_CUDA=on", "2")
