@@ -67,7 +67,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the program with all four examples in it."""
     folder = tmp_path_factory.mktemp("tree")
     for room in COPIED:
-        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "target", "*.rs"))
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("target", "*.rs"))
     for module in MODULES:
         shutil.copy(ROOT / module, folder / module)
     for section in EXAMPLES:

@@ -23,7 +23,7 @@ from servers.openai.prompts import load_tokenizer
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import Reference
 
-pytestmark = pytest.mark.xdist_group("torch")
+pytestmark = pytest.mark.xdist_group("rust")
 
 QUESTIONS = (
     "Where does the river that passes the mill come from?",

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +122,22 @@ def write_tiny_gguf(path: Path, base: float = 12_345.0, factors: Sequence[float]
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A GGUF file with Llama 3's rotary factors, converted into a cache of its own: that takes ten seconds of CPU."""
+def conversion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF file with Llama 3's rotary factors, converted into a cache beside it: that takes ten seconds of CPU."""
     folder = tmp_path_factory.mktemp("converted")
     path = folder / "tiny.gguf"
     write_tiny_gguf(path, 500_000.0, llama_3_factors(32.0, 500_000.0, 8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENGINEBENCH_CACHE", str(folder / "cache"))
         fetch_model(str(path))
-        yield path
+    return path
+
+
+@pytest.fixture
+def converted(conversion: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That file, while its cache is the cache: other tests would convert the embedded model into it again."""
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(conversion.parent / "cache"))
+    return conversion
 
 
 def test_a_gguf_file_is_converted_once_and_anew_when_it_changes(converted: Path) -> None:

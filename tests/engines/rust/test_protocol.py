@@ -112,16 +112,9 @@ def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: Backgrou
     assert background.run(kill_and_ask()) == " again"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(["fmt", "--all", "--check"], id="formatted"),
-        pytest.param(["test", "--locked", "--quiet", "--workspace"], id="tested"),
-    ],
-)
-def test_the_rust_side_is(command: list[str], echo: Path) -> None:
-    done = rust_programs.cargo(command, quiet=True)
-    assert done.returncode == 0, f"cargo {' '.join(command)}:\n{done.stdout}{done.stderr}"
+def test_the_rust_side_passes_its_tests(echo: Path) -> None:
+    done = rust_programs.cargo(["test", "--locked", "--quiet", "--workspace"], quiet=True)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from enginebench import app
 from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
@@ -91,18 +93,27 @@ def test_a_server_that_is_there_is_tested_where_it_is(tmp_path: Path) -> None:
         pytest.param(["--engine", "fake", "--warm-up", "1"], "nothing left to measure", id="a warm-up that fills it"),
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
-        pytest.param(["--engine", "vlm"], "fake", id="no such engine: the server lists the choices"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
     ],
 )
-def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
-    done = subprocess.run(
-        [*RUN, *options, "--stage-seconds", "1", "--runs", tmp_path], capture_output=True, text=True, env=ENVIRONMENT
-    )
+def test_a_mistake_gets_a_sentence_and_exit_code_2(
+    tmp_path: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ.keys() - ENVIRONMENT.keys():
+        monkeypatch.delenv(name)
+    done = CliRunner().invoke(app, [*RUN[3:], *options, "--stage-seconds", "1", "--runs", str(tmp_path)])
     assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 2
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
     assert done.stdout == ""
+
+
+def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    command = [*RUN, "--engine", "vlm", "--stage-seconds", "1", "--runs", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert "no engine called `vlm`; choose from fake" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(
@@ -137,24 +148,9 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
 )
 def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path, options: list[str], code: int) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
-        done = subprocess.run(
-            [
-                *RUN,
-                "--url",
-                server.url,
-                "--json",
-                *options,
-                "--stages",
-                "1",
-                "--stage-seconds",
-                "2",
-                "--runs",
-                tmp_path,
-            ],
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        command = [*RUN, "--url", server.url, "--json", *options, "--stages", "1", "--stage-seconds", "2"]
+        command += ["--runs", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == code, done.stderr
     document = json.loads(done.stdout)
     assert document["invalid"] is True

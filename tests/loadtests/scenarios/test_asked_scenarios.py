@@ -1,4 +1,4 @@
-"""The scenarios that ask something special, shortened, against a server that counts a token a word and seven more."""
+"""The scenarios that ask something special, shortened, on two processes. The server counts a token a word and seven."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def run(server: Any, folder: Path, scenario: str, *options: str, processes: int 
     output = locust.wait(120)
     assert locust.process.returncode == 0, output
     assert "Traceback" not in output
+    assert {one.worker for one in locust.records} == set(map(str, range(processes)))
     return locust
 
 
@@ -37,7 +38,10 @@ def by_stage(locust: Locust) -> dict[str, list[RequestRecord]]:
 
 def test_memory_has_a_stage_for_each_number_of_users_and_length(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = run(server, tmp_path, "memory", "--stages", "1,3", "--prompt-tokens", "64,256", "--stage-seconds", "1")
+        locust = run(
+            server, tmp_path, "memory", "--stages", "1,3", "--prompt-tokens", "64,256", "--stage-seconds", "1",
+            processes=2,
+        )  # fmt: skip
     planned = {label: {one.planned_prompt_tokens for one in found} for label, found in by_stage(locust).items()}
     assert planned == {
         "1 user, 64 prompt tokens": {64}, "1 user, 256 prompt tokens": {256},
@@ -64,8 +68,9 @@ def test_memory_counts_what_a_full_server_refuses(tmp_path: Path) -> None:
 def test_long_context_goes_as_far_as_the_server_does_and_says_so(tmp_path: Path) -> None:
     with ScriptedServer(Script(engine=ENGINE | {"context_length": 8100})) as server:
         locust = start(
-            server, tmp_path, "--stage-requests", "2", "--warm-up", "0", scenario=ROOT / "loadtests/long_context.py"
-        )
+            server, tmp_path, "--stages", "2", "--stage-requests", "2", "--warm-up", "0",
+            scenario=ROOT / "loadtests/long_context.py", processes=2,
+        )  # fmt: skip
         output = locust.wait(120)
     assert [stage.label for stage in locust.meta.stages] == [f"{n} prompt tokens" for n in (1000, 4000, 8000)]
     assert "Left out: 16000 prompt tokens do not fit into the server's context of 8100 tokens." in output
@@ -112,7 +117,7 @@ def test_a_shared_prefix_is_shared_in_its_stage_and_lengths_are_the_same_in_both
     with ScriptedServer() as server:
         locust = run(
             server, tmp_path, "shared_prefix", "--stages", "3", "--stage-seconds", "1.5",
-            "--shared-prefix-tokens", "0,100", "--prompt-tokens", "uniform:150-200",
+            "--shared-prefix-tokens", "0,100", "--prompt-tokens", "uniform:150-200", processes=2,
         )  # fmt: skip
     assert list(by_stage(locust)) == ["0 shared prefix tokens", "100 shared prefix tokens"]
     for found in by_stage(locust).values():
@@ -127,7 +132,9 @@ def test_a_shared_prefix_is_shared_in_its_stage_and_lengths_are_the_same_in_both
 def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp_path: Path) -> None:
     context = 4096  # a 32nd
     with ScriptedServer(Script(ttft=0.002, tpot=0.0005, engine=ENGINE | {"context_length": context})) as server:
-        locust = run(server, tmp_path, "agents", "--stages", "4", "--stage-seconds", "6", "--think-time", "0.01")
+        locust = run(
+            server, tmp_path, "agents", "--stages", "4", "--stage-seconds", "6", "--think-time", "0.01", processes=2
+        )
     first = [one for one in locust.records if one.turn == 0]
     assert {one.planned_prompt_tokens for one in first} == {156}
     assert {one.prompt_tokens for one in first} == {156}
@@ -141,8 +148,9 @@ def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:
     classes = "chat: weight=3 prompt=50 output=8 slo=ttft_p95=0.5; long: weight=1 prompt=400 output=4"
     with ScriptedServer() as server:
         locust = run(
-            server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "4", "--warm-up", "3", "--classes", classes
-        )
+            server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "4", "--warm-up", "3", "--classes", classes,
+            processes=2,
+        )  # fmt: skip
     assert [stage.label for stage in locust.meta.stages] == [
         "8 users, mixed",
         "6 users, chat alone",

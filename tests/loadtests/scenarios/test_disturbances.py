@@ -83,7 +83,7 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     with served("ttft=0.1", "concurrency=4") as server:
         locust = start(
             server, tmp_path, "--rate", "20x6+80x2+20x12", "--stage-seconds", "20", "--warm-up", "1",
-            "--output-tokens", "4", scenario=ROOT / "loadtests/spike.py",
+            "--output-tokens", "4", scenario=ROOT / "loadtests/spike.py", processes=2,
         )  # fmt: skip
         output = locust.wait()
     assert locust.process.returncode == 0, output
@@ -97,16 +97,9 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
 def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server,
-            tmp_path,
-            "--stages",
-            "2",
-            "--stage-seconds",
-            "4",
-            "--warm-up",
-            "1",
-            scenario=ROOT / "loadtests/soak.py",
-        )
+            server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--warm-up", "1",
+            scenario=ROOT / "loadtests/soak.py", processes=2,
+        )  # fmt: skip
         output = locust.wait()
     assert locust.process.returncode == 0, output
     (stage,) = locust.meta.stages

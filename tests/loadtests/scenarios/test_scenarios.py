@@ -95,7 +95,7 @@ def test_lengths_given_by_flag_take_the_place_of_singles_own(tmp_path: Path, pro
 
 def test_sustained_holds_each_number_of_users_for_its_time(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.3)) as server:
-        locust = finished(start(server, tmp_path, "--stage-seconds", "2", scenario=SUSTAINED))
+        locust = finished(start(server, tmp_path, "--stage-seconds", "2", scenario=SUSTAINED, processes=2))
     assert [stage.label for stage in locust.meta.stages] == ["32 users", "64 users"]
     for stage, users in zip(locust.meta.stages, (32, 64), strict=True):
         assert stage.steady_start is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from engines.contract.base import Model
 from engines.models.fetch import fetch_model
+from engines.models.random_model import fit_vocabulary
 from tests.support.engines.reference import Reference
 
 VOCABULARY = 512
@@ -38,7 +40,8 @@ def write_tiny(folder: Path, model_type: str, **differs: Any) -> tuple[Model, Re
         if weights.dim() == 1:  # norms begin as ones and biases as zeros, which would hide a mistake
             torch.nn.init.normal_(weights, float("norm" in name), 0.2)
     model.save_pretrained(folder)
-    shutil.copy(fetch_model().folder / "tokenizer.json", folder)
+    tokenizer = json.loads((fetch_model().folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(fit_vocabulary(tokenizer, VOCABULARY)))
     return Model(f"tiny-{model_type}", folder), Reference(model)
 
 
