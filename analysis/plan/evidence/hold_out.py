@@ -24,6 +24,11 @@ class HeldOut:
     predicted: dict[str, Band]
     slots_known: bool  # from the other stages, or from the engine
 
+    @property
+    def title(self) -> str:
+        """Without a saturated stage the slots are not known, and what waits for one cannot be predicted."""
+        return self.stage if self.slots_known else f"{self.stage}, slots unknown"
+
     def error(self, figure: str) -> float:
         """Relative: 0.03 where the prediction is 3 % above what was measured; `nan` where nothing was."""
         measured = self.measured[figure]

@@ -62,7 +62,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "facts": facts_of(plan),
         "source": None if plan.price_source is None else str(plan.price_source),
         "errors": [
-            {"stage": one.stage, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}
+            {"stage": one.title, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}
             for one in plan.held_out
         ],
         "warnings": plan.fitted.warnings,

@@ -83,8 +83,7 @@ def _held_out(plan: Plan) -> Table:
     for title in SHOWN.values():
         table.add_column(title, justify="right")
     for one in plan.held_out:
-        unknown = "" if one.slots_known else ", slots unknown"
-        table.add_row(f"{one.stage}{unknown}", *(_error(one, figure) for figure in SHOWN))
+        table.add_row(one.title, *(_error(one, figure) for figure in SHOWN))
     return table
 
 

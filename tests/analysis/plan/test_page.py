@@ -94,9 +94,11 @@ def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path:
     assert f"; ${2 * count:.2f} [" in shown[1]
     assert f"] an hour, ${1460 * count:,} a month." in shown[1]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", drawn)]
+    assert len(written.document["held_out"]) == 3
     for one in written.document["held_out"]:
         errors = [one["errors"][figure] for figure in ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")]
-        assert [one["stage"], *(f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors)] in rows
+        cells = [f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors]
+        assert any(row[0].startswith(one["stage"]) and row[1:] == cells for row in rows)
     data = data_of(written.page)
     at = data["loads"].index(20 / count), min(range(60), key=lambda k: abs(data["limits"][k] - 0.3))
     chosen = next(row for row in rows if row[:2] == [str(count), f"{20 / count:.3g} req/s"])
