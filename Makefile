@@ -83,6 +83,7 @@ soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against 
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations
+	$(BIN)/python -m simulations.scalability
 
 plans: $(STAMP) ## how far capacity plans are off on servers of known cost (about five minutes)
 	$(BIN)/python -m simulations.plans

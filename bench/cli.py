@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.settings import ClaimSettings, GateSettings
 from bench.settings import BenchSettings
 from settings_flags import read_settings, with_flags
@@ -52,7 +53,7 @@ def bench(
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Write the JSON document there.", metavar="FILE")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots there.", metavar="FILE")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.

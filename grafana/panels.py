@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
-from grafana.palette import BLUE, BY_ENGINE, DASHES, GREEN, GREY, TRANSPARENT, fixed, line_style
+from grafana.palette import BLUE, BY_ENGINE, DASHED, DASHES, DOTTED, GREEN, GREY, TRANSPARENT, fixed, line_style
 from grafana.promql import Query
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -87,12 +87,13 @@ def lines(
     palette: Mapping[str, str] = BY_ENGINE,
     colours: Mapping[str, str] | None = None,
     dashed: Sequence[str] = (),
+    dotted: Sequence[str] = (),
     empty: str = NO_DATA,
 ) -> timeseries.Panel:
     """Lines over time.
 
-    `palette` gives colours by patterns of names and `colours` by names; names that end in one of `dashed` are drawn
-    dashed. `steps` beyond the first are drawn as limits.
+    `palette` gives colours by patterns of names and `colours` by names; `dashed` and `dotted` are ends of names.
+    `steps` beyond the first are drawn as limits.
     """
     panel = (
         timeseries.Panel()
@@ -124,7 +125,8 @@ def lines(
         panel.max(top)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(stacked).group("A")).line_width(0)
-    _colour(panel, [query.legend for query in queries], palette, colours or {}, dashed)
+    styles = dict.fromkeys(dashed, DASHED) | dict.fromkeys(dotted, DOTTED)
+    _colour(panel, [query.legend for query in queries], palette, colours or {}, styles)
     return _with_queries(panel, queries)
 
 
@@ -195,7 +197,7 @@ def _colour(
     legends: Sequence[str],
     palette: Mapping[str, str],
     colours: Mapping[str, str],
-    dashed: Sequence[str],
+    styles: Mapping[str, tuple[str, list[int]]],
 ) -> None:
     """Later overrides win: patterns of names first, then dashes, then names."""
     if any("{{" in legend for legend in legends) or palette is not BY_ENGINE:
@@ -204,8 +206,8 @@ def _colour(
     if any(legend.endswith(" p50") for legend in legends):
         for pattern, style in DASHES.items():
             panel.override_by_regexp(pattern, [line_style(*style)])
-    for ending in dashed:
-        panel.override_by_regexp(f"/ {ending}$/", [line_style("dash", [8, 6])])
+    for ending, style in styles.items():
+        panel.override_by_regexp(f"/ {ending}$/", [line_style(*style)])
     if "SLO" in legends:
         panel.override_by_name("SLO", [fixed(GREY), line_style("dash", [2, 6])])
     for name, colour in colours.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.settings import ClaimSettings, ReadSettings
 from settings_flags import read_settings, with_flags
 
@@ -31,7 +32,7 @@ def compare(
         str | None,
         typer.Option(help="The stage to show, such as '8 users'. Default: the heaviest common.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document: every stage and measure.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Compare engines with a baseline: every measure, with tests, effect sizes and success criteria.

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.settings import ClaimSettings, GateSettings, ReadSettings
 from settings_flags import read_settings, with_flags
 
@@ -21,7 +22,7 @@ def gate(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Compare runs with a baseline, and fail when something has become worse.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
 from settings_flags import read_settings, with_flags
@@ -33,7 +34,7 @@ def plan(
     names: Annotated[
         list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.", metavar="RUNS")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the page.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Say how many replicas a peak load needs, from runs against one.

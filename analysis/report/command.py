@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.report.settings import NOT_ASKED
 from analysis.settings import ClaimSettings, RunsSettings
@@ -41,7 +42,7 @@ def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Annotated[list[Path] | None, OUTPUT] = None,
     tokenizer: Annotated[Path | None, TOKENIZER] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Report on one run, or compare several.

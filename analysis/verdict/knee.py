@@ -1,4 +1,4 @@
-"""Which part of TTFT grew beyond the knee: the load above which throughput grows no further."""
+"""What grew: with the load, which part of TTFT beyond the knee, above which throughput grows no further."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from analysis.units import format_seconds, format_share
 from analysis.verdict.contenders import Contender, by_load, contenders_of, stages_of
+from analysis.verdict.context import context_sentences
 from analysis.verdict.summary import RunSummary
 from analysis.verdict.ttft_parts import NAMES, TtftParts
 
@@ -36,7 +37,12 @@ def saturated_from(values: Sequence[tuple[str, float]]) -> str | None:
 
 
 def growth_sentences(summaries: Sequence[RunSummary]) -> list[str]:
-    """For each engine with two loads or more whose server told where TTFT went: what grew."""
+    """What grew with the load, for each engine with two loads or more whose server told where TTFT went; and with the
+    context, for each that one user asked with prompts of several lengths."""
+    return [*_by_load(summaries), *context_sentences(summaries)]
+
+
+def _by_load(summaries: Sequence[RunSummary]) -> list[str]:
     if not by_load(summaries):
         return []
     labels = [stage.label for stage in stages_of(summaries)]

@@ -30,9 +30,7 @@ from loadtests.harness.run.host import free_port
 from tests.support.prometheus import answers, prometheus, until
 
 BEFORE, DURING = 50, 60  # seconds
-SETTLED = (
-    20  # seconds of each that are compared: early in the first, where nothing announces the fault; late in the second
-)
+SETTLED = 20  # seconds that are compared: the first ones, when nothing announces the fault, and the last ones
 SKIPPED = 10  # seconds over which rates are taken: the first ones show the start of the load
 STOPPED, EVERY = 0.05, 0.1  # seconds that the late load generator is stopped, out of these
 RISES, FALLS, LEVEL = "rises", "falls", "stays"
@@ -114,7 +112,7 @@ FAULTS = {
     ),
     "gpu-throttled": Fault(
         about="8 users; the GPU reaches 90 °C, and its clock rate falls from 1980 to 1080 MHz",
-        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 30)),
+        serves=(*PYTHON, "-m", "docs.pictures.throttled_server", "{port}", str(BEFORE + 70)),
         server=(),
         begins='enginebench_gpu_throttled{reason="hardware_thermal"} > 0',
         load=("loadtests/concurrent.py", "--stages", "8", "--stage-seconds", "300", *SHORT, *SLO),

@@ -122,14 +122,15 @@ def _load() -> list[Panel]:
         ),
         lines(
             "Replicas",
-            "Replicas that are ready, those planned for the peak (dashed), and those with spare ones for failures.",
+            "Replicas that are ready, those planned for the peak (dashed), and with spare ones for failures (dotted).",
             units.Short,
             [
                 Query(READY, "{{engine}} ready"),
                 Query(plan("replicas"), "{{engine}} planned"),
                 Query(plan("replicas_with_spare"), "{{engine}} with spare"),
             ],
-            dashed=["planned", "with spare"],
+            dashed=["planned"],
+            dotted=["with spare"],
         ),
         lines(
             "Users against safe users",

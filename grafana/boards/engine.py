@@ -313,8 +313,8 @@ def _process() -> list[Panel]:
         ),
         lines(
             "Memory",
-            "Resident memory of the engine's processes, its peak, and the HTTP server's (dashed). A line that climbs "
-            "under steady load is a leak.",
+            "Resident memory of the engine's processes, its peak (dotted), and the HTTP server's (dashed). A line that "
+            "climbs under steady load is a leak.",
             units.BytesIEC,
             [
                 Query(gauge("enginebench_engine_memory_bytes"), "{{engine}} engine"),
@@ -322,5 +322,6 @@ def _process() -> list[Panel]:
                 Query(f"process_resident_memory_bytes{{{ON_INSTANCE}}}", "{{instance}} server"),
             ],
             dashed=["server"],
+            dotted=["peak"],
         ),
     ]

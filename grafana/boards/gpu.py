@@ -203,13 +203,14 @@ def _links() -> list[Panel]:
         _lines(
             "ECC and Xid errors",
             "Memory errors that ECC could not correct since the driver was loaded, and errors that the driver reported "
-            "by their Xid number. Any of them makes a run doubtful.",
+            "by their Xid number (dashed). Any of them makes a run doubtful.",
             units.Short,
             [
                 Query(f'enginebench_gpu_ecc_errors_total{{{ON_INSTANCE},kind="uncorrected"}}', f"{EACH} ECC"),
                 Query(_of("xid_errors_total"), f"{EACH} Xid {{{{xid}}}}"),
             ],
             steps=[(None, GREEN), (1, ORANGE)],
+            dashed=[r"Xid \d+"],
         ),
     ]
 

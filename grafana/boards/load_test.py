@@ -109,8 +109,8 @@ def _answers() -> list[Panel]:
     return [
         lines(
             "Offered against achieved",
-            "Requests per second: planned (open loops only), finished, and those that met every SLO (goodput). The "
-            "load at which the lines separate is the knee.",
+            "Requests per second: planned (dashed, open loops only), finished, and those that met every SLO (goodput, "
+            "dotted). The load at which the lines separate is the knee.",
             units.RequestsPerSecond,
             [
                 Query(load.gauge("enginebench_load_offered_rate"), "{{engine}} offered"),
@@ -118,6 +118,7 @@ def _answers() -> list[Panel]:
                 Query(load.rate(load.GOOD), "{{engine}} goodput"),
             ],
             dashed=["offered"],
+            dotted=["goodput"],
             empty=NO_RUN,
         ),
         lines(

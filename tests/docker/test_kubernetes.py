@@ -123,7 +123,7 @@ def test_images_have_a_version_of_their_own(overlay: str) -> None:
 
 
 @pytest.mark.skipif(
-    shutil.which(KUSTOMIZE[0]) is None, reason="neither `kustomize` nor `kubectl` is installed, and Debian has neither"
+    shutil.which(KUSTOMIZE[0]) is None, reason="neither `kustomize` nor a `kubectl` of 2021 or newer is installed"
 )
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_kustomize_builds_the_overlay(overlay: str) -> None:

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from docs.pictures.charts import colour_of, dash_of
 from engines.contract.registry import ENGINES
 from grafana.build import BOARDS, FOLDER, render, target
 from grafana.palette import BY_ENGINE, BY_GPU, BY_REASON, RED
@@ -138,6 +139,15 @@ def test_percentiles_of_one_engine_have_one_colour_on_every_panel() -> None:
         dashes = {rule["matcher"]["options"] for rule in overrides if rule["properties"][0]["id"] == "custom.lineStyle"}
         if any(query["legendFormat"].endswith(" p50") for query in panel["targets"]):
             assert {"/ p50$/", "/ p95$/"} <= dashes
+
+
+@every_panel
+def test_lines_of_one_panel_are_told_apart(panel: dict[str, Any]) -> None:
+    if panel["type"] == "timeseries":
+        legends = [query["legendFormat"] for query in panel["targets"]]
+        names = [re.sub(r"\{\{\w+\}\}", "7", legend) for legend in legends]
+        drawn = [(colour_of(panel, name), dash_of(panel, name)) for name in names]
+        assert all(one != other for one, other in combinations(drawn, 2)), names
 
 
 def test_gpus_are_told_apart() -> None:

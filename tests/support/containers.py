@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -20,8 +21,9 @@ from pathlib import Path
 from tests.support.prometheus import running, until
 
 ROOT = Path(__file__).parents[2]
-BASE = "docker.io/library/python:3.11-slim-bookworm"
-PROMETHEUS = "docker.io/prom/prometheus:v3.5.0"
+DOCKER = ROOT / "docker"
+BASE = "docker.io/library/" + re.findall(r"^ARG BASE=(\S+)$", (DOCKER / "Dockerfile").read_text(), re.M)[0]
+PROMETHEUS = "docker.io/" + re.findall(r"image: (prom/\S+)$", (DOCKER / "compose.yaml").read_text(), re.M)[0]
 STAND_IN = "localhost/enginebench-stand-in:bookworm"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PROCESSES = 16_384  # podman keeps no more for itself than the kernel has process ids, 32 768 by default
@@ -48,16 +50,13 @@ class Containers:
     def compose(self, *arguments: str, timeout: float = 300) -> str:
         compose = shutil.which("docker-compose", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         assert compose is not None, "docker-compose comes with `make setup`"
-        command = [compose, "-f", str(ROOT / "docker/compose.yaml"), "--profile", "load", *arguments]
+        command = [compose, "-f", str(DOCKER / "compose.yaml"), "--profile", "load", *arguments]
         done = self._done(command, timeout)
         assert done.returncode == 0, f"docker-compose {' '.join(arguments)}: {done.stderr[-3000:]}"
         return done.stdout
 
-    def pulled(self, image: str) -> bool:
-        return self._done([self.program, "pull", "--quiet", image], PULL).returncode == 0
-
-    def has(self, image: str) -> bool:
-        return self._done([self.program, "image", "inspect", image], PULL).returncode == 0
+    def succeeds(self, *arguments: str) -> bool:
+        return self._done([self.program, *arguments], PULL).returncode == 0
 
     def build(self, target: str, tag: str, base: str, **arguments: str) -> None:
         """One of the Dockerfile's images. In Docker's format, which has health checks."""
@@ -79,7 +78,8 @@ def containers(folder: Path) -> Iterator[Containers]:
         yield Containers("docker")
         return
     if shutil.which("podman") is None:
-        raise NoContainers("there is neither Docker nor podman here.")
+        packages = "podman runc netavark aardvark-dns catatonit iptables debootstrap"
+        raise NoContainers(f"there is neither Docker nor podman here; on Debian: apt-get install {packages}.")
     if os.geteuid() != 0:
         raise NoContainers("podman is run as root by these tests.")
     socket, settings = folder / "podman.sock", folder / "containers.conf"
@@ -101,10 +101,11 @@ def _limits() -> str:
 def images(engine: Containers, folder: Path) -> Iterator[str]:
     """Has Prometheus' image, and gives the one to build ours on. A stand-in does not keep Prometheus' name; Debian is
     kept for the next time. Raises `NoContainers`."""
-    base, has_prometheus = BASE, engine.pulled(PROMETHEUS)
-    if not engine.pulled(BASE):
+    base = BASE
+    has_prometheus = engine.succeeds("pull", "--quiet", PROMETHEUS)
+    if not engine.succeeds("pull", "--quiet", BASE):
         base = STAND_IN
-        if not engine.has(STAND_IN):
+        if not engine.succeeds("image", "inspect", STAND_IN):
             _stand_in(engine, folder / "debian")
     if not has_prometheus:
         _prometheus_stand_in(engine, folder / "prometheus", base)

@@ -30,7 +30,7 @@ class Report:
     schema: int
     runs: tuple[RunSummary, ...]
     comparison: Comparison
-    growth: tuple[str, ...]  # which part of TTFT grew with the load
+    growth: tuple[str, ...]  # which part of TTFT grew with the load, and what grew with the context
     decision: Decision  # what to deploy, and at what cost
     invalid: bool
     objectives: Answer | None  # whether every stage of every run met every objective

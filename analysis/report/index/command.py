@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from analysis.options import AsJson
 from analysis.settings import RunsSettings
 from settings_flags import read_settings, with_flags
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @with_flags(RunsSettings)
 def list_runs(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """List the runs of a folder, and write a page of them all to its index.html.
