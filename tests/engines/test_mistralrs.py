@@ -10,20 +10,19 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
-from engines.models.fetch import DEFAULT, fetch_model
+from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random_weights import with_weights
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-TINY = "random:llama-3.2-tiny"  # where the words do not matter: it is loaded in a quarter of the time
 EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"
 
 
 class Loaded:
     """The engine in this process; `usages` are the counts that mistral.rs itself gave, prompt and answer."""
 
-    def __init__(self, name: str = DEFAULT, **options) -> None:  # type: ignore[no-untyped-def]
-        model = fetch_model(name)
+    def __init__(self, **options) -> None:  # type: ignore[no-untyped-def]
+        model = fetch_model()
         self.engine = MistralRsEngine(model, MistralRsOptions(**options))
         self.info = self.engine.load()
         self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
@@ -136,7 +135,7 @@ def test_requests_share_a_batch(loaded: Loaded) -> None:
 
 
 def test_leaving_an_answer_frees_its_place() -> None:
-    alone = Loaded(TINY, concurrency=1)
+    alone = Loaded(concurrency=1)
     long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
     next(iter(long))
     long.close()  # type: ignore[attr-defined]
@@ -151,25 +150,23 @@ def test_it_says_what_it_is(loaded: Loaded) -> None:
     assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
 
 
-@pytest.mark.parametrize(("dtype", "model"), [("q8_0", DEFAULT), ("q4_0", TINY)])
-def test_a_quantised_model_runs_one_request_at_a_time(dtype: str, model: str) -> None:
-    quantised = Loaded(model, dtype=dtype, concurrency=8)
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
+def test_a_quantised_model_runs_one_request_at_a_time(dtype: str) -> None:
+    quantised = Loaded(dtype=dtype, concurrency=8)
     info = quantised.info
     assert (info.dtype, info.batching, info.max_concurrency) == (dtype, "none", 1)
-    assert sum(chunk.tokens for chunk in quantised.chunks(max_tokens=8, ignore_eos=True)) == 8
-    if model == DEFAULT:
-        assert "Paris" in "".join(chunk.text for chunk in quantised.chunks())
+    assert "Paris" in "".join(chunk.text for chunk in quantised.chunks())
 
 
 def test_random_weights_come_from_a_file_that_is_written_once() -> None:
-    model = with_weights(fetch_model(TINY))
+    name = "llama-3.2-tiny"
+    model = with_weights(fetch_model(f"random:{name}"))
     weights = model.folder / "model.safetensors"
     inode = weights.stat().st_ino
     assert not model.random_weights
-    parameters = PRESETS[TINY.removeprefix("random:")].parameters
-    assert weights.stat().st_size == pytest.approx(2 * parameters, rel=0.001)
-    info = MistralRsEngine(fetch_model(TINY), MistralRsOptions()).load()
-    assert (info.model, weights.stat().st_ino) == (TINY, inode)
+    assert weights.stat().st_size == pytest.approx(2 * PRESETS[name].parameters, rel=0.001)
+    info = MistralRsEngine(fetch_model(f"random:{name}"), MistralRsOptions()).load()
+    assert (info.model, weights.stat().st_ino) == (f"random:{name}", inode)
 
 
 def test_an_architecture_it_does_not_know_is_refused_with_those_it_knows(tmp_path) -> None:  # type: ignore[no-untyped-def]
