@@ -98,7 +98,7 @@ def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path:
     for one in written.document["held_out"]:
         errors = [one["errors"][figure] for figure in ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")]
         cells = [f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors]
-        assert any(row[0].startswith(one["stage"]) and row[1:] == cells for row in rows)
+        assert any(row[1:] == cells and row[0].startswith(one["stage"]) for row in rows)
     data = data_of(written.page)
     at = data["loads"].index(20 / count), min(range(60), key=lambda k: abs(data["limits"][k] - 0.3))
     chosen = next(row for row in rows if row[:2] == [str(count), f"{20 / count:.3g} req/s"])
