@@ -109,7 +109,7 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(
 
 
 def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    command = [*RUN, "--engine", "vlm", "--stage-seconds", "1", "--runs", tmp_path]
+    command = [*RUN, "--engine", "vlm", "--stage-seconds", "1", "--runs", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert "no engine called `vlm`; choose from fake" in done.stderr
     assert "Traceback" not in done.stderr
