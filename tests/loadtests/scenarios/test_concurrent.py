@@ -64,17 +64,16 @@ def test_locusts_own_table_counts_requests_once_and_shows_ttft_and_tpot_beside_t
     finished: Locust, folder: Path
 ) -> None:
     rows = stats(folder)
-    count = len(finished.records)
-    assert {method: row["num_requests"] for method, row in rows.items()} == {
-        "POST": count,
-        "TTFT": count,
-        "TPOT": count,
-    }
     seen = [(r.t_send, r.t_first, r.t_last) for r in finished.records if r.t_send and r.t_first and r.t_last]
+    assert len(seen) == len(finished.records)
     expected = {
         "TTFT": [(first - send) / MS for send, first, _ in seen],
-        "TPOT": [(last - first) / 3 / MS for _, first, last in seen],  # four tokens, one of them in the first chunk
+        # Four tokens, one of them in the first chunk; on a busy machine some answers arrive all at once.
+        "TPOT": [(last - first) / 3 / MS for _, first, last in seen if last > first],
         "POST": [(last - send) / MS for send, _, last in seen],
+    }
+    assert {method: row["num_requests"] for method, row in rows.items()} == {
+        method: len(times) for method, times in expected.items()
     }
     for row, times in expected.items():
         assert rows[row]["min_response_time"] == pytest.approx(min(times)), "in milliseconds, not rounded"

@@ -120,4 +120,4 @@ def test_a_real_server_at_two_rates(tmp_path: Path) -> None:
     assert [stage.label for stage in stages] == ["10 req/s", "20 req/s"]
     for stage in stages:
         assert stage.ok == stage.requests > 10
-        assert 0.05 <= (stage.latencies["ttft"].p50.value or 0.0) < 0.2
+        assert 0.05 <= (stage.latencies["ttft"].p50.value or 0.0) < 1.0

@@ -205,7 +205,7 @@ def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> Non
         locust.process.send_signal(signal.SIGINT)
         finished(locust)
         sent = len(server.bodies)
-    assert len(locust.records) == pytest.approx(sent, abs=2)
+    assert len(locust.records) >= sent, "what the server has read, and what was on its way to it"
     assert {one.outcome for one in locust.records} == {"cut_off"}
 
 
