@@ -36,6 +36,7 @@ NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the
 ANSWERED = (
     "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
 )
+UNBOUNDED = "∞: the upper end lies beyond the largest value observed."
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -60,6 +61,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))
     if any(cell.answered for row in results.rows for cell in row.cells):
         console.print(Text(ANSWERED, style="dim"))
+    if fitting in {0, 1} and any(cell.estimate.unbounded for row in results.rows for cell in row.cells):
+        console.print(Text(UNBOUNDED, style="dim"))
     if results.accuracy:
         console.print(Text(results.accuracy, style="dim"))
     console.print()
