@@ -205,7 +205,8 @@ def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> Non
         locust.process.send_signal(signal.SIGINT)
         finished(locust)
         sent = len(server.bodies)
-    assert len(locust.records) >= sent, "what the server has read, and what was on its way to it"
+    on_their_way = len(locust.records) - sent  # a busy server has not read all of them
+    assert 0 <= on_their_way <= 20, "more than a second of arrivals"
     assert {one.outcome for one in locust.records} == {"cut_off"}
 
 
