@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import EngineUnavailable, GenerateRequest
 from engines.models.fetch import fetch_model
-from engines.pytorch import unoptimized
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
@@ -29,6 +27,10 @@ def loaded(folder: Path, model_type: str, **differs: Any) -> tuple[PytorchBaseli
 
 
 def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
+    import torch
+
+    from engines.pytorch import unoptimized
+
     answer = list(ids)
     for logits in unoptimized.passes(engine.network, answer, torch.device("cpu")):
         answer.append(int(logits.argmax()))
@@ -46,6 +48,8 @@ def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[i
     ],
 )
 def test_it_generates_the_tokens_of_transformers(model_type: str, differs: dict[str, Any], tmp_path: Path) -> None:
+    import torch
+
     engine, reference = loaded(tmp_path, model_type, **differs)
     for seed in range(3):
         ids = prompt(seed, 4 + 9 * seed)
@@ -62,11 +66,11 @@ def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(
     waits: list[Any] = []
     network = engine.network
 
-    def observed(ids: torch.Tensor) -> torch.Tensor:
+    def observed(ids: Any) -> Any:
         read.append(len(ids))
         return network(ids)
 
-    monkeypatch.setattr(unoptimized, "synchronize", waits.append)
+    monkeypatch.setattr("engines.pytorch.unoptimized.synchronize", waits.append)
     monkeypatch.setattr(engine, "network", observed)
     list(engine.generate_blocking(GenerateRequest("", tuple(prompt(0, 7)), 5, ignore_eos=True)))
     assert read == [7, 8, 9, 10, 11]

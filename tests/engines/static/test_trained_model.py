@@ -6,9 +6,7 @@ from engines.contract.base import GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.static.batch import Batch, Sequence
 from engines.static.buckets import Buckets
-from engines.static.decoder import Decoder
 from engines.static.engine import StaticOptions
-from engines.static.step import Step
 from engines.static.torch_jit import TorchJitEngine
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
@@ -23,6 +21,9 @@ TOKENS = 8
 def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...]]) -> None:
     import torch
     from tokenizers import Tokenizer
+
+    from engines.static.decoder import Decoder
+    from engines.static.step import Step
 
     folder = fetch_model().folder
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
