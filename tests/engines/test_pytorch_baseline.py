@@ -1,5 +1,6 @@
 """The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engines import pytorch_baseline
 from engines.contract.base import EngineUnavailable, GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
@@ -107,13 +109,9 @@ def test_the_stack_has_the_shape_it_is_named_for() -> None:
     assert network._head.weight.shape == (32_000, 512)
 
 
-def program(text: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "engines.pytorch_baseline"]
-    return subprocess.run(command, input=text, capture_output=True, text=True)
-
-
 def test_as_a_program_it_prints_json() -> None:
-    done = program('{"prompt": "Hello", "iterations": 6}')
+    command = [sys.executable, "-m", "engines.pytorch_baseline"]
+    done = subprocess.run(command, input='{"prompt": "Hello", "iterations": 6}', capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert (printed["model"], printed["prompt_tokens"], printed["iterations"]) == ("random:unoptimized-512", 5, 6)
@@ -123,8 +121,13 @@ def test_as_a_program_it_prints_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["hello", "[]", '{"iterations": 5}', '{"prompt": "x", "iterations": "many"}'])
-def test_a_mistake_gets_a_sentence(text: str) -> None:
-    done = program(text)
-    assert done.returncode == 2
-    assert done.stderr.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
-    assert len(done.stderr.splitlines()) == 1
+def test_a_mistake_gets_a_sentence(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    with pytest.raises(SystemExit) as left:
+        pytorch_baseline.main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
+    assert len(said.splitlines()) == 1

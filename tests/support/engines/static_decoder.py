@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 BUCKETS = Buckets((1, 4), (32, 64), 16)
 ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
-FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
-
 
 WITHIN = 1e-5  # of the largest logit: the sums of 32-bit floats in another order
 
