@@ -188,8 +188,8 @@ def asked_by_users(users: int, prompt_tokens: int, seed: int, prompt_set: str) -
     return found
 
 
-@pytest.mark.parametrize("processes", [4])
-def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, processes: int) -> None:
+def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path) -> None:
+    processes = 4
     with ScriptedServer() as server:
         locust = start(
             server, tmp_path, "--stages", "4,8", "--stage-seconds", "1.5", "--prompt-tokens", "40", "--seed", "7",
@@ -254,10 +254,8 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        pytest.param(["--stages", "many"], "such as 10,20,40", id="stages that are no numbers"),
-        pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
         pytest.param(["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server there"),
-        pytest.param(["--host", "http://me:word@localhost"], "set ENGINEBENCH_API_KEY", id="a password in the address"),
+        pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
