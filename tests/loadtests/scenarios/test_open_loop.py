@@ -173,7 +173,6 @@ def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None
         assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
 
 
-@pytest.mark.alone
 def test_bursts_come_as_the_profile_says(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(

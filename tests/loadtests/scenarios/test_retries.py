@@ -123,7 +123,6 @@ def test_the_server_stops_computing_for_users_who_have_left(
     assert sorted(waited)[len(waited) // 2] == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.alone
 def test_who_has_seen_a_token_stays(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.3, tpot=0.3, tokens=6)) as server:
         locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--patience", "1")
