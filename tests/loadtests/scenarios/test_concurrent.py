@@ -281,6 +281,7 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
                 form = {"host": server.url, "load": users, "stage_seconds": "30", "no_stream": "false"}
                 assert page.post("/swarm", data=form).json()["success"]
                 locust.wait_until(lambda asked=asked: len(server.bodies) >= asked + 5)  # type: ignore[misc]
+                locust.wait_until(lambda: answered_in_the_newest_stage(page) >= 5)
                 page.post("/stop")
             locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in locust.runs.iterdir()))
         finally:
@@ -290,6 +291,12 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
     assert [read_meta(run).stages[0].load for run in runs] == [Users(1), Users(2)]
     assert all((read_meta(run).stages[0].end or 0) < 30_000 * MS for run in runs)
     assert sum(len(list(read_requests(run))) for run in runs) == len(server.bodies)
+
+
+def answered_in_the_newest_stage(page: httpx.Client) -> int:
+    """As the tab of Locust's page has it."""
+    (table,) = page.get("/stats/requests").json()["extended_stats"]
+    return int(table["data"][0]["answered"]) if table["data"] else 0
 
 
 def answers(page: httpx.Client) -> bool:
