@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 POSSIBLE = sys.platform == "linux"
+WIDTH = 10  # characters of a process id, or an exit code
 
 
 class Forked:
@@ -45,7 +46,7 @@ class Forked:
         said, to_us = os.pipe()
         self._status, to_status = os.pipe()
         start = {"program": self._command, "cwd": str(cwd), "environment": dict(environment)}
-        outputs = [to_us if merged else sys.__stdout__.fileno(), to_us, to_status]  # type: ignore[union-attr]
+        outputs = [to_us if merged else 1, to_us, to_status]
         socket.send_fds(_server(*held)[0], [json.dumps(start).encode()], outputs)
         for fd in (to_us, to_status):
             os.close(fd)
@@ -87,10 +88,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _next_status(self, timeout: float | None) -> int:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        return int(
-            self._read(self._status, 16, deadline)
-        )  # one message: written in one piece, and answered before more
+        return int(self._read(self._status, WIDTH, None if timeout is None else time.monotonic() + timeout))
 
     def _read(self, fd: int, most: int, deadline: float | None) -> bytes:
         ready = select.poll()
@@ -133,8 +131,8 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
         os.close(output)
         os.close(errors)
         with suppress(OSError):
-            os.write(status, f"{pid}".encode())
-            os.write(status, f"{os.waitstatus_to_exitcode(waitpid(pid, 0)[1])}".encode())
+            os.write(status, b"%*d" % (WIDTH, pid))
+            os.write(status, b"%*d" % (WIDTH, os.waitstatus_to_exitcode(waitpid(pid, 0)[1])))
         os._exit(0)
     os.setsid()
     os.dup2(output, 1)
