@@ -42,7 +42,7 @@ class Forked:
         environment: Mapping[str, str],
         merged: bool = False,
     ) -> None:
-        self._command = list(program)
+        self._command = [str(part) for part in program]
         said, to_us = os.pipe()
         self._status, to_status = os.pipe()
         start = {"program": self._command, "cwd": str(cwd), "environment": dict(environment)}
