@@ -18,7 +18,7 @@ from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
-pytestmark = pytest.mark.xdist_group("rust")
+pytestmark = pytest.mark.xdist_group("reference")
 
 
 @pytest.fixture(scope="module")
