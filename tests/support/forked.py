@@ -112,10 +112,10 @@ def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def serve(control: socket.socket, held: Sequence[str]) -> None:
     """In the process that holds libraries: fork for each message, until there is nobody who sends any."""
-    fork, waitpid = os.fork, os.waitpid  # gevent replaces them
+    fork, waitpid, handle = os.fork, os.waitpid, signal.signal  # gevent replaces them
     for name in held:
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    handle(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
         if not message:
@@ -126,7 +126,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
             os.close(fd)
     control.close()
     output, errors, status = fds
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    handle(signal.SIGCHLD, signal.SIG_DFL)
     if pid := fork():  # this one tells how the program ends
         os.close(output)
         os.close(errors)
