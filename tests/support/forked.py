@@ -51,7 +51,8 @@ class Forked:
         for fd in (to_us, to_status):
             os.close(fd)
         said_text: IO[str] = os.fdopen(said, "r", encoding="utf-8", errors="replace")
-        self.stdout, self.stderr = (said_text, None) if merged else (None, said_text)
+        self.stdout: IO[str] | None = said_text if merged else None
+        self.stderr: IO[str] | None = None if merged else said_text
         self._heard = b""
         self.returncode: int | None = None
         self.pid = self._next_status(None)
@@ -112,7 +113,7 @@ def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def serve(control: socket.socket, held: Sequence[str]) -> None:
     """In the process that holds libraries: fork for each message, until there is nobody who sends any."""
-    fork, waitpid, handle = os.fork, os.waitpid, signal.signal  # gevent replaces them
+    close, fork, waitpid, handle = os.close, os.fork, os.waitpid, signal.signal  # gevent replaces them
     for name in held:
         importlib.import_module(name)
     handle(signal.SIGCHLD, signal.SIG_IGN)
@@ -123,13 +124,13 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
         if fork() == 0:
             break
         for fd in fds:
-            os.close(fd)
+            close(fd)
     control.close()
     output, errors, status = fds
     handle(signal.SIGCHLD, signal.SIG_DFL)
     if pid := fork():  # this one tells how the program ends
-        os.close(output)
-        os.close(errors)
+        close(output)
+        close(errors)
         with suppress(OSError):
             os.write(status, b"%*d" % (WIDTH, pid))
             os.write(status, b"%*d" % (WIDTH, os.waitstatus_to_exitcode(waitpid(pid, 0)[1])))
@@ -138,7 +139,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
     os.dup2(output, 1)
     os.dup2(errors, 2)
     for fd in fds:
-        os.close(fd)
+        close(fd)
     _run(**json.loads(message))
 
 
