@@ -80,7 +80,8 @@ class Forked:
 
     def send_signal(self, sent: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, sent)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, sent)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -144,6 +145,7 @@ def serve(control: socket.socket, held: Sequence[str]) -> None:
 
 
 def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
