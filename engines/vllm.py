@@ -54,22 +54,22 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 class VllmOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: as vLLM chooses; bfloat16 on a CPU for a float32 model"
+        "auto", "number format of weights and cache. auto: vLLM's choice; bfloat16 on a CPU for a float32 model"
     )
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
-    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
+    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
     kv_gib: float | None = setting(
         None,
         f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
         least=0.01,
     )
     gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
-    tensor_parallel: int = setting(1, "GPUs, or groups of cores, over which each matrix is divided", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
-    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
-    eager: bool = setting(False, "compile nothing: loads faster and computes slower")
-    batch_tokens: int | None = setting(None, "most tokens computed in one step (none: vLLM decides)", least=1)
+    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
+    speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no compilation: loads faster, runs slower")
+    batch_tokens: int | None = setting(None, "maximum tokens per step (none: vLLM decides)", least=1)
     python: str | None = setting(None, "interpreter that has vLLM (none: the one of `enginebench engines install`)")
 
 

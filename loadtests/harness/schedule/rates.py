@@ -23,7 +23,7 @@ from random import Random
 from loadtests.harness.schedule.arrivals import Second, gaps
 from records.load import Load, Rate
 
-GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, again and again)"
+GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, repeated)"
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 Segment = tuple[Second, float, float]
 """Seconds, and the rate at their beginning and end, between which it changes evenly."""
