@@ -38,11 +38,12 @@ class SearchSettings:
     )
     slo: tuple[Objective, ...] = setting(
         (),
-        f"Objectives: {OBJECTIVES}. Separate several with commas.",
+        f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
-        read=lambda text: parse_objectives([text]),
+        read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
         group=SEARCH,
+        repeatable=True,
     )
     search_range: tuple[float, float] = setting(
         (1.0, 10_000.0),
