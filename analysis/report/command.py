@@ -28,8 +28,8 @@ RUNS = typer.Argument(
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
-    " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+    help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet"
+    " or .json. An .html file replaces report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
 TOKENIZER = typer.Option(
@@ -47,11 +47,11 @@ def report(
 ) -> None:
     """Report on one run, or compare several.
 
-    Every number is computed again from the run's records, so a run that was killed can be reported on too.
+    Every number is computed from the run's records, so a killed run can be reported on too.
 
-    Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+    Runs with the same label are repeats of one engine; a winner needs three repeats of each.
 
-    --price or --gpu adds what tokens cost, --peak with --slo how many replicas each engine needs.
+    --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -80,7 +80,7 @@ def report(
         plan: PlanSettings = read_settings(PlanSettings, given)
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
-            raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+            raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
         with log.status("Reading the runs …") as status:
             summaries = summaries_of(
                 names or (),
