@@ -100,5 +100,5 @@ def _keys_in(file: Path) -> list[str]:
         raise ValueError(f"cannot read the API keys in {file}: {error}.") from error
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{file} holds no API key; write one a line.")
+        raise ValueError(f"{file} holds no API key; write one per line.")
     return keys

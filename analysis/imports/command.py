@@ -67,5 +67,5 @@ def _load(users: int | None, rate: float | None) -> Load | None:
     from analysis.imports.source import NotImportable, load_of
 
     if users is not None and rate is not None:
-        raise NotImportable("a load is either --users or --rate, not both.")
+        raise NotImportable("choose either --users or --rate, not both.")
     return load_of(users, rate)

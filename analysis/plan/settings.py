@@ -41,7 +41,7 @@ def parse_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high:
-        raise ValueError(f"a number of tokens is one such as 128, or a range such as 64-256, not `{text}`.")
+        raise ValueError(f"a number of tokens is a number such as 128 or a range such as 64-256, not `{text}`.")
     return low, high
 
 
@@ -81,7 +81,7 @@ def parse_speeds(text: str) -> tuple[float, ...]:
     except ValueError:
         speeds = ()
     if not speeds or speeds[0] <= 0:
-        raise ValueError(f"--agents is output speeds in tokens per second, such as 20,60,180, not `{text}`.")
+        raise ValueError(f"--agents takes output speeds in tokens per second, such as 20,60,180, not `{text}`.")
     return speeds
 
 

@@ -135,7 +135,7 @@ def _check_formats(output: Sequence[Path]) -> None:
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
-        raise ValueError(f"{unknown[0]} names no format: give it one of the suffixes {', '.join(FORMATS)}.")
+        raise ValueError(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
 
 
 def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:

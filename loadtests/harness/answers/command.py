@@ -130,9 +130,9 @@ def _servers(engines: list[str], urls: list[str], options: list[str], model: str
     if not engines and not urls:
         raise UsageError("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
     if len({*engines, *urls}) < len(engines) + len(urls):
-        raise UsageError("name each --engine and each --url once.")
+        raise UsageError("give each --engine and each --url only once.")
     if len(engines) > 1 and (model or "").startswith("random:"):
-        raise UsageError(f"{model} has other weights in each engine: name a model with trained weights.")
+        raise UsageError(f"{model} has different weights in each engine: name a model with trained weights.")
     given, said = same_format(engine_options(options, engines))
     if said is not None:
         log.print(said, highlight=False, soft_wrap=True)

@@ -89,9 +89,11 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
         try:
             grid.append((int(users), float(rate)))
         except ValueError:
-            raise ValueError(f"`{load}` is no load; write users x tokens per second for each, like 100x50.") from None
+            raise ValueError(
+                f"`{load}` is not a load; write users x tokens per second of each, such as 100x50."
+            ) from None
         if grid[-1][0] < 1 or grid[-1][1] <= 0:
-            raise ValueError(f"`{load}` is no load: at least one user and more than 0 tokens per second.")
+            raise ValueError(f"`{load}` is not a load: it needs at least one user and more than 0 tokens per second.")
     return grid
 
 

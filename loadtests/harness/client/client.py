@@ -156,7 +156,5 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
     } | {name.title(): value for name, value in headers.items()}
     for name, value in lines.items():
         if not name.replace("-", "").isalnum() or any(c in value for c in "\r\n\0"):
-            raise ValueError(
-                f"`{name}` is no header that can be sent: a name is letters, digits and -, a value one line."
-            )
+            raise ValueError(f"`{name}` is not a valid header: a name has letters, digits and -, a value one line.")
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"

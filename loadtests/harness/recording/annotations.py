@@ -103,5 +103,5 @@ def grafana_annotations(
     except httpx.InvalidURL:
         address = httpx.URL()
     if address.scheme not in ("http", "https") or not address.host:
-        raise ValueError(f"{URL} is no http or https address; unset it, or write it like http://127.0.0.1:3000.")
+        raise ValueError(f"{URL} is not an http or https address; unset it, or use one such as http://127.0.0.1:3000.")
     return GrafanaAnnotations(address, environment.get(TOKEN), meta, since)

@@ -45,6 +45,6 @@ def _run_id(folder: Path) -> str:
     try:
         return read_meta(folder).run_id
     except (FileNotFoundError, NotADirectoryError):
-        raise NotThisRun(f"{folder} is no folder of a run: it has no meta.json.") from None
+        raise NotThisRun(f"{folder} is not the folder of a run: it has no meta.json.") from None
     except ValueError as error:
         raise NotThisRun(str(error)) from error

@@ -46,7 +46,7 @@ def checked_object(text: str) -> str:
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise ValueError(f"this is no JSON ({error}): `{text}`.") from None
+        raise ValueError(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):
         raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
     return text

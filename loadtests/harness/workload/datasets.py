@@ -93,7 +93,7 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     row = json.loads(line)
                     if not isinstance(row, dict):
-                        raise ValueError(f"line {number} is no JSON object")
+                        raise ValueError(f"line {number} is not a JSON object")
                     yield row
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}.") from None

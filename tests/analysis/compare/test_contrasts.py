@@ -294,7 +294,7 @@ def test_the_command(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--baseline", "vllm"], "no run is of `vllm`; the baseline is one of candle, transformers."),
+        (["--baseline", "vllm"], "there are no runs of `vllm`; the baseline is one of candle, transformers."),
         (["--stage", "9 users"], "the runs have no common stage `9 users`; choose from 1 user, 4 users."),
     ],
 )

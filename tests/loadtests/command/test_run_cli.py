@@ -126,7 +126,7 @@ def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_p
         pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
         pytest.param("mixed", {"isolate": "yes"}, None, id="mixed has classes"),
         pytest.param("single", {"isolate": "yes"}, "several --classes", id="single has none"),
-        pytest.param("replay", {}, "give the trace to play again", id="there is no trace to replay"),
+        pytest.param("replay", {}, "give a trace", id="there is no trace to replay"),
     ],
 )
 def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(

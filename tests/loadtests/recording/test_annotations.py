@@ -117,5 +117,5 @@ def test_without_an_address_nothing_is_marked() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:3000", "http://", "ftp://x"])
 def test_a_wrong_address_is_said_before_the_run(address: str) -> None:
-    with pytest.raises(ValueError, match="GRAFANA_URL is no http or https address"):
+    with pytest.raises(ValueError, match="GRAFANA_URL is not an http or https address"):
         grafana_annotations(META, 0, {"GRAFANA_URL": address})

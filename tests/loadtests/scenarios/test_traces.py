@@ -70,7 +70,7 @@ def test_sharegpt_has_texts_and_no_times() -> None:
     assert [role for role, _ in trace.requests[1].messages] == ["user", "assistant", "user"]
     assert trace.requests[2].messages == (("assistant", "Hello."), ("user", "Count to three."))
     assert [request.output_tokens for request in trace.requests] == [15, 6, 4], "characters over four"
-    with pytest.raises(ValueError, match="say with --rate how many"):
+    with pytest.raises(ValueError, match="set the requests per second with --rate"):
         trace_stage("sharegpt.json", trace, (0.0, False))
 
 
@@ -210,7 +210,7 @@ def test_without_a_trace_replay_asks_for_one(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(server, tmp_path, scenario=REPLAY)
         output = locust.wait()
-    assert "give the trace to play again with --trace PATH" in output
+    assert "give a trace with --trace PATH" in output
     assert "Traceback" not in output
     assert locust.process.returncode == 2
 
