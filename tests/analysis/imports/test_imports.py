@@ -193,7 +193,7 @@ def test_a_load_that_the_file_does_not_say_is_asked_for(tmp_path: Path) -> None:
         ("a.json", "{}", "has an unknown format; known are guidellm's benchmarks.json"),
         ("a.json", "{", "is not JSON"),
         ("a.csv", "a,b\n", "is not Locust's PREFIX_stats.csv"),
-        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be understood (KeyError('start_time'))"),
+        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be read (KeyError('start_time'))"),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: str, complaint: str) -> None:
