@@ -154,11 +154,9 @@ def _blocked(
 ) -> str | None:
     invalid = dict.fromkeys(summary.label for summary in summaries if summary.invalid)
     if invalid and not allow_invalid:
-        return (
-            f"a run of {in_words(list(invalid))} is invalid (`enginebench compare --allow-invalid` claims all the same)"
-        )
+        return f"a run of {in_words(list(invalid))} is invalid (`enginebench compare --allow-invalid` accepts it)"
     if differ and not allow_different:
-        return "the runs are unlike (`enginebench compare --allow-different` claims all the same)"
+        return "the runs differ (`enginebench compare --allow-different` accepts that)"
     return None
 
 

@@ -133,7 +133,9 @@ def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> 
         "recovery",
         "note" if recovery.back is not None else "warn",
         f"after {one.what}: " + ", ".join(said),
-        "test a longer time after it, or more capacity" if recovery.back is None else "compare it with what users bear",
+        "test a longer time after it, or more capacity"
+        if recovery.back is None
+        else "compare it with what users accept",
         key,
     )
 

@@ -147,7 +147,7 @@ def test_what_differs_blocks_the_claim(summaries: list[RunSummary], change: dict
     runs = [dataclasses.replace(run, **change) if run.label == "candle" else run for run in summaries]
     contrasts = contrast(runs)
     assert kind in {finding.kind for finding in contrasts.differ}
-    assert contrasts.sentence.startswith("Nothing is claimed, because the runs are unlike")
+    assert contrasts.sentence.startswith("Nothing is claimed, because the runs differ")
     allowed = contrast(runs, allow_different=True)
     assert allowed.blocked is None
     assert allowed.sentence.startswith("candle against transformers at 4 users: better in TTFT p50")
