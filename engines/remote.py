@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
-CONTEXT_LENGTH = 131_072  # tokens, where nobody says
+CONTEXT_LENGTH = 131_072  # tokens, if unknown
 CONNECT_TIMEOUT = 10.0  # seconds
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
 FINISH: dict[str, FinishReason] = {

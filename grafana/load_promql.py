@@ -22,7 +22,7 @@ RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
 
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
-LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests: they have waited for ever
+LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 NO_RUN = "no load test is running"
 NO_SLO = "no SLO given: --slo"
 

@@ -89,7 +89,7 @@ class GrafanaAnnotations:
             self._failed = True
             # The error's own text has the address, which may have a password in it.
             reason = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else error
-            logger.warning("Grafana does not take annotations (%s); the run goes on without them.", reason)
+            logger.warning("Grafana does not accept annotations (%s); the run continues without them.", reason)
 
 
 def grafana_annotations(

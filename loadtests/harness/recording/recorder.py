@@ -62,7 +62,7 @@ class Recorder:
         if not self._told:
             self._told = True
             logger.error(
-                "Cannot write to %s (%s). The run goes on, but what it measures is lost until there is room again.",
+                "Cannot write to %s (%s). The run continues, but its measurements are lost until there is space again.",
                 self.path,
                 error,
             )

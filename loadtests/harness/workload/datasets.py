@@ -1,4 +1,4 @@
-"""Files of people's own: prompts to ask, and pairs of prompt and answer lengths.
+"""Files given by the user: prompts, and pairs of prompt and answer lengths.
 
 A dataset is JSONL or Parquet. Each row has a `prompt` (text) or `messages` (a list of `role` and `content`), and may
 have `output_tokens`, the most tokens of its answer. Every process of a run reads the file where it is.

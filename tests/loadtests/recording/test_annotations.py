@@ -107,7 +107,7 @@ def test_a_grafana_that_refuses_costs_one_warning(tmp_path: Path) -> None:
         load = start(server, tmp_path, *STAGES, environment=environment)
         output = load.wait()
         assert load.process.returncode == 0
-    assert output.count("Grafana does not take annotations") == 1
+    assert output.count("Grafana does not accept annotations") == 1
     assert "401" in output
 
 
