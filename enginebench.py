@@ -35,7 +35,7 @@ COMMANDS = {
 }
 
 
-class Rooms(TyperGroup):
+class LazyCommands(TyperGroup):
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
@@ -45,7 +45,7 @@ class Rooms(TyperGroup):
         return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
 
 
-app = typer.Typer(cls=Rooms, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,8 +1,8 @@
 """Queries on what a load test exports: the client's own measurements, per run.
 
-The exporter's series carry scenario, engine, model and stage. Which run they belong to stands once, on
-`enginebench_load_run_info` of the same target, and a join adds it. So a run is chosen by its id, and a port that
-served another run an hour ago does no harm.
+The exporter's series carry scenario, engine, model and stage. The run is a label of
+`enginebench_load_run_info` of the same target, added by a join. So a run is selected by its id, even if another run
+used the same port earlier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command of this room: `serve`."""
+"""The command `serve`."""
 
 from __future__ import annotations
 

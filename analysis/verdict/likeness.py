@@ -1,4 +1,4 @@
-"""What makes runs unlike: other scenarios, settings, number formats, lengths, stages or load generators."""
+"""Differences between runs: other scenarios, settings, number formats, lengths, stages or load generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scenario is a value: what load to apply, and what to ask. A file in `loadtests/` names one and is a locustfile.
+"""A scenario is a value: the load, and what to send. Each file in `loadtests/` defines one and is a locustfile.
 
 Each field is a setting, declared once in `settings/`: it becomes a flag of `locust -f` and of `enginebench run`, a
 field of Locust's page and an environment variable. A scenario gives defaults of its own; a flag or a variable overrides

@@ -1,4 +1,4 @@
-"""What users felt of a burst, or of a server that was killed or replaced, and when it was over.
+"""The effect of a burst, or of a killed or replaced server, on users, and when it was over.
 
 A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disturbance. Latency
 is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.

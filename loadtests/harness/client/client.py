@@ -1,10 +1,10 @@
 """One request in, one observation out: the measuring client.
 
 The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
-before anything looks at it, by the kernel where the kernel stamps (plain TCP under Linux). Splitting events and reading
+before anything looks at it, by the kernel on Linux. Splitting events and reading
 JSON waits until the request has ended, so that one request's bookkeeping never delays another's stamp.
 
-See how true it is on this machine:  enginebench calibrate
+Measure its accuracy on this machine:  enginebench calibrate
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run a scenario in a Locust process and follow it; serve engines for it one after the other.
 
-Locust patches the process that imports it, so it runs in a process of its own.
+Locust patches the process that imports it, so it runs in a separate process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Marks a run and its stages on Grafana's dashboards, where `GRAFANA_URL` says which Grafana.
+"""Annotate a run and its stages in the Grafana at `GRAFANA_URL`.
 
 Each is an annotation with a begin, made as it begins, and an end, added when it is known: a killed run keeps its
-marks. They are sent from a greenlet of their own; a Grafana that does not answer costs the run nothing.
+marks. They are sent from a separate greenlet, so a slow Grafana does not delay the run.
 
     GRAFANA_URL=http://127.0.0.1:3000 GRAFANA_TOKEN=glsa_… locust -f loadtests/concurrent.py
 """

@@ -1,4 +1,4 @@
-"""Gather the parts of one run that workers on several hosts have written.
+"""Collect the parts of one run that workers on several hosts wrote.
 
 A worker that shares no disk with Locust's master writes a folder of the run's name on its own host. Copy these folders
 here by any means, and this adds their records to the master's. Every file belongs to one worker, so nothing is

@@ -2,7 +2,7 @@
 
 Every line is one write to an unbuffered file: the operating system has it as soon as the request has ended, so even a
 killed process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
-goes on, and the first line that fits again is complete.
+continues, and the first line that fits again is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Before a run: ask the server what it is, name the run, lay down its folder and its plan."""
+"""Before a run: query the server, name the run, and write its folder and plan."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     8            8 requests a second
     2..20        a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-    20x5+2x25    a cycle: 20 requests a second for 5 s, then 2 for 25 s, again and again
+    20x5+2x25    a cycle: 20 requests a second for 5 s, then 2 for 25 s, repeated
 
 A rate that changes is a time change of a process of rate 1: the n-th arrival comes where the integral of the rate
 reaches the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes,

@@ -1,4 +1,4 @@
-"""Reads recorded days: published traces, access logs by the names of their columns, and the folders of our own runs.
+"""Readers of traces: published ones, access logs by the names of their columns, and folders of runs.
 
 mooncake   JSONL: timestamp (ms), input_length, output_length, hash_ids of blocks of 512 tokens
            (Qin et al., FAST 2025; github.com/kvcache-ai/Mooncake, FAST25-release/traces)
