@@ -172,6 +172,10 @@ def main() -> None:
             )
         measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
         engines[name] = measured
+        _write(engines)
+
+
+def _write(engines: dict[str, Any]) -> None:
     document = {
         "command": ["python", "-m", "benchmarks.engines.served_engines"],
         "host": host_facts(),
