@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
 GIB = 1024**3
+FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}
 Piece = tuple[list[int], str]  # new token ids, and the finish reason's name
 
 
@@ -154,13 +155,11 @@ class OpenVinoEngine(InstalledEngine):
         try:
             while True:
                 ids, reason = await running.pieces()
-                finish: FinishReason | None = {"STOP": "stop", "LENGTH": "length"}.get(reason)  # type: ignore[assignment]
-                ready = stops.add("".join(text.add(id) for id in ids))
-                if finish is not None and not stops.met:
-                    ready += stops.add(text.rest())
-                    ready += "" if stops.met else stops.rest()
-                yield Chunk(ready, len(ids), "stop" if stops.met else finish)
-                if stops.met or finish is not None:
+                given = FINISH.get(reason)
+                decoded = "".join(text.add(id) for id in ids) + (text.rest() if given is not None else "")
+                ready, finish = stops.step(decoded, given)
+                yield Chunk(ready, len(ids), finish)
+                if finish is not None:
                     return
         finally:
             running.leave()

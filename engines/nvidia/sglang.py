@@ -116,19 +116,14 @@ class SglangEngine(NvidiaLibrary):
         return {name: value for name, value in given.items() if value is not None}
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        id, stops, finish = uuid.uuid4().hex, StopStrings(request.stop), None
+        id, stops = uuid.uuid4().hex, StopStrings(request.stop)
         try:
             steps = await self.library.async_generate(
                 input_ids=list(request.prompt_token_ids), sampling_params=self.sampling(request), stream=True, rid=id
             )
             async with contextlib.aclosing(steps):
                 async for step in steps:
-                    finish = _finish(step)
-                    text = stops.add(step["text"] or "")
-                    if stops.met:
-                        finish = "stop"
-                    elif finish is not None:
-                        text += stops.rest()
+                    text, finish = stops.step(step["text"] or "", _finish(step))
                     usage = None if finish is None else self._usage(step)
                     yield Chunk(text, len(step["output_ids"]), finish, (), usage)
                     if finish is not None:

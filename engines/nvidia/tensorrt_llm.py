@@ -113,7 +113,7 @@ class TensorRtLlmEngine(NvidiaLibrary):
         return SamplingParams(**{name: value for name, value in given.items() if value is not None})
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        stops, finish = StopStrings(request.stop), None
+        stops = StopStrings(request.stop)
         try:
             result = self.library.generate_async(
                 list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
@@ -123,11 +123,7 @@ class TensorRtLlmEngine(NvidiaLibrary):
         try:
             async for step in result:
                 (output,) = step.outputs
-                text, finish = stops.add(output.text_diff), _finish(output)
-                if stops.met:
-                    finish = "stop"
-                elif finish is not None:
-                    text += stops.rest()
+                text, finish = stops.step(output.text_diff, _finish(output))
                 yield Chunk(text, len(output.token_ids_diff), finish)
                 if finish is not None:
                     return
