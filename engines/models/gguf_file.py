@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import converted_once
@@ -42,6 +42,21 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+
+
+def format_of(dtype: str, has_gguf: bool) -> str:
+    """The number format that an engine's option means: `auto` is a GGUF file as it is, else 16-bit floats."""
+    return dtype if dtype != "auto" else "gguf" if has_gguf else "float16"
+
+
+def file_for(model: Model, dtype: str) -> tuple[Path, str]:
+    """What an engine loads for its option, and the number format. Raises `EngineUnavailable`."""
+    format = format_of(dtype, model.gguf is not None)
+    if format != "gguf":
+        return gguf_of(model, cast(Format, format)), format
+    if model.gguf is None:
+        raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
+    return model.gguf, format
 
 
 def gguf_of(model: Model, format: Format) -> Path:
