@@ -31,7 +31,7 @@ from engines.contract.base import (
     first_line,
 )
 from engines.models.fetch import context_length
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.text.stop import StopStrings
 from settings_schema import setting
 

@@ -31,7 +31,7 @@ from engines.contract.base import (
 )
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
-from engines.models.gguf_file import file_for, format_of
+from engines.models.gguf.write import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.detokenize import Detokenizer
 from engines.text.stop import StopStrings

@@ -24,7 +24,7 @@ from engines.contract.base import (
     TokenLogprob,
 )
 from engines.models.fetch import context_length, fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.pytorch.device import (
     OnTorch,
     TorchOptions,

@@ -27,7 +27,7 @@ from engines.contract.base import (
 )
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
-from engines.models.random_weights import weights_of
+from engines.models.random.weights import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.stop import StopStrings
 from settings_schema import setting

@@ -14,8 +14,8 @@ from typing import Any, Literal, cast
 
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import converted_once
-from engines.models.random_weights import with_weights
-from engines.models.rotary import llama_3_factors
+from engines.models.gguf.rotary import llama_3_factors
+from engines.models.random.weights import with_weights
 from engines.models.stored import FLOAT_BYTES, head_size, tensors_of, weight_files
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
