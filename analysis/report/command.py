@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.report.settings import NOT_ASKED
 from analysis.settings import ClaimSettings, RunsSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
