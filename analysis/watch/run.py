@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from analysis.run.telemetry import GAUGES, value_of
-from analysis.watch.moment import Moment, Percentiles
+from analysis.watch.moment import Moment, Percentiles, gauges_of
 from records.files import read_meta
 from records.metrics import BY_NAME, OBJECTIVES, Metric
 from records.request import SENT, RequestRecord
@@ -65,7 +64,6 @@ class RunFolder:
         recent = list(self._ended)
         seconds = max(min(RECENT, self._last / SECOND), 1e-9)
         failed = [record for record in recent if record.outcome not in {"ok", "cut_off"}]
-        gauges = {name: value_of(source, self._server) for name, source in GAUGES.items()}
         return Moment(
             at=time.monotonic(),
             users=sum(self._users.values()) if self._users else None,
@@ -74,14 +72,9 @@ class RunFolder:
             failed=len(failed) / len(recent) if recent else None,
             tokens=sum(record.output_tokens or 0 for record in recent) / seconds,
             latencies={title: found for title, metric in SHOWN.items() if (found := _percentiles(metric, recent))},
-            running=gauges["requests_running"],
-            waiting=gauges["requests_waiting"],
-            kv=gauges["kv_cache_usage"],
-            gpu=gauges["gpu_utilisation"],
-            gpu_memory=gauges["gpu_memory_bytes"],
-            power=gauges["gpu_power_watts"],
             findings=_findings(recent, len(failed)),
             over=bool(self._ended_processes) and all(self._ended_processes.values()),
+            **gauges_of(self._server),
         )
 
     def _read(self) -> None:
