@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from analysis.watch.moment import Moment, Percentiles, gauges_of
-from records.files import read_meta
+from records.files import Tail, read_meta
 from records.metrics import BY_NAME, OBJECTIVES, Metric
 from records.request import SENT, RequestRecord
 from records.stage import SECOND
@@ -21,25 +20,6 @@ from records.telemetry import TelemetrySample
 RECENT = 10.0  # seconds
 LATE = 0.005  # seconds of send lag (p99) from which a report warns
 SHOWN = {"TTFT": OBJECTIVES["ttft"], "TPOT": OBJECTIVES["tpot"]}
-
-
-class Tail:
-    """New whole lines of the files that match a pattern."""
-
-    def __init__(self, folder: Path, pattern: str) -> None:
-        self._folder = folder
-        self._pattern = pattern
-        self._offsets: dict[Path, int] = {}
-
-    def lines(self) -> Iterator[tuple[Path, bytes]]:
-        for path in sorted(self._folder.glob(self._pattern)):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    yield path, line
 
 
 class RunFolder:
