@@ -19,7 +19,7 @@ from analysis.units import (
     format_share,
     significant,
 )
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.statistics import Estimate, Spread
 from analysis.verdict.summary import RunSummary
 

@@ -9,9 +9,9 @@ from analysis.compare.measures import Measure, measures_of
 from analysis.gate.decide import WARNING, Check, Sample, decide
 from analysis.settings import CRITICAL
 from analysis.units import format_share, in_words
-from analysis.verdict.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.comparison.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
-from analysis.verdict.likeness import different_scenarios, unlike
 from analysis.verdict.summary import RunSummary
 
 

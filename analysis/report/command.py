@@ -110,7 +110,7 @@ def _made(
     from analysis.report.decision.decide import decide
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
-    from analysis.verdict.comparison import compare
+    from analysis.verdict.comparison.compare import compare
 
     comparison = compare(summaries, claims.allow_invalid, claims.margin)
     plans = None
