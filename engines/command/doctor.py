@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engines.machine.cuda import Check, gpu_checks
+from engines.machine.devices import usable_cores
 from engines.machine.memory import free_memory
 from engines.machine.nvml import NoAnswer, driver
 from engines.models.cache import cache_folder
@@ -55,7 +56,7 @@ def _python() -> Check:
 
 
 def _cores() -> Check:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_cores())
     return Check("CPU cores", cores >= 2, str(cores), "On one core, engine and load generator compete.")
 
 
