@@ -172,7 +172,7 @@ def main() -> None:
             )
         measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
         engines[name] = measured
-    write(arguments.output, "transformers", "mistralrs", engines=engines)
+        write(arguments.output, "transformers", "mistralrs", engines=engines)  # a later engine may be interrupted
 
 
 if __name__ == "__main__":
