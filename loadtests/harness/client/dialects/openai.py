@@ -8,7 +8,7 @@ https://platform.openai.com/docs/api-reference/chat/streaming
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -154,7 +154,7 @@ class OpenAI(Dialect):
     """What its APIs have in common."""
 
     key_variable = "OPENAI_API_KEY"
-    answer = CompletionAnswer
+    answer: ClassVar[type[Answer]] = CompletionAnswer
 
     def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
         return {
