@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.settings import ClaimSettings, GateSettings
 from bench.settings import BenchSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
     from bench.measuring.variants import Variant
@@ -31,10 +30,7 @@ def about() -> None:
 @with_flags(BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid"})
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
-    ] = None,
+    option: EngineSettings = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
@@ -42,9 +38,7 @@ def bench(
     model: Annotated[
         list[str] | None, typer.Option(help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m.")
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     baseline: Annotated[
         Path | None, typer.Option(help="Result to compare with, as by `enginebench gate`.", metavar="FILE")
     ] = None,

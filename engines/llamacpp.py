@@ -36,7 +36,7 @@ from engines.contract.base import (
 )
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import context_length
-from engines.models.gguf_file import gguf_of
+from engines.models.gguf.write import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.events import events
 from settings_schema import setting
@@ -97,9 +97,7 @@ class LlamaCppEngine(InstalledEngine):
     @classmethod
     def memory_need(cls, options: LlamaCppOptions, size: ModelSize) -> MemoryNeed:
         """The cache of all slots is allocated while it loads, in 16 bits."""
-        dtype = options.dtype
-        if dtype == "auto":
-            dtype = "float16" if size.gguf is None else "gguf"
+        dtype = format_of(options.dtype, size.gguf is not None)
         slots = options.concurrency * _slot_tokens(options, size.context_length)
         cache = size.need("float16", slots).cache
         device = "cuda" if _on_gpu(options) else "cpu"
@@ -111,7 +109,7 @@ class LlamaCppEngine(InstalledEngine):
         assert self.model is not None
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
-        file, dtype = await asyncio.to_thread(self._file, self.model)
+        file, dtype = await asyncio.to_thread(file_for, self.model, self.options.dtype)
         self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
         port = _free_port()
         command = self.command(program, file, port)
@@ -131,15 +129,6 @@ class LlamaCppEngine(InstalledEngine):
             features=("seed", "stop", "ignore_eos"),
             options=asdict(self.options) | {"threads": self._threads},
         )
-
-    def _file(self, model: Model) -> tuple[Path, str]:
-        wanted = self.options.dtype
-        if wanted in {"auto", "gguf"} and model.gguf is not None:
-            return model.gguf, "gguf"
-        if wanted == "gguf":
-            raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
-        dtype = "float16" if wanted == "auto" else wanted
-        return gguf_of(model, dtype), dtype
 
     @property
     def _threads(self) -> int:

@@ -13,7 +13,7 @@ import typer
 
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from settings_flags import given_texts, with_flags
+from settings_flags import AsJson, EngineSettings, given_texts, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +43,7 @@ def run(
         list[str] | None, typer.Option(help="Serve this engine and test it; may be repeated, to compare.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Test the OpenAI-compatible server at this URL.")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
-    ] = None,
+    option: EngineSettings = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +56,7 @@ def run(
     allow_invalid: Annotated[
         bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Test engines or a server under load, and report.
@@ -201,7 +198,7 @@ def calibrate(
             "a busy machine."
         ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how accurate this machine's load generator is, against a scripted server of known timing.
 

@@ -9,7 +9,7 @@ import typer
 
 from engines.process.watch import Watch
 from servers.settings import ServerSettings, server_settings
-from settings_flags import read_settings, with_flags
+from settings_flags import TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
     from engines.contract.base import Model
@@ -29,9 +29,7 @@ def serve(
         str | None,
         typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m."),
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     **given: Any,
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.

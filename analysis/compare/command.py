@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.settings import ClaimSettings, ReadSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +82,7 @@ def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str,
 
     from analysis.compare.criteria import criteria
     from analysis.compare.expectations import expectation_of
-    from analysis.verdict.contenders import contenders_of
+    from analysis.verdict.comparison.contenders import contenders_of
     from analysis.verdict.summary import SCHEMA_VERSION, without_infinities
 
     first = {one.label: one.runs[0] for one in contenders_of(summaries)}

@@ -17,10 +17,10 @@ from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
 from analysis.settings import MARGIN
 from analysis.units import in_words
-from analysis.verdict.comparison import Comparison, compare
-from analysis.verdict.contenders import Contender, contenders_of, paired, stages_of
+from analysis.verdict.comparison.compare import Comparison, compare
+from analysis.verdict.comparison.contenders import Contender, contenders_of, paired, stages_of
+from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
-from analysis.verdict.likeness import different_scenarios, unlike
 from analysis.verdict.statistics import (
     CONFIDENCE,
     REPEATS,

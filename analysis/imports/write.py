@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.source import Aggregates, ImportedStage, NotImportable, Percentiles, Results
-from analysis.verdict.answers import AnswerCounts
-from analysis.verdict.distributions import EMPTY, Distribution
 from analysis.verdict.findings import imported_from
-from analysis.verdict.stages import Concurrency, StageSummary
+from analysis.verdict.stages.answers import AnswerCounts
+from analysis.verdict.stages.distributions import EMPTY, Distribution
+from analysis.verdict.stages.stage import Concurrency, StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import FlowSeries, RunSummary, write_summary
 from records.files import write_meta

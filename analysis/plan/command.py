@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from rich.console import Console

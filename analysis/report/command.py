@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.report.settings import NOT_ASKED
 from analysis.settings import ClaimSettings, RunsSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +110,7 @@ def _made(
     from analysis.report.decision.decide import decide
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
-    from analysis.verdict.comparison import compare
+    from analysis.verdict.comparison.compare import compare
 
     comparison = compare(summaries, claims.allow_invalid, claims.margin)
     plans = None

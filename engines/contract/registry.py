@@ -120,11 +120,11 @@ ENGINES: dict[str, EngineSpec] = {
         "continuous",
         needs_model=False,
     ),
-    "sglang": EngineSpec("engines.nvidia.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.nvidia.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
+        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
     ),
-    "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
+    "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
 }
 
 

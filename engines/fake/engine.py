@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, GenerateRequest
 from engines.fake.batch import Batch, Member
 from engines.text.stop import StopStrings
 from settings_schema import setting
@@ -193,11 +193,8 @@ class FakeEngine(Engine):
             chunk = _words(produced % len(WORDS), tokens)
             produced += tokens
             if request.stop or produced >= request.max_tokens:
-                text = stops.add(chunk.text)
-                finish: FinishReason | None = (
-                    "stop" if stops.met else "length" if produced >= request.max_tokens else None
-                )
-                chunk = Chunk(text + (stops.rest() if finish == "length" else ""), tokens, finish)
+                text, finish = stops.step(chunk.text, "length" if produced >= request.max_tokens else None)
+                chunk = Chunk(text, tokens, finish)
             yield due, chunk
             if chunk.finish_reason is not None:
                 return

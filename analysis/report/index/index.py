@@ -16,7 +16,7 @@ from typing import Any
 from analysis.report.charts.palette import variables
 from analysis.report.templating import environment
 from analysis.run.load import NotARun
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, read_summary
 
 NO_REPORT = "no report yet"

@@ -10,7 +10,7 @@ from analysis.run.windows import keys_of
 from analysis.units import format_count, format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.findings import load_generator, recovery, steady
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import needed
 from records.run import Imported
 

@@ -8,7 +8,7 @@ from analysis.run.load import RunData
 from analysis.run.telemetry import PLANNER
 from analysis.units import format_count, format_error, format_seconds, format_share, significant
 from analysis.verdict.finding import FEW_SAMPLES, Finding, Severity
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from records.stage import SECOND
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.units import format_bytes, format_count, format_seconds, in_words, significant
 from analysis.verdict.finding import Finding
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadtests.harness.answers.questions import MOST
+from settings_flags import AsJson, EngineSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,10 +43,7 @@ def answers(
         list[str] | None,
         typer.Option(help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
-    ] = None,
+    option: EngineSettings = None,
     model: Annotated[str | None, typer.Option(help="Model that the engines load, or to request from --url.")] = None,
     prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Number of prompts.")] = 16,
     output_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 48,
@@ -55,7 +53,7 @@ def answers(
         float | None,
         typer.Option(min=0, max=1, help="Exit with 1 if a smaller share is identical, under load or to the reference."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check greedy answers under load against unloaded ones, and engines against a reference.
 

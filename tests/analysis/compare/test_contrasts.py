@@ -21,8 +21,8 @@ from analysis.compare.expectations import expectation_of
 from analysis.compare.terminal import print_contrasts
 from analysis.report.page import render
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.comparison.compare import compare
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from records.files import read_requests

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.run.load import load_run
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, read_summary, summarise
 from records.files import read_meta, read_requests
 from records.load import Users

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, load_engine, spec
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.installed import InstalledEngine
 from engines.process.stream import ReceivedChunk

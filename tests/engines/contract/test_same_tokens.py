@@ -16,7 +16,7 @@ import pytest
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import engine_class, load_engine
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.rust.programs import PROGRAMS
 from servers.openai.prompts import load_tokenizer

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
 from engines.contract.registry import engine_class, load_engine
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from settings_schema import from_text

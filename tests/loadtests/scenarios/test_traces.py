@@ -79,7 +79,9 @@ def test_sharegpt_has_texts_and_no_times() -> None:
     [
         pytest.param("none.csv", "auto", "", "cannot read the trace .*none.csv: No such file", id="no file"),
         pytest.param("gateway.csv", "auto", "", "name its columns with --trace-as time=COLUMN", id="unknown columns"),
-        pytest.param("gateway.csv", "azure", "", "not a trace in the format azure .*ContextTokens", id="another format"),
+        pytest.param(
+            "gateway.csv", "azure", "", "not a trace in the format azure .*ContextTokens", id="another format"
+        ),
         pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
         pytest.param(
             "gateway.csv", "auto", "time=route,prompt=tokens_in,output=tokens_out", "`/chat` is no time", id="no time"

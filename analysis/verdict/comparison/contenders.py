@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate, repeats_interval
 from analysis.verdict.summary import RunSummary
 

@@ -27,8 +27,8 @@ from engines.contract.base import (
     Usage,
     first_line,
 )
-from engines.models.random_weights import weights_of
-from engines.nvidia.library import LibraryOptions, NvidiaLibrary
+from engines.libraries.library import Library, LibraryOptions, given
+from engines.models.random.weights import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.stop import StopStrings
 from settings_schema import setting
@@ -48,7 +48,7 @@ class SglangOptions(LibraryOptions):
     )
 
 
-class SglangEngine(NvidiaLibrary):
+class SglangEngine(Library):
     Options = SglangOptions
     options: SglangOptions
     title, language = "SGLang", "python"
@@ -64,28 +64,26 @@ class SglangEngine(NvidiaLibrary):
         return sglang.Engine(**self.arguments(model))
 
     def arguments(self, model: Model) -> dict[str, Any]:
-        """For `ServerArgs`; what is not given is left to SGLang."""
         options = self.options
         folder, dummy = weights_of(model)
-        given = {
-            "model_path": str(folder),
-            "dtype": options.dtype,
-            "max_running_requests": options.concurrency,
-            "mem_fraction_static": options.gpu_memory,
-            "tp_size": options.tensor_parallel,
-            "disable_radix_cache": not options.prefix_cache,
-            "disable_cuda_graph": options.eager,
-            "trust_remote_code": model.trust_remote_code,
-            "incremental_streaming_output": True,
-            "sampling_defaults": "openai",  # not those of the model's folder: every request gives its own
-            "random_seed": 0,
-            "log_level": "warning",
-            "quantization": options.quantization,
-            "context_length": options.context,
-            "load_format": "dummy" if dummy else None,
+        return given(
+            model_path=str(folder),
+            dtype=options.dtype,
+            max_running_requests=options.concurrency,
+            mem_fraction_static=options.gpu_memory,
+            tp_size=options.tensor_parallel,
+            disable_radix_cache=not options.prefix_cache,
+            disable_cuda_graph=options.eager,
+            trust_remote_code=model.trust_remote_code,
+            incremental_streaming_output=True,
+            sampling_defaults="openai",  # not those of the model's folder: every request gives its own
+            random_seed=0,
+            log_level="warning",
+            quantization=options.quantization,
+            context_length=options.context,
+            load_format="dummy" if dummy else None,
             **self._speculation(),
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        )
 
     def _speculation(self) -> dict[str, Any]:
         count = self.options.speculative_tokens
@@ -103,32 +101,26 @@ class SglangEngine(NvidiaLibrary):
 
     def sampling(self, request: GenerateRequest) -> dict[str, Any]:
         """For `SamplingParams`."""
-        given = {
-            "max_new_tokens": request.most_tokens(self.context_length),
-            "min_new_tokens": request.min_tokens,
-            "temperature": 0.0 if request.greedy else request.temperature,
-            "top_p": 1.0 if request.greedy else request.top_p,
-            "sampling_seed": None if request.greedy else request.seed,
-            "stop": list(request.stop) or None,
-            "no_stop_trim": True,  # `StopStrings` cuts
-            "ignore_eos": request.ignore_eos,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        return given(
+            max_new_tokens=request.most_tokens(self.context_length),
+            min_new_tokens=request.min_tokens,
+            temperature=0.0 if request.greedy else request.temperature,
+            top_p=1.0 if request.greedy else request.top_p,
+            sampling_seed=None if request.greedy else request.seed,
+            stop=list(request.stop) or None,
+            no_stop_trim=True,  # `StopStrings` cuts
+            ignore_eos=request.ignore_eos,
+        )
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        id, stops, finish = uuid.uuid4().hex, StopStrings(request.stop), None
+        id, stops = uuid.uuid4().hex, StopStrings(request.stop)
         try:
             steps = await self.library.async_generate(
                 input_ids=list(request.prompt_token_ids), sampling_params=self.sampling(request), stream=True, rid=id
             )
             async with contextlib.aclosing(steps):
                 async for step in steps:
-                    finish = _finish(step)
-                    text = stops.add(step["text"] or "")
-                    if stops.met:
-                        finish = "stop"
-                    elif finish is not None:
-                        text += stops.rest()
+                    text, finish = stops.step(step["text"] or "", _finish(step))
                     usage = None if finish is None else self._usage(step)
                     yield Chunk(text, len(step["output_ids"]), finish, (), usage)
                     if finish is not None:

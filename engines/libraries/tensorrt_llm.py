@@ -25,9 +25,9 @@ from engines.contract.base import (
     Model,
     first_line,
 )
+from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
-from engines.models.random_weights import weights_of
-from engines.nvidia.library import LibraryOptions, NvidiaLibrary
+from engines.models.random.weights import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.stop import StopStrings
 from settings_schema import setting
@@ -47,7 +47,7 @@ class TensorRtLlmOptions(LibraryOptions):
     batch_tokens: int | None = setting(None, "maximum tokens per step (none: TensorRT-LLM decides)", least=1)
 
 
-class TensorRtLlmEngine(NvidiaLibrary):
+class TensorRtLlmEngine(Library):
     Options = TensorRtLlmOptions
     options: TensorRtLlmOptions
     title, language = "TensorRT-LLM", "c++"
@@ -60,31 +60,29 @@ class TensorRtLlmEngine(NvidiaLibrary):
         return LLM(**self.arguments(model))
 
     def arguments(self, model: Model) -> dict[str, Any]:
-        """For `LLM`; what is not given is left to it."""
         from tensorrt_llm.llmapi import KvCacheConfig
 
         options = self.options
         folder, dummy = weights_of(model)
-        given = {
-            "model": str(folder),
-            "dtype": options.dtype,
-            "max_batch_size": options.concurrency,
-            "tensor_parallel_size": options.tensor_parallel,
-            "trust_remote_code": model.trust_remote_code,
-            "kv_cache_config": KvCacheConfig(
+        arguments = given(
+            model=str(folder),
+            dtype=options.dtype,
+            max_batch_size=options.concurrency,
+            tensor_parallel_size=options.tensor_parallel,
+            trust_remote_code=model.trust_remote_code,
+            kv_cache_config=KvCacheConfig(
                 enable_block_reuse=options.prefix_cache, free_gpu_memory_fraction=options.gpu_memory
             ),
-            "max_seq_len": options.context or context_length(model.folder),
-            "max_num_tokens": options.batch_tokens,
-            "load_format": "dummy" if dummy else None,
-            "speculative_config": self._speculation(),
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+            max_seq_len=options.context or context_length(model.folder),
+            max_num_tokens=options.batch_tokens,
+            load_format="dummy" if dummy else None,
+            speculative_config=self._speculation(),
+        )
         if options.eager:
-            given["cuda_graph_config"] = None  # left out, it means graphs of the default sizes
+            arguments["cuda_graph_config"] = None  # left out, it means graphs of the default sizes
         if options.speculative_tokens:
-            given["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
-        return given
+            arguments["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
+        return arguments
 
     def _speculation(self) -> Any:
         from tensorrt_llm.llmapi import DraftTargetDecodingConfig, NGramDecodingConfig
@@ -100,20 +98,20 @@ class TensorRtLlmEngine(NvidiaLibrary):
     def sampling(self, request: GenerateRequest) -> Any:
         from tensorrt_llm import SamplingParams
 
-        given = {
-            "max_tokens": request.most_tokens(self.context_length),
-            "min_tokens": request.min_tokens or None,
-            "stop": list(request.stop) or None,
-            "include_stop_str_in_output": True,  # `StopStrings` cuts
-            "ignore_eos": request.ignore_eos,
+        asked = given(
+            max_tokens=request.most_tokens(self.context_length),
+            min_tokens=request.min_tokens or None,
+            stop=list(request.stop) or None,
+            include_stop_str_in_output=True,  # `StopStrings` cuts
+            ignore_eos=request.ignore_eos,
             # One candidate is greedy whatever the temperature, which may not be 0.
             **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
-            "seed": None if request.greedy else request.seed,
-        }
-        return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+            seed=None if request.greedy else request.seed,
+        )
+        return SamplingParams(**asked)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        stops, finish = StopStrings(request.stop), None
+        stops = StopStrings(request.stop)
         try:
             result = self.library.generate_async(
                 list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
@@ -123,11 +121,7 @@ class TensorRtLlmEngine(NvidiaLibrary):
         try:
             async for step in result:
                 (output,) = step.outputs
-                text, finish = stops.add(output.text_diff), _finish(output)
-                if stops.met:
-                    finish = "stop"
-                elif finish is not None:
-                    text += stops.rest()
+                text, finish = stops.step(output.text_diff, _finish(output))
                 yield Chunk(text, len(output.token_ids_diff), finish)
                 if finish is not None:
                     return

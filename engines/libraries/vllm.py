@@ -15,8 +15,8 @@ import contextlib
 import itertools
 import os
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import distributions, version
+from dataclasses import dataclass, replace
+from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
@@ -25,7 +25,6 @@ from engines.contract.base import (
     EngineError,
     EngineInfo,
     EngineStats,
-    EngineUnavailable,
     FatalError,
     FinishReason,
     GenerateRequest,
@@ -34,10 +33,11 @@ from engines.contract.base import (
     Usage,
     first_line,
 )
+from engines.libraries.library import Library, LibraryOptions, given
 from engines.machine.devices import usable_cores
 from engines.models.formats import quantised_format
-from engines.models.random_weights import weights_of
-from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.models.random.weights import weights_of
+from engines.process.installed import Environment, Packages
 from settings_schema import setting
 
 if TYPE_CHECKING:
@@ -51,32 +51,25 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 
 
 @dataclass(frozen=True, slots=True)
-class VllmOptions:
-    concurrency: int = setting(256, "requests that run in one batch", least=1)
+class VllmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", "number format of weights and cache. auto: vLLM's choice; bfloat16 on a CPU for a float32 model"
     )
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
-    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
+    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
     kv_gib: float | None = setting(
         None,
         f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
         least=0.01,
     )
     gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
-    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
-    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
-    speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
-    eager: bool = setting(False, "no compilation: loads faster, runs slower")
     batch_tokens: int | None = setting(None, "maximum tokens per step (none: vLLM decides)", least=1)
-    python: str | None = setting(None, "interpreter that has vLLM (none: the one of `enginebench engines install`)")
 
 
-class VllmEngine(InstalledEngine):
+class VllmEngine(Library):
     Options = VllmOptions
     options: VllmOptions
-    loads_on = "main"
+    title, language = "vLLM", "python"
     environment = Environment(
         "vllm",
         "vllm",
@@ -96,38 +89,26 @@ class VllmEngine(InstalledEngine):
             return size.need(dtype, cache=cache, cache_options=("kv_gib",), **known)
         return size.need(dtype, options.context or size.context_length, cache_options=("context",), **known)
 
-    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
-        assert self.model is not None
+    def start(self, model: Model) -> Any:
         for name, value in self._variables().items():
             os.environ.setdefault(name, value)
-        try:
-            from vllm import AsyncEngineArgs
-            from vllm.v1.engine.async_llm import AsyncLLM
-        except ImportError as error:
-            raise EngineUnavailable(f"vLLM cannot be imported here: {error}.") from error
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
         self._seen = _latest_stats()
-        try:
-            arguments = AsyncEngineArgs(**self._arguments(self.model))
-            self._llm: Any = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._seen])
-        except Exception as error:  # vLLM raises many kinds, and its engine's process logs the cause
-            raise EngineUnavailable(f"vLLM could not load {self.model.name}: {first_line(error)}") from error
-        config = self._llm.vllm_config
-        self._context_length = int(config.model_config.max_model_len)
         self._ids = itertools.count(1)
-        library = _distribution()
-        return EngineInfo(
-            name="vllm",
-            version=version(library),
-            language="python",
-            model=self.model.name,
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments(model)), stat_loggers=[self._seen])
+
+    def info(self, package: str) -> EngineInfo:
+        config = self.library.vllm_config
+        self.context_length = int(config.model_config.max_model_len)
+        found = super().info(_distribution())
+        return replace(
+            found,
             dtype=self.options.quantization or str(config.model_config.dtype).removeprefix("torch."),
             device=str(config.device_config.device_type),
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
-            options=asdict(self.options) | {"attention": _attention(config)},
-            libraries={name: version(name) for name in (library, "torch", "transformers")},
+            features=(*found.features, "logprobs"),
+            options={**found.options, "attention": _attention(config)},
         )
 
     def _variables(self) -> dict[str, str]:
@@ -140,31 +121,29 @@ class VllmEngine(InstalledEngine):
             "VLLM_CPU_OMP_THREADS_BIND": core_groups(usable_cores(), self.options.tensor_parallel),
         }
 
-    def _arguments(self, model: Model) -> dict[str, Any]:
-        """For `AsyncEngineArgs`; what is not given is left to vLLM."""
+    def arguments(self, model: Model) -> dict[str, Any]:
         options = self.options
         folder, dummy = weights_of(model)
-        given = {
-            "model": str(folder),
-            "dtype": options.dtype,
-            "max_num_seqs": options.concurrency,
-            "enable_prefix_caching": options.prefix_cache,
-            "tensor_parallel_size": options.tensor_parallel,
-            "gpu_memory_utilization": options.gpu_memory,
-            "enforce_eager": options.eager,
-            "trust_remote_code": model.trust_remote_code,
-            "max_logprobs": MOST_LOGPROBS,
-            "seed": 0,
+        return given(
+            model=str(folder),
+            dtype=options.dtype,
+            max_num_seqs=options.concurrency,
+            enable_prefix_caching=options.prefix_cache,
+            tensor_parallel_size=options.tensor_parallel,
+            gpu_memory_utilization=options.gpu_memory,
+            enforce_eager=options.eager,
+            trust_remote_code=model.trust_remote_code,
+            max_logprobs=MOST_LOGPROBS,
+            seed=0,
             # Sampling settings in the model's folder are for those who give none; every request here gives its own.
-            "generation_config": "vllm",
-            "quantization": options.quantization,
-            "max_model_len": options.context,
-            "max_num_batched_tokens": options.batch_tokens,
-            "kv_cache_memory_bytes": _cache_bytes(options, self.environment.device),
-            "load_format": "dummy" if dummy else None,
-            "speculative_config": self._speculation(),
-        }
-        return {name: value for name, value in given.items() if value is not None}
+            generation_config="vllm",
+            quantization=options.quantization,
+            max_model_len=options.context,
+            max_num_batched_tokens=options.batch_tokens,
+            kv_cache_memory_bytes=_cache_bytes(options, self.environment.device),
+            load_format="dummy" if dummy else None,
+            speculative_config=self._speculation(),
+        )
 
     def _speculation(self) -> dict[str, Any] | None:
         if not self.options.speculative_tokens:
@@ -179,7 +158,7 @@ class VllmEngine(InstalledEngine):
         from vllm.sampling_params import RequestOutputKind
 
         return SamplingParams(
-            max_tokens=request.most_tokens(self._context_length),
+            max_tokens=request.most_tokens(self.context_length),
             temperature=0.0 if request.greedy else request.temperature,
             top_p=1.0 if request.greedy else request.top_p,
             seed=None if request.greedy else request.seed,
@@ -195,7 +174,7 @@ class VllmEngine(InstalledEngine):
 
         prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
         try:
-            steps = self._llm.generate(prompt, self._sampling(request), str(next(self._ids)))
+            steps = self.library.generate(prompt, self._sampling(request), str(next(self._ids)))
             async with contextlib.aclosing(steps):  # closing it aborts the request
                 async for step in steps:
                     yield self._chunk(step, request)
@@ -228,9 +207,6 @@ class VllmEngine(InstalledEngine):
 
     def stats(self) -> EngineStats:
         return EngineStats(kv_cache_usage=self._seen.kv_cache_usage)
-
-    def close(self) -> None:
-        self._llm.shutdown()
 
 
 def _cache_bytes(options: VllmOptions, device: str) -> int | None:

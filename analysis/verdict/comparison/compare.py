@@ -19,10 +19,10 @@ from analysis.units import (
     join_labels,
     significant,
 )
-from analysis.verdict.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
+from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft, paired, stages_of
+from analysis.verdict.comparison.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.finding import Finding, in_order
-from analysis.verdict.likeness import different_scenarios, number_format, unlike
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 

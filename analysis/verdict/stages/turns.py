@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from analysis.verdict.distributions import of_metric
+from analysis.verdict.stages.distributions import of_metric
 from analysis.verdict.statistics import Estimate
 from records.metrics import BY_NAME
 

@@ -16,13 +16,13 @@ from analysis.run.formulas import expression
 from analysis.run.load import RunData, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
-from analysis.verdict.answers import AnswerCounts, answers_of
-from analysis.verdict.distributions import Distribution, chunk_gaps, curves, distributions
-from analysis.verdict.request_classes import ClassSummary, classes_of
-from analysis.verdict.slo import Attainment, judge
+from analysis.verdict.stages.answers import AnswerCounts, answers_of
+from analysis.verdict.stages.distributions import Distribution, chunk_gaps, curves, distributions
+from analysis.verdict.stages.request_classes import ClassSummary, classes_of
+from analysis.verdict.stages.slo import Attainment, judge
+from analysis.verdict.stages.ttft_parts import TtftParts, parts_of
+from analysis.verdict.stages.turns import TurnSummary, turns_of
 from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
-from analysis.verdict.ttft_parts import TtftParts, parts_of
-from analysis.verdict.turns import TurnSummary, turns_of
 from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import GenerateRequest, Model
-from engines.nvidia.sglang import SglangEngine, SglangOptions
+from engines.libraries.sglang import SglangEngine, SglangOptions
 from settings_schema import from_text
 
 pytestmark = pytest.mark.own_environment

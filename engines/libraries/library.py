@@ -1,4 +1,4 @@
-"""What SGLang and TensorRT-LLM have in common: a library that runs in process on NVIDIA GPUs, and its settings."""
+"""What vLLM, SGLang and TensorRT-LLM have in common: a library that runs in process, and its settings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
 
+def given(**values: Any) -> dict[str, Any]:
+    """Those that are not `None`: the library decides the others."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
@@ -25,11 +30,11 @@ class LibraryOptions:
     prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
     draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
-    eager: bool = setting(False, "no CUDA graphs: loads faster, runs slower")
+    eager: bool = setting(False, "no compilation and no CUDA graphs: loads faster, runs slower")
     python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
 
 
-class NvidiaLibrary(InstalledEngine):
+class Library(InstalledEngine):
     """`title` is the library's name for people; its package is the first of its environment."""
 
     loads_on = "main"
@@ -44,6 +49,10 @@ class NvidiaLibrary(InstalledEngine):
         return size.need(dtype, device="cuda", gpus=options.tensor_parallel)
 
     @abstractmethod
+    def arguments(self, model: Model) -> dict[str, Any]:
+        """What the library is started with; what is not given is left to it."""
+
+    @abstractmethod
     def start(self, model: Model) -> Any:
         """Import the library and load the model. It may raise whatever the library does."""
 
@@ -56,7 +65,11 @@ class NvidiaLibrary(InstalledEngine):
         except Exception as error:  # of many kinds; its processes log the cause
             raise EngineUnavailable(f"{self.title} could not load {self.model.name}: {first_line(error)}") from error
         self.context_length = self.options.context or context_length(self.model.folder)
-        package = self.environment.package
+        return self.info(self.environment.package)
+
+    def info(self, package: str) -> EngineInfo:
+        """`package` is the library's distribution."""
+        assert self.model is not None
         return EngineInfo(
             name=self.environment.engine,
             version=version(package),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from analysis.run.load import load_run
-from analysis.verdict.knee import growth_sentences, saturated_from
+from analysis.verdict.stages.knee import growth_sentences, saturated_from
+from analysis.verdict.stages.ttft_parts import TtftParts
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
-from analysis.verdict.ttft_parts import TtftParts
 from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 

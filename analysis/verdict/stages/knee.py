@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from analysis.units import format_seconds, format_share
-from analysis.verdict.contenders import Contender, by_load, contenders_of, stages_of
+from analysis.verdict.comparison.contenders import Contender, by_load, contenders_of, stages_of
 from analysis.verdict.context import context_sentences
+from analysis.verdict.stages.ttft_parts import NAMES, TtftParts
 from analysis.verdict.summary import RunSummary
-from analysis.verdict.ttft_parts import NAMES, TtftParts
 
 FLAT = 0.1  # share: less than this from one stage to the next is no growth
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.run.windows import Window
-from analysis.verdict.distributions import Distribution, distributions
-from analysis.verdict.slo import Attainment, judge
+from analysis.verdict.stages.distributions import Distribution, distributions
+from analysis.verdict.stages.slo import Attainment, judge
 from records.slo import parse_objectives
 
 SHOWN = ("ttft", "ttft_user", "tpot", "e2e")

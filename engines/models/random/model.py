@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engines.models import llama_chat
 from engines.models.presets import LLAMA_3_ROPE, Preset
+from engines.models.random import llama_chat
 from engines.text.detokenize import byte_alphabet
 
 PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- endfor %}"

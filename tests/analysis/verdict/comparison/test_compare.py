@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.synthetic import Engine, simulate

@@ -7,17 +7,16 @@ GGUF files have (interleaved rotary pairs). Matrices are floats of 16 or 32 bits
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from engines.contract.base import EngineUnavailable, Model
-from engines.models.cache import built_once, cache_folder
-from engines.models.progress import Progress, silent
-from engines.models.random_weights import with_weights
-from engines.models.stored import header_of, weight_files
+from engines.models.cache import converted_once
+from engines.models.gguf.rotary import llama_3_factors
+from engines.models.random.weights import with_weights
+from engines.models.stored import FLOAT_BYTES, head_size, tensors_of, weight_files
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
@@ -31,7 +30,6 @@ FILE_TYPES: dict[Format, str] = {
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
 FORM = 2  # of what is written here; another one is another file
 BLOCK = 32
-STORED = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of what safetensors may hold
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 NAMES = {
     "input_layernorm": "attn_norm",
@@ -46,33 +44,46 @@ NAMES = {
 }
 
 
-def gguf_of(model: Model, format: Format, progress: Progress = silent) -> Path:
+def format_of(dtype: str, has_gguf: bool) -> str:
+    """The number format that an engine's option means: `auto` is a GGUF file as it is, else 16-bit floats."""
+    return dtype if dtype != "auto" else "gguf" if has_gguf else "float16"
+
+
+def file_for(model: Model, dtype: str) -> tuple[Path, str]:
+    """What an engine loads for its option, and the number format. Raises `EngineUnavailable`."""
+    format = format_of(dtype, model.gguf is not None)
+    if format != "gguf":
+        return gguf_of(model, cast(Format, format)), format
+    if model.gguf is None:
+        raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
+    return model.gguf, format
+
+
+def gguf_of(model: Model, format: Format) -> Path:
     """The file. Raises `EngineUnavailable` for a model that it cannot hold."""
     config = json.loads((model.folder / "config.json").read_text())
     if config.get("model_type") not in ARCHITECTURES:
         raise EngineUnavailable(
             f"only {', '.join(ARCHITECTURES)} are written as GGUF, not {config.get('model_type')}; give a .gguf file."
         )
-    model = with_weights(model, progress)
+    model = with_weights(model)
     sources = [model.folder / "config.json", model.folder / "tokenizer.json", *weight_files(model.folder)]
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
-    identity = hashlib.sha256(repr((stamps, FORM)).encode()).hexdigest()[:12]
-    plain = model.name.replace("/", "-").replace(":", "-")
-    folder = built_once(
-        cache_folder() / "gguf" / f"{plain}-{format}-{identity}",
-        lambda unfinished: _write(model, config, format, unfinished / "model.gguf", progress),
+    folder = converted_once(
+        model,
+        f"gguf/{format}",
+        sources,
+        lambda unfinished: _write(model, config, format, unfinished / "model.gguf"),
+        version=FORM,
         needs_bytes=sum(path.stat().st_size for path in weight_files(model.folder)),
-        progress=progress,
     )
     return folder / "model.gguf"
 
 
-def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path, progress: Progress) -> None:
+def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path) -> None:
     try:
         import gguf
     except ImportError as error:
         raise EngineUnavailable("writing GGUF needs the package gguf; install it with: pip install gguf") from error
-    progress(f"writing {model.name} as GGUF ({format})")
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]])
     writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[format]])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -93,7 +104,7 @@ def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path, 
 
 
 def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
-    head = _head(config)
+    head = head_size(config)
     rope = {"rope_theta": config.get("rope_theta"), **(config.get("rope_parameters") or {})}
     writer.add_name(name)
     writer.add_vocab_size(config["vocab_size"])
@@ -144,33 +155,19 @@ def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_se
 
 
 def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """GGUF's names, with 32-bit floats. Read with NumPy alone: environments of other engines have no torch."""
-    for file in weight_files(folder):
-        for name, weights in _stored(file):
-            if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and _tied(config)):
-                continue
-            if config["model_type"] != "qwen2" and ("q_proj" in name or "k_proj" in name):
-                heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-                weights = _interleaved(weights, heads)
-            yield gguf_name, weights
-
-
-def _stored(file: Path) -> Iterator[tuple[str, Any]]:
-    """The tensors of a file of safetensors, as 32-bit floats."""
-    import numpy as np
-
-    entries, start = header_of(file)
-    for name, entry in entries.items():
-        if (kind := entry["dtype"]) not in STORED:
-            raise EngineUnavailable(f"{file} holds {kind}, and only {', '.join(STORED)} are written as GGUF.")
-        begin, end = entry["data_offsets"]
-        count = (end - begin) // STORED[kind]
-        stored = np.memmap(file, f"<u{STORED[kind]}", "r", start + begin, (count,))
-        if kind == "BF16":  # its bits are the upper half of a 32-bit float's
-            floats = (stored.astype(np.uint32) << 16).view(np.float32)
-        else:
-            floats = stored.view("<f4" if kind == "F32" else "<f2").astype(np.float32)
-        yield name, floats.reshape(entry["shape"])
+    """GGUF's names, with 32-bit floats."""
+    for name, tensor in tensors_of(folder).items():
+        if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and _tied(config)):
+            continue
+        if tensor.kind not in FLOAT_BYTES:
+            raise EngineUnavailable(
+                f"{tensor.file} holds {tensor.kind}, and only {', '.join(FLOAT_BYTES)} are written as GGUF."
+            )
+        weights = tensor.floats().reshape(tensor.shape)
+        if config["model_type"] != "qwen2" and ("q_proj" in name or "k_proj" in name):
+            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+            weights = _interleaved(weights, heads)
+        yield gguf_name, weights
 
 
 def _name_of(name: str) -> str | None:
@@ -202,19 +199,8 @@ def _rotary_factors(config: Mapping[str, Any]) -> Any:
         return None
     if kind != "llama3":
         raise EngineUnavailable(f"rotary scaling of the kind {kind} cannot be written as GGUF; give a .gguf file.")
-    base, head = float(config.get("rope_theta") or rope["rope_theta"]), _head(config)
-    waves = 2 * np.pi * base ** (np.arange(0, head, 2) / head)
-    low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
-    smooth = (rope["original_max_position_embeddings"] / waves - rope["low_freq_factor"]) / (
-        rope["high_freq_factor"] - rope["low_freq_factor"]
-    )
-    between = 1 / ((1 - smooth) / rope["factor"] + smooth)
-    factors = np.where(waves < high, 1.0, np.where(waves > low, rope["factor"], between))
-    return factors.astype(np.float32)
-
-
-def _head(config: Mapping[str, Any]) -> int:
-    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+    base = float(config.get("rope_theta") or rope["rope_theta"])
+    return np.array(llama_3_factors(rope, base, head_size(config)), dtype=np.float32)
 
 
 def _tied(config: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 Runs in a process of its own, because it imports torch and the server must not:
 
-    python -m engines.models.convert GGUF FOLDER
+    python -m engines.models.gguf.convert GGUF FOLDER
 
 The weights are written as 32-bit floats unless that is too large: a dequantised weight is a product and a sum of
 16-bit floats, which bfloat16 would round again. So every engine starts from the same exact weights and rounds them to
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract.base import EngineUnavailable
-from engines.models.rotary import rotary_scaling
+from engines.models.gguf.rotary import rotary_scaling
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")
 MOST_EXACT_BYTES = 1_000_000_000  # of GGUF; a bigger file is written as bfloat16
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def convert(gguf: Path, folder: Path) -> None:
@@ -32,7 +32,7 @@ def convert(gguf: Path, folder: Path) -> None:
         raise EngineUnavailable(
             f"converting {gguf.name} needs {', '.join(missing)}; install with: pip install 'enginebench[transformers]'"
         )
-    command = [sys.executable, "-m", "engines.models.convert", str(gguf.resolve()), str(folder.resolve())]
+    command = [sys.executable, "-m", "engines.models.gguf.convert", str(gguf.resolve()), str(folder.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

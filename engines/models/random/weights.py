@@ -16,13 +16,13 @@ from typing import Any
 
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import built_once, cache_folder
-from engines.models.progress import Progress, silent
+from engines.models.stored import head_size
 
 SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
 FAMILIES = ("llama", "mistral", "qwen2")
 
 
-def with_weights(model: Model, progress: Progress = silent) -> Model:
+def with_weights(model: Model) -> Model:
     """`model` with its random weights in a file. Raises `EngineUnavailable` for a family whose tensors are unknown."""
     if not model.random_weights:
         return model
@@ -32,15 +32,13 @@ def with_weights(model: Model, progress: Progress = silent) -> Model:
     shapes = dict(_tensors(config))
     needed = 2 * sum(rows * columns for rows, columns in shapes.values())
 
-    def write(folder: Any) -> None:
+    def write(folder: Path) -> None:
         for path in model.folder.iterdir():
             shutil.copy(path, folder)
         spread = config.get("initializer_range", SPREAD)
-        _write(
-            shapes, spread, folder / "model.safetensors", lambda done: progress("writing random weights", done, needed)
-        )
+        _write(shapes, spread, folder / "model.safetensors")
 
-    folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed, progress=progress)
+    folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed)
     return replace(model, folder=folder, random_weights=False)
 
 
@@ -52,30 +50,38 @@ def weights_of(model: Model) -> tuple[Path, bool]:
         return model.folder, True
 
 
+def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """The tensors of one layer of a Llama; norms are matrices of one row."""
+    width, inner, head = config["hidden_size"], config["intermediate_size"], head_size(config)
+    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    return {
+        "input_layernorm": (1, width),
+        "self_attn.q_proj": (queries, width),
+        "self_attn.k_proj": (keys, width),
+        "self_attn.v_proj": (keys, width),
+        "self_attn.o_proj": (width, queries),
+        "post_attention_layernorm": (1, width),
+        "mlp.gate_proj": (inner, width),
+        "mlp.down_proj": (width, inner),
+        "mlp.up_proj": (inner, width),
+    }
+
+
 def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
     """Names and shapes; norms and biases are matrices of one row."""
-    width, inner = config["hidden_size"], config["intermediate_size"]
-    head = config.get("head_dim") or width // config["num_attention_heads"]
-    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    width = config["hidden_size"]
     yield "model.embed_tokens.weight", (config["vocab_size"], width)
     for layer in range(config["num_hidden_layers"]):
-        at = f"model.layers.{layer}."
-        for name, rows, columns in (
-            *(("input_layernorm", 1, width), ("post_attention_layernorm", 1, width)),
-            *(("self_attn.q_proj", queries, width), ("self_attn.k_proj", keys, width)),
-            *(("self_attn.v_proj", keys, width), ("self_attn.o_proj", width, queries)),
-            *(("mlp.gate_proj", inner, width), ("mlp.up_proj", inner, width), ("mlp.down_proj", width, inner)),
-        ):
-            yield f"{at}{name}.weight", (rows, columns)
-        if config["model_type"] == "qwen2":
-            for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
-                yield f"{at}self_attn.{name}.bias", (1, rows)
+        for name, (rows, columns) in layer_shapes(config).items():
+            yield f"model.layers.{layer}.{name}.weight", (rows, columns)
+            if config["model_type"] == "qwen2" and name.endswith(("q_proj", "k_proj", "v_proj")):
+                yield f"model.layers.{layer}.{name}.bias", (1, rows)
     yield "model.norm.weight", (1, width)
     if not config.get("tie_word_embeddings", False):
         yield "lm_head.weight", (config["vocab_size"], width)
 
 
-def _write(shapes: Mapping[str, tuple[int, int]], spread: float, path: Any, progress: Any) -> None:
+def _write(shapes: Mapping[str, tuple[int, int]], spread: float, path: Path) -> None:
     import numpy as np
 
     header, end = {}, 0
@@ -93,4 +99,3 @@ def _write(shapes: Mapping[str, tuple[int, int]], spread: float, path: Any, prog
                 if rows == 1:
                     numbers = np.full(columns, 0 if name.endswith("bias") else 1, np.float32)
                 file.write((numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # the upper half of a float
-            progress(file.tell())

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.report.page import render
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.stage import SECOND

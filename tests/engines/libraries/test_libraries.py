@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from engines.contract.base import BadRequest, Chunk, Engine, EngineError, GenerateRequest, Model
-from engines.nvidia.sglang import SglangEngine, SglangOptions
-from engines.nvidia.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
+from engines.libraries.sglang import SglangEngine, SglangOptions
+from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
 from settings_schema import from_text
 
 PIECES = ((" one", 1), (" two", 1), (" three four", 2), (" five", 1))
@@ -79,7 +79,7 @@ def sglang(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("sglang")
     module.Engine = StandIn  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sglang", module)
-    monkeypatch.setattr("engines.nvidia.library.version", lambda name: "0.5.23")
+    monkeypatch.setattr("engines.libraries.library.version", lambda name: "0.5.23")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def tensorrt_llm(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         setattr(llmapi, name, type(name, (SimpleNamespace,), {}))
     monkeypatch.setitem(sys.modules, "tensorrt_llm", module)
     monkeypatch.setitem(sys.modules, "tensorrt_llm.llmapi", llmapi)
-    monkeypatch.setattr("engines.nvidia.library.version", lambda name: "1.2.1")
+    monkeypatch.setattr("engines.libraries.library.version", lambda name: "1.2.1")
 
 
 ENGINES = {"sglang": (SglangEngine, SglangOptions), "tensorrt_llm": (TensorRtLlmEngine, TensorRtLlmOptions)}

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from engines.contract.base import Model
+from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
 from engines.process.watch import Watch
-from engines.vllm import VllmEngine, VllmOptions, core_groups
 from settings_schema import from_text
 
 SMALL = Model("m", Path("/models/m"))
 
 
 def arguments(**options: str) -> dict[str, Any]:
-    return VllmEngine(SMALL, from_text(VllmOptions, options))._arguments(SMALL)
+    return VllmEngine(SMALL, from_text(VllmOptions, options)).arguments(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_speculation_is_described_as_vllm_wants_it(options: dict[str, str], conf
 def test_what_cannot_be_written_is_made_up_by_vllm() -> None:
     mamba = fetch_model("random:mamba-130m")
     engine = VllmEngine(mamba, VllmOptions())
-    assert engine._arguments(mamba)["load_format"] == "dummy"
+    assert engine.arguments(mamba)["load_format"] == "dummy"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engines.contract.base import EngineUnavailable, Model
-from engines.models.gguf_file import Format, gguf_of
+from engines.models.gguf.write import Format, gguf_of
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
