@@ -27,7 +27,7 @@ from simulations.batching_server import Asked, BatchingServer, rates, users, wri
 RESULTS = Path(__file__).parent / "results" / "plans.json"
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_SEEDS = 40
-LONG_PROMPTS = Asked(prompt=(20, 4000))
+SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
 FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
 
 
@@ -40,7 +40,7 @@ def disturbed(now: float) -> float:
 class System:
     server: BatchingServer
     loads: tuple[Load, ...]
-    asked: Asked = Asked()
+    asked: Asked = SHORT_PROMPTS
 
 
 SYSTEMS: Mapping[str, System] = {
