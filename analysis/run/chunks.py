@@ -63,7 +63,8 @@ class RunChunks:
         if self._kept is not None:
             yield from self._kept
             return
-        kept, size = [], 0
+        kept: list[Chunks] = []
+        size = 0
         for part in chunks_of(self._table):
             size += part.size
             if size <= KEPT:
