@@ -29,8 +29,8 @@ ENDS = (0.025, 0.975)
 LEAST_STAGES = 3
 POINTS = 40  # of the curve
 NEGLIGIBLE = 1e-9  # κ that is only rounding
-ASSUMED = 0.03  # scatter of stages about the law where they show none: that of repeated runs
-LEAST_FREEDOM = 2  # degrees of freedom of the scatter; those that the residuals lack come from `ASSUMED`
+LEAST_FREEDOM = 2  # of the residuals, that they tell how far stages scatter about the law
+ASSUMED = 0.03  # scatter that is assumed at least where they have fewer: that of repeated runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +130,16 @@ def _peak(laws: Floats) -> Floats:
 def _scatter(relative: Floats, residuals: Floats, freedom: int, rng: Generator) -> tuple[Floats, float | None]:
     """What to add to the stages' own errors in each draw, as a standard deviation, and the residuals' own one.
 
-    The variance is drawn from its posterior given the residuals, a scaled inverse χ² (Gelman et al. 2013, section 3.2),
-    and is never below that of the stages' own errors. As many loads as parameters leave no residuals: then it is the
-    assumed one.
+    The variance of stages about the law is drawn from its posterior given the residuals, a scaled inverse χ² (Gelman et
+    al. 2013, section 3.2), and is never below that of the stages' own errors. With fewer than `LEAST_FREEDOM` degrees of
+    freedom it is the assumed one, or what the residuals show where that is more.
     """
-    if freedom <= 0:
-        return np.full(len(relative), ASSUMED), None
     own, squares = float((relative**2).mean()), float((residuals**2).sum())
-    lacking = max(LEAST_FREEDOM - freedom, 0)
-    drawn = (squares + lacking * (own + ASSUMED**2)) / rng.chisquare(freedom + lacking, len(relative))
-    return np.sqrt(np.maximum(drawn - own, 0.0)), math.sqrt(squares / freedom)
+    seen = math.sqrt(squares / freedom) if freedom > 0 else None
+    if freedom < LEAST_FREEDOM:
+        return np.full(len(relative), math.sqrt(max((seen or 0.0) ** 2 - own, ASSUMED**2))), seen
+    drawn = squares / rng.chisquare(freedom, len(relative))
+    return np.sqrt(np.maximum(drawn - own, 0.0)), seen
 
 
 def draws(estimate: Estimate, rng: Generator, count: int) -> Floats:
