@@ -131,8 +131,8 @@ def _scatter(relative: Floats, residuals: Floats, freedom: int, rng: Generator) 
     """What to add to the stages' own errors in each draw, as a standard deviation, and the residuals' own one.
 
     The variance of stages about the law is drawn from its posterior given the residuals, a scaled inverse χ² (Gelman et
-    al. 2013, section 3.2), and is never below that of the stages' own errors. With fewer than `LEAST_FREEDOM` degrees of
-    freedom it is the assumed one, or what the residuals show where that is more.
+    al. 2013, section 3.2), and is never below that of the stages' own errors. With fewer than `LEAST_FREEDOM` degrees
+    of freedom it is the assumed one, or what the residuals show where that is more.
     """
     own, squares = float((relative**2).mean()), float((residuals**2).sum())
     seen = math.sqrt(squares / freedom) if freedom > 0 else None
