@@ -70,6 +70,7 @@ def report(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
+    from analysis.report.charts.library import start_engine
     from analysis.verdict.loading import summaries_of
 
     log = Console(stderr=True, highlight=False)
@@ -80,6 +81,7 @@ def report(
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
             raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
+        start_engine()
         with log.status("Reading the runs …") as status:
             summaries = summaries_of(
                 names or (),

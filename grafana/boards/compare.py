@@ -21,6 +21,7 @@ from grafana.promql import Query
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b"'
 SHIFT = " offset ${shift}s"
 FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
+OFFERED = ("enginebench_load_users", "enginebench_load_offered_rate")  # a run has one of them
 EMPTY = "choose two runs, and a time range that holds run A"
 
 
@@ -120,10 +121,11 @@ def _validity() -> list[Panel]:
             limit=0.99,
         ),
         _lines(
-            "Users, A and B",
-            "Users at work. The lines coincide when both runs have the same plan.",
+            "Offered load, A and B",
+            "Users of a closed loop, or requests scheduled per second in an open one. The lines coincide when both "
+            "runs have the same plan.",
             units.Short,
-            lambda run, shift: gauge_of("enginebench_load_users", run=run, shift=shift),
+            lambda run, shift: " or ".join(gauge_of(name, run=run, shift=shift) for name in OFFERED),
         ),
         _lines(
             "Send lag p99, A and B",

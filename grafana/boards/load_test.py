@@ -147,8 +147,8 @@ def _clients() -> list[Panel]:
     return [
         lines(
             "Users and requests in flight",
-            "Users at work, and requests sent and not yet answered. In an open loop the second grows without bound "
-            "when the load exceeds the capacity.",
+            "Requests that are due and not yet answered, and the users of a closed loop (dashed). An open loop has no "
+            "users: when its offered rate exceeds the capacity, its requests in flight grow without bound.",
             units.Short,
             [
                 Query(load.gauge("enginebench_load_users"), "{{engine}} users"),
