@@ -1,4 +1,4 @@
-"""The Vega libraries of vl-convert: in a JavaScript engine, and as a script for pages that draw their own charts.
+"""The Vega libraries, which vl-convert carries: in a JavaScript engine, and as a script for pages with charts.
 
 Both take seconds to begin with. The engine starts beside other work; the script is kept for the next report.
 """
