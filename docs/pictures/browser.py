@@ -7,8 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from docs.pictures.png import with_palette
-
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
@@ -18,8 +16,9 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 def height_of(page: Path, width: int) -> int:
     """Pixels that the page takes at this width."""
     measured = page.with_name("measured.html")
-    script = "<script>onload = () => document.title = document.body.scrollHeight</script>"
-    measured.write_text(page.read_text().replace("</head>", f"{script}</head>"))
+    measured.write_text(
+        f"{page.read_text()}<script>onload = () => document.title = document.body.scrollHeight</script>"
+    )
     command = [CHROMIUM, *FLAGS, f"--window-size={width},200", "--dump-dom", measured.as_uri()]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     title = re.search(r"<title>(\d+)</title>", said)
@@ -33,4 +32,3 @@ def take(page: Path | str, path: Path, width: int, height: int, wait: float = 0.
     command = [CHROMIUM, *FLAGS, f"--window-size={width},{height}", f"--screenshot={path}"]
     command += [f"--virtual-time-budget={wait * 1000:.0f}"] if wait else []
     subprocess.run([*command, address], capture_output=True, check=True, timeout=120)
-    path.write_bytes(with_palette(path.read_bytes()))

@@ -11,7 +11,7 @@ import configargparse  # type: ignore[import-untyped]
 import pytest
 
 from loadtests.harness.run.options import add_options, read_options, without_secrets
-from loadtests.harness.scenario import Scenario, rates, read, tokens, users
+from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
 from records.load import Users
@@ -127,6 +127,15 @@ def test_headers_are_given_one_by_one_or_a_line_each_and_never_shown(
     help = capsys.readouterr().out
     assert "a-secret" not in help
     assert "Default: 10,50." in help, "and the defaults in it are the scenario's own"
+
+
+def test_objectives_are_repeated_or_separated_by_commas_and_replace_the_default() -> None:
+    searching = Scenario(slo=slo("failures=0.01"))
+    for words in (["--slo", "ttft_p95=0.5", "--slo=tpot_p95=0.05"], ["--slo", "ttft_p95=0.5,tpot_p95=0.05"]):
+        scenario, _ = read_options(parse(searching, *words), searching)
+        assert scenario.slo == slo("ttft_p95=0.5,tpot_p95=0.05")
+    scenario, _ = read_options(parse(searching), searching)
+    assert scenario.slo == slo("failures=0.01")
 
 
 @pytest.mark.parametrize(

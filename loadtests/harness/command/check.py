@@ -1,4 +1,4 @@
-"""Plans a scenario with the settings that were given for it, in a process of its own: its file may import Locust.
+"""Check a scenario with the given settings, in a separate process because its file may import Locust.
 
 python -m loadtests.harness.command.check loadtests/spike.py '{"stage_seconds": "5"}'
 """

@@ -115,12 +115,14 @@ def test_the_fake_engine_answers_alike_under_load() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param([], "say what to ask", id="nothing to ask"),
-        pytest.param(["--engine", "fake", "--engine", "fake"], "name each --engine and each --url once", id="twice"),
+        pytest.param([], "say what to test", id="nothing to ask"),
+        pytest.param(
+            ["--engine", "fake", "--engine", "fake"], "give each --engine and each --url only once", id="twice"
+        ),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server"),
         pytest.param(
             ["--engine", "candle", "--engine", "burn", "--model", "random:llama-3.2-tiny"],
-            "has other weights in each engine",
+            "has different weights in each engine",
             id="random weights",
         ),
     ],

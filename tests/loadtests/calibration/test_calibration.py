@@ -111,7 +111,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 def test_loads_are_users_times_rate() -> None:
     assert parse_grid("100x50,10x2.5") == [(100, 50.0), (10, 2.5)]
     for wrong in ("100", "x50", "0x50", "5x-1", "axb"):
-        with pytest.raises(ValueError, match="is no load"):
+        with pytest.raises(ValueError, match="is not a load"):
             parse_grid(wrong)
 
 

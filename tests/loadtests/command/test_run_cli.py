@@ -121,7 +121,7 @@ def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_p
         pytest.param("spike", {"stage_seconds": "9"}, "nothing left to measure", id="a spike warms up for 10 s"),
         pytest.param("mixed", {"isolate": "yes"}, None, id="mixed has classes"),
         pytest.param("single", {"isolate": "yes"}, "several --classes", id="single has none"),
-        pytest.param("replay", {}, "give the trace to play again", id="there is no trace to replay"),
+        pytest.param("replay", {}, "give a trace", id="there is no trace to replay"),
     ],
 )
 def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
@@ -164,7 +164,7 @@ def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Pat
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "kept in" in said
+    assert "the records are in" in said
     assert "Traceback" not in said
     _, alive = psutil.wait_procs(children, timeout=10)
     assert alive == []
@@ -189,7 +189,7 @@ def test_settings_of_engines(given: list[str], expected: dict[str, list[str]]) -
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"choose from .*concurrent"):
         find_scenario("concurent")
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="does not exist"):
         find_scenario(str(tmp_path / "mine.py"))
     (tmp_path / "mine.py").touch()
     assert find_scenario(str(tmp_path / "mine.py")) == tmp_path / "mine.py"
@@ -305,5 +305,5 @@ def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
         Subject("b", "small", "b small"), Subject("b", "large", "b large"),
     ]  # fmt: skip
     assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
-    with pytest.raises(UsageError, match="named once"):
+    with pytest.raises(UsageError, match="only once"):
         subjects(["a"], ["small", "small"])

@@ -17,7 +17,7 @@ def prepare_run(url: str, runs: Path) -> None:
 
 
 def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="would end up in reports: set ENGINEBENCH_API_KEY instead"):
+    with pytest.raises(ValueError, match="would appear in reports: set ENGINEBENCH_API_KEY instead"):
         prepare_run("http://me:word@localhost", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -134,7 +134,7 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
     assert lasted[whole] > 9500 * MS, "the other one goes on to the end"
     summary, found, code = reported(locust)
     assert summary.requests == len(locust.records) + len(left[lost])
-    assert found["process_lost"].startswith(f"worker process {lost} with 2 users left its last trace")
+    assert found["process_lost"].startswith(f"worker process {lost} with 2 users wrote its last record")
     # What was measured before that holds for all four users, unless a busy machine is why it does not.
     assert code == 0 or found.keys() & {"users_missing", "client_late"}
 

@@ -91,7 +91,7 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
     if load[0] == "--rate":  # the warm-up of users lasts until each had an answer: their window has no retries
         findings = summarise(load_run(locust.run)).findings
         (finding,) = [finding for finding in findings if finding.kind == "retries"]
-        assert re.search(r"(\d+) attempts were made for (\d+) questions, (\d+) of which", finding.evidence)
+        assert re.search(r"(\d+) attempts were made for (\d+) logical requests, (\d+) of which", finding.evidence)
 
 
 @pytest.fixture(scope="module")

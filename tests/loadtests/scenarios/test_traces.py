@@ -70,7 +70,7 @@ def test_sharegpt_has_texts_and_no_times() -> None:
     assert [role for role, _ in trace.requests[1].messages] == ["user", "assistant", "user"]
     assert trace.requests[2].messages == (("assistant", "Hello."), ("user", "Count to three."))
     assert [request.output_tokens for request in trace.requests] == [15, 6, 4], "characters over four"
-    with pytest.raises(ValueError, match="say with --rate how many"):
+    with pytest.raises(ValueError, match="set the requests per second with --rate"):
         trace_stage("sharegpt.json", trace, (0.0, False))
 
 
@@ -79,7 +79,9 @@ def test_sharegpt_has_texts_and_no_times() -> None:
     [
         pytest.param("none.csv", "auto", "", "cannot read the trace .*none.csv: No such file", id="no file"),
         pytest.param("gateway.csv", "auto", "", "name its columns with --trace-as time=COLUMN", id="unknown columns"),
-        pytest.param("gateway.csv", "azure", "", "no trace in the format azure .*ContextTokens", id="another format"),
+        pytest.param(
+            "gateway.csv", "azure", "", "not a trace in the format azure .*ContextTokens", id="another format"
+        ),
         pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
         pytest.param(
             "gateway.csv", "auto", "time=route,prompt=tokens_in,output=tokens_out", "`/chat` is no time", id="no time"

@@ -15,7 +15,7 @@ import pytest
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.models.cache import built_once
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from servers.openai.prompts import load_tokenizer
 from tests.support.engines.reference import Reference

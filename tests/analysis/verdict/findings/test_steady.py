@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analysis.run.load import load_run
-from analysis.verdict.contenders import headline_ttft
+from analysis.verdict.comparison.contenders import headline_ttft
 from analysis.verdict.summary import RunSummary, summarise
 from records.load import Rate
 from records.request import RequestRecord
