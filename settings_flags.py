@@ -18,6 +18,14 @@ import typer
 
 from settings_schema import Setting, from_environment, from_text, settings_of
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
+EngineSettings = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
+]
+"""Options that several commands have."""
+
 Command = TypeVar("Command", bound=Callable[..., None])
 Given = Mapping[str, str | bool | list[str] | None]  # by the settings' names; None or False: the flag was not used
 

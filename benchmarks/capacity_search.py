@@ -1,7 +1,7 @@
 """Does `enginebench run capacity` find, in real time, the capacity that a server has by an exact law?
 
     python -m benchmarks.capacity_search                # up to 17 minutes
-    python -m benchmarks.capacity_search --json > benchmarks/results/capacity_search.json
+    python -m benchmarks.capacity_search --output benchmarks/results/capacity_search.json
 
 The scripted engine with so many places, each of which a request holds for a fixed time, behind this project's server is
 an M/D/c queue: the rate at which 95 % of the waits are within a limit is known (Franx 2001). What the server itself
@@ -10,8 +10,6 @@ costs a request is not in the law, so places are held long enough for that to be
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -19,8 +17,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.program import command_line, print_fields, write
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.run.host import host_facts
 from records.files import read_meta
 from simulations.capacity_systems import mdc_capacity
 
@@ -54,18 +52,8 @@ def search(seed: int) -> Found:
     capacity = mdc_capacity(LIMIT, Q, PLACES) / SERVICE
     load_average = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
-        command = [
-            *PYTHON,
-            "-m",
-            "enginebench",
-            "run",
-            "capacity",
-            "--engine",
-            "fake",
-            "--runs",
-            name,
-            "--allow-invalid",
-        ]
+        command = [*PYTHON, "-m", "enginebench", "run", "capacity", "--engine", "fake"]
+        command += ["--runs", name, "--allow-invalid"]
         command += ["-o", f"concurrency={PLACES}", "-o", f"ttft={SERVICE}", "--output-tokens", "1"]
         command += ["--prompt-tokens", "32", "--by", "rate", "--slo", objective, "--seed", str(seed)]
         command += ["--search-range", "40-1000", "--search-seconds", f"{SECONDS:g}"]
@@ -93,16 +81,12 @@ def search(seed: int) -> Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser = command_line(__doc__)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     found = search(arguments.seed)
-    if arguments.json:
-        print(json.dumps({"host": host_facts(), "search": asdict(found)}, indent=2))
-    else:
-        for what, value in asdict(found).items():
-            print(f"{what} = {value:.4g}" if isinstance(value, float) else f"{what} = {value}")
+    print_fields(asdict(found))
+    write(arguments.output, search=asdict(found))
     good = found.state == "found" and found.holds and abs(found.error or 0.0) <= CLOSE
     sys.exit(0 if good else 1)
 

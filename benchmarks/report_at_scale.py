@@ -11,7 +11,6 @@ no larger, and fewer are smaller. The values are drawn again from their seeds fo
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -33,6 +32,7 @@ import psutil
 
 from analysis.run.lines import SCHEMA
 from analysis.run.table import TABLE, sink
+from benchmarks.program import command_line, write
 from loadtests.harness.run.host import host_facts, versions
 from records.files import write_meta
 from records.load import Users
@@ -280,11 +280,10 @@ def measure(source: str, requests: int, folder: Path) -> Result:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--requests", type=int, help="default: a million as lines, ten million as Parquet")
     parser.add_argument("--from", dest="source", choices=list(TARGETS), help="default: one after the other")
     parser.add_argument("--folder", type=Path, help="for the runs, which take up to 6 GB; default: a temporary one")
-    parser.add_argument("--output", type=Path, help="write the results there, as JSON")
     arguments = parser.parse_args()
     results = []
     for source in [arguments.source] if arguments.source else list(TARGETS):
@@ -297,15 +296,12 @@ def main() -> None:
             f"{result.cpu_seconds:.1f} s of CPU, {result.most_resident / 1e9:.2f} GB, "
             f"{result.percentiles_wrong} of {result.percentiles_checked} percentiles wrong"
         )
-    if arguments.output:
-        document = {
-            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": host_facts(),
-            "versions": versions("enginebench", "polars", "numpy", "msgspec"),
-            "targets": {source: {"seconds": t, "most_resident": b} for source, (t, b) in TARGETS.items()},
-            "results": [asdict(result) | {"reached": result.reached} for result in results],
-        }
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(
+        arguments.output,
+        *("polars", "numpy", "msgspec"),
+        targets={source: {"seconds": t, "most_resident": b} for source, (t, b) in TARGETS.items()},
+        results=[asdict(result) | {"reached": result.reached} for result in results],
+    )
     raise SystemExit(any(not result.reached for result in results))
 
 

@@ -36,7 +36,7 @@ from engines.contract.base import (
 )
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import context_length
-from engines.models.gguf_file import gguf_of
+from engines.models.gguf.write import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.events import events
 from settings_schema import setting
@@ -63,10 +63,12 @@ class LlamaCppOptions:
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
     context: int | None = setting(
-        None, "tokens of prompt and answer together, of each slot (none: the model's limit, at most 4096)", least=1
+        None, "maximum tokens of prompt plus answer, per slot (none: the model's limit, at most 4096)", least=1
     )
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
-    device: Literal["auto", "cpu", "gpu"] = setting("auto", "gpu: all layers on the GPU, if the program was built so")
+    device: Literal["auto", "cpu", "gpu"] = setting(
+        "auto", "gpu: all layers on the GPU, if the program was built for one"
+    )
 
 
 class LlamaCppEngine(InstalledEngine):
@@ -95,9 +97,7 @@ class LlamaCppEngine(InstalledEngine):
     @classmethod
     def memory_need(cls, options: LlamaCppOptions, size: ModelSize) -> MemoryNeed:
         """The cache of all slots is allocated while it loads, in 16 bits."""
-        dtype = options.dtype
-        if dtype == "auto":
-            dtype = "float16" if size.gguf is None else "gguf"
+        dtype = format_of(options.dtype, size.gguf is not None)
         slots = options.concurrency * _slot_tokens(options, size.context_length)
         cache = size.need("float16", slots).cache
         device = "cuda" if _on_gpu(options) else "cpu"
@@ -109,7 +109,7 @@ class LlamaCppEngine(InstalledEngine):
         assert self.model is not None
         if (program := _program()) is None:
             raise EngineUnavailable(str(self.why_not_here()))
-        file, dtype = await asyncio.to_thread(self._file, self.model)
+        file, dtype = await asyncio.to_thread(file_for, self.model, self.options.dtype)
         self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
         port = _free_port()
         command = self.command(program, file, port)
@@ -129,15 +129,6 @@ class LlamaCppEngine(InstalledEngine):
             features=("seed", "stop", "ignore_eos"),
             options=asdict(self.options) | {"threads": self._threads},
         )
-
-    def _file(self, model: Model) -> tuple[Path, str]:
-        wanted = self.options.dtype
-        if wanted in {"auto", "gguf"} and model.gguf is not None:
-            return model.gguf, "gguf"
-        if wanted == "gguf":
-            raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
-        dtype = "float16" if wanted == "auto" else wanted
-        return gguf_of(model, dtype), dtype
 
     @property
     def _threads(self) -> int:

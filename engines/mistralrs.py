@@ -31,7 +31,7 @@ from engines.contract.base import (
     first_line,
 )
 from engines.models.fetch import context_length
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -63,7 +63,7 @@ class MistralRsOptions:
     concurrency: int = setting(32, "requests that run in one batch; a quantised model runs one at a time", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0"] = setting(
         "auto",
-        "number format of the weights. auto: float32 on a CPU, where it is the fastest, float16 on a GPU; "
+        "number format of the weights. auto: float32 on a CPU, where it is fastest, float16 on a GPU; "
         "q…: quantised while loading",
     )
 
@@ -169,13 +169,10 @@ class MistralRsEngine(BlockingEngine):
         for piece in answer:
             choice = piece.choices[0]
             text = (choice.delta.reasoning_content or "") + (choice.delta.content or "")
-            finish: FinishReason | None = None
-            ready = stops.add(text)
-            if stops.met:
-                finish = "stop"
-            elif choice.finish_reason is not None:
-                finish = "length" if choice.finish_reason == "length" else "stop"
-                ready += stops.rest()
+            given: FinishReason | None = None
+            if choice.finish_reason is not None:
+                given = "length" if choice.finish_reason == "length" else "stop"
+            ready, finish = stops.step(text, given)
             tokens = self._tokens_of(text)
             if piece.usage is not None:  # the last piece has the exact total
                 tokens = max(piece.usage.completion_tokens - counted, 0)

@@ -27,12 +27,11 @@ from engines.contract.base import (
     FatalError,
     FinishReason,
     GenerateRequest,
-    Model,
     first_line,
 )
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
-from engines.models.gguf_file import gguf_of
+from engines.models.gguf.write import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.detokenize import Detokenizer
 from engines.text.stop import StopStrings
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
 GIB = 1024**3
+FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}
 Piece = tuple[list[int], str]  # new token ids, and the finish reason's name
 
 
@@ -51,11 +51,11 @@ class OpenVinoOptions:
     dtype: Literal["auto", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
-    device: str = setting("CPU", "as OpenVINO names it: CPU, GPU, GPU.1 …")
+    device: str = setting("CPU", "OpenVINO's name of the device: CPU, GPU, GPU.1 …")
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     kv_gib: int = setting(2, "memory for keys and values in GiB", least=1)
-    batch_tokens: int = setting(256, "most tokens computed in one step", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
+    batch_tokens: int = setting(256, "maximum tokens per step", least=1)
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     python: str | None = setting(None, "interpreter that has OpenVINO GenAI (none: the one of `engines install`)")
 
 
@@ -69,9 +69,7 @@ class OpenVinoEngine(InstalledEngine):
 
     @classmethod
     def memory_need(cls, options: OpenVinoOptions, size: ModelSize) -> MemoryNeed:
-        dtype = options.dtype
-        if dtype == "auto":
-            dtype = "float16" if size.gguf is None else "gguf"
+        dtype = format_of(options.dtype, size.gguf is not None)
         return size.need(dtype, cache=options.kv_gib * GIB, cache_options=("kv_gib",), device=options.device.lower())
 
     def load(self) -> EngineInfo:
@@ -81,8 +79,7 @@ class OpenVinoEngine(InstalledEngine):
             from tokenizers import Tokenizer
         except ImportError as error:
             raise EngineUnavailable(f"OpenVINO GenAI cannot be imported here: {error}.") from error
-        dtype = self._dtype(self.model)
-        file = self.model.gguf if dtype == "gguf" else gguf_of(self.model, dtype)  # type: ignore[arg-type]
+        file, dtype = file_for(self.model, self.options.dtype)
         properties = {"INFERENCE_NUM_THREADS": self._threads} if self.options.device == "CPU" else {}
         try:
             self._pipeline: Any = openvino_genai.ContinuousBatchingPipeline(
@@ -110,13 +107,6 @@ class OpenVinoEngine(InstalledEngine):
             options=asdict(self.options) | {"threads": self._threads},
             libraries={name: version(name) for name in ("openvino", "openvino-genai")},
         )
-
-    def _dtype(self, model: Model) -> str:
-        if self.options.dtype == "auto":
-            return "float16" if model.gguf is None else "gguf"
-        if self.options.dtype == "gguf" and model.gguf is None:
-            raise EngineUnavailable(f"{model.name} did not come as a GGUF file; leave dtype=gguf out.")
-        return self.options.dtype
 
     @property
     def _threads(self) -> int:
@@ -154,13 +144,11 @@ class OpenVinoEngine(InstalledEngine):
         try:
             while True:
                 ids, reason = await running.pieces()
-                finish: FinishReason | None = {"STOP": "stop", "LENGTH": "length"}.get(reason)  # type: ignore[assignment]
-                ready = stops.add("".join(text.add(id) for id in ids))
-                if finish is not None and not stops.met:
-                    ready += stops.add(text.rest())
-                    ready += "" if stops.met else stops.rest()
-                yield Chunk(ready, len(ids), "stop" if stops.met else finish)
-                if stops.met or finish is not None:
+                given = FINISH.get(reason)
+                decoded = "".join(text.add(id) for id in ids) + (text.rest() if given is not None else "")
+                ready, finish = stops.step(decoded, given)
+                yield Chunk(ready, len(ids), finish)
+                if finish is not None:
                     return
         finally:
             running.leave()

@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import (
@@ -31,7 +30,7 @@ from engines.contract.base import (
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.presets import STACK
-from engines.pytorch.device import OnTorch, chosen_device, device_memory, expected_device, libraries, limit_spinning
+from engines.pytorch.device import OnTorch, expected_device, limit_spinning
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
 from settings_schema import setting
@@ -49,12 +48,13 @@ PROGRAM_ITERATIONS = 50
 class BaselineOptions:
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
-    cold: bool = setting(False, "a process for each request, which starts the interpreter and loads the model again")
+    cold: bool = setting(False, "start a new process, which loads the model again, for each request")
 
 
 class PytorchBaselineEngine(OnTorch, BlockingEngine):
     Options = BaselineOptions
     options: BaselineOptions
+    name = NAME
     max_threads = 1
 
     @classmethod
@@ -65,33 +65,15 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
         limit_spinning()
         assert self.model is not None
         self._context_length = context_length(self.model.folder)
-        device = self.options.device if self.options.cold else self._threads().submit(self._load).result()
-        return EngineInfo(
-            name=NAME,
-            version=version("torch"),
-            language="python",
-            model=self.model.name,
-            dtype="float32",
-            device=device,
-            batching="none",
-            max_concurrency=1,
-            context_length=self._context_length,
-            features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
-            options=asdict(self.options),
-            libraries=libraries(),
-        )
+        if self.options.cold:
+            self._device = self.options.device
+        else:
+            self._threads().submit(self._load).result()
+        return self.info("float32")
 
-    def _load(self) -> str:
-        import torch
-        from tokenizers import Tokenizer
-
-        assert self.model is not None
-        if self.options.threads is not None:
-            torch.set_num_threads(self.options.threads)
-        self._device = chosen_device(self.options.device)
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
-        self.network, self._end_ids = _network(self.model, self._device, self._context_length)
-        return str(self._device)
+    def _load(self) -> None:
+        model = self.open_device()
+        self.network, self._end_ids = _network(model, self._device, self._context_length)
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.most_tokens(self._context_length)
@@ -131,7 +113,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
                 worker.kill()
 
     def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=None if self.options.cold else device_memory(self._device))
+        return EngineStats() if self.options.cold else super().stats()
 
 
 def _chunks(lines: Any) -> Iterator[Chunk]:

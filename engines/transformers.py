@@ -11,29 +11,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
     BlockingEngine,
     Chunk,
     EngineInfo,
-    EngineStats,
     EngineUnavailable,
     GenerateRequest,
     Model,
     TokenLogprob,
 )
 from engines.models.fetch import context_length, fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.pytorch.device import (
     OnTorch,
     TorchOptions,
-    chosen_device,
     chosen_dtype,
-    device_memory,
-    libraries,
     limit_spinning,
     name_of,
 )
@@ -55,19 +50,19 @@ NGRAM = "ngram"
 @dataclass(frozen=True, slots=True)
 class TransformersOptions(TorchOptions):
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex"] = setting(
-        "auto", "which implementation of attention; auto: Transformers decides, mostly sdpa"
+        "auto", "attention implementation; auto: Transformers decides, usually sdpa"
     )
     quantise: Quantised = setting("none", "quantise the weights while loading, by bitsandbytes (bnb) or torchao")
     draft: str | None = setting(
-        None, "guess tokens ahead: `ngram` looks them up in the text so far, a model's name generates them"
+        None, "speculative decoding: `ngram` drafts from the text so far; otherwise the name of a draft model"
     )
-    guesses: int = setting(5, "tokens that are guessed at a time", least=1)
+    guesses: int = setting(5, "tokens drafted per step", least=1)
 
 
 class TransformersEngine(OnTorch, BlockingEngine):
     Options = TransformersOptions
     options: TransformersOptions
-    library = "transformers"
+    name = library = "transformers"
 
     # One thread for everything that torch computes, loading included: each computing thread gets its own team of
     # OpenMP workers, and two teams on the same cores cost a third of the speed.
@@ -86,36 +81,18 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
     def _load(self) -> EngineInfo:
         import torch
-        from tokenizers import Tokenizer
 
-        assert self.model is not None
-        if self.options.threads is not None:
-            torch.set_num_threads(self.options.threads)
-        self._device = chosen_device(self.options.device)
+        model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
-        self._net = self._read(self.model, dtype)
+        self._net = self._read(model, dtype)
         self._draft = self._read_draft(dtype)
         if self.options.draft is not None and hasattr(self._net.config, "state_size"):
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
         self._end_ids = end_ids(self._net)
-        self._context_length = context_length(self.model.folder)
+        self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters
         self._kept = "logits_to_keep" if "logits_to_keep" in takes else None
-        return EngineInfo(
-            name="transformers",
-            version=version("transformers"),
-            language="python",
-            model=self.model.name,
-            dtype=name_of(dtype),
-            device=str(self._device),
-            batching="none",
-            max_concurrency=1,
-            context_length=self._context_length,
-            features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
-            options=asdict(self.options) | {"threads": torch.get_num_threads()},
-            libraries=libraries(),
-        )
+        return self.info(name_of(dtype), threads=torch.get_num_threads())
 
     def _read(self, model: Model, dtype: torch.dtype) -> Any:
         attention = {"flex": "flex_attention"}.get(self.options.attention, self.options.attention)
@@ -183,9 +160,6 @@ class TransformersEngine(OnTorch, BlockingEngine):
         keep = {self._kept: last} if self._kept else {}
         out = self._net(input_ids=torch.tensor([new], device=self._device), use_cache=True, **cache, **keep)
         return out.logits[0, -last:], _cache_of(out)
-
-    def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=device_memory(self._device))
 
 
 def _cache_of(out: Any) -> dict[str, Any]:

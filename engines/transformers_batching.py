@@ -11,19 +11,15 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineStats, FatalError, GenerateRequest
+from engines.contract.base import BadRequest, Chunk, EngineInfo, FatalError, GenerateRequest
 from engines.models.fetch import context_length
 from engines.pytorch.device import (
     OnTorch,
     TorchOptions,
-    chosen_device,
     chosen_dtype,
-    device_memory,
-    libraries,
     limit_spinning,
     name_of,
 )
@@ -43,13 +39,14 @@ NO_END = -1  # a token that no model generates
 class BatchingOptions(TorchOptions):
     concurrency: int = setting(32, "requests that run at a time", least=1)
     kv_tokens: int = setting(16_384, "tokens in the key/value caches of all requests", least=256)
-    prefix_cache: bool = setting(False, "share the cache of equal beginnings of prompts")
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
 
 
 class TransformersBatchingEngine(OnTorch):
     Options = BatchingOptions
     options: BatchingOptions
-    library = "transformers"
+    name, library = "transformers-batching", "transformers"
+    features = ("stop", "ignore_eos")
 
     @classmethod
     def memory_need(cls, options: BatchingOptions, size: ModelSize) -> MemoryNeed:
@@ -65,32 +62,14 @@ class TransformersBatchingEngine(OnTorch):
 
     def _load(self) -> EngineInfo:
         import torch
-        from tokenizers import Tokenizer
 
-        assert self.model is not None
-        if self.options.threads is not None:
-            torch.set_num_threads(self.options.threads)
-        self._device = chosen_device(self.options.device)
+        model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
-        net = read_network(self.model, self._device, dtype)
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        net = read_network(model, self._device, dtype)
         self._end_ids = end_ids(net)
-        self._context_length = min(context_length(self.model.folder), self.options.kv_tokens)
+        self._context_length = min(context_length(model.folder), self.options.kv_tokens)
         self._manager = self._started(net)
-        return EngineInfo(
-            name="transformers-batching",
-            version=version("transformers"),
-            language="python",
-            model=self.model.name,
-            dtype=name_of(dtype),
-            device=str(self._device),
-            batching="continuous",
-            max_concurrency=self.options.concurrency,
-            context_length=self._context_length,
-            features=("stop", "ignore_eos"),
-            options=asdict(self.options) | {"threads": torch.get_num_threads()},
-            libraries=libraries(),
-        )
+        return self.info(name_of(dtype), self.options.concurrency, threads=torch.get_num_threads())
 
     def _started(self, net: Any) -> Any:
         from transformers import ContinuousBatchingConfig, GenerationConfig
@@ -133,9 +112,6 @@ class TransformersBatchingEngine(OnTorch):
         finally:
             if not ended:
                 self._manager.cancel_request(name)
-
-    def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=device_memory(self._device))
 
     def close(self) -> None:
         self._manager.stop(block=False)

@@ -88,6 +88,26 @@ def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
             yield TelemetrySample(**known_fields(TelemetrySample, document))
 
 
+class Tail:
+    """The files of a folder that match a pattern, read as they grow."""
+
+    def __init__(self, folder: Path, pattern: str) -> None:
+        self._folder = folder
+        self._pattern = pattern
+        self._offsets: dict[Path, int] = {}
+
+    def lines(self) -> Iterator[tuple[Path, bytes]]:
+        """Whole lines that are new since the last call."""
+        for path in sorted(self._folder.glob(self._pattern)):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                    yield path, line
+
+
 def _lines(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob(pattern)):
         with path.open(encoding="utf-8", errors="replace") as lines:

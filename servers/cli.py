@@ -1,4 +1,4 @@
-"""The command of this room: `serve`."""
+"""The command `serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from engines.process.watch import Watch
 from servers.settings import ServerSettings, server_settings
-from settings_flags import read_settings, with_flags
+from settings_flags import TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
     from engines.contract.base import Model
@@ -20,18 +20,16 @@ app = typer.Typer()
 @app.command()
 @with_flags(ServerSettings, Watch)
 def serve(
-    engine: Annotated[str, typer.Option(help="Which engine; `enginebench engines` lists them.", show_default=False)],
+    engine: Annotated[str, typer.Option(help="Engine to serve; `enginebench engines` lists them.", show_default=False)],
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the engine; may be repeated."),
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Set an option of the engine; may be repeated."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m."),
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     **given: Any,
 ) -> None:
     """Serve one engine behind an OpenAI-compatible HTTP server.

@@ -91,27 +91,26 @@ class Metrics(Collector):
     def __init__(self, engine: str, snapshot: Callable[[], Snapshot]) -> None:
         self._engine = engine
         self._snapshot = snapshot
-        self.time_to_first_token = Histogram(
+        self._all: list[Histogram] = []
+        self.time_to_first_token = self._histogram(
             "time_to_first_token_seconds", "From the request's arrival to its first token.", FIRST_TOKEN
         )
-        self.time_per_output_token = Histogram(
-            "time_per_output_token_seconds",
-            "Mean seconds per token after the first chunk, per request.",
-            PER_TOKEN,
+        self.time_per_output_token = self._histogram(
+            "time_per_output_token_seconds", "Mean seconds per token after the first chunk, per request.", PER_TOKEN
         )
-        self.inter_chunk_latency = Histogram(
+        self.inter_chunk_latency = self._histogram(
             "inter_chunk_latency_seconds", "Between two chunks of one answer, as the engine sends them.", PER_TOKEN
         )
-        self.e2e_request_latency = Histogram(
+        self.e2e_request_latency = self._histogram(
             "e2e_request_latency_seconds", "From the request's arrival to its last token; complete answers only.", WHOLE
         )
-        self.request_queue_time = Histogram(
+        self.request_queue_time = self._histogram(
             "request_queue_time_seconds", "From the request's arrival to its admission.", FIRST_TOKEN
         )
-        self.request_prefill_time = Histogram(
+        self.request_prefill_time = self._histogram(
             "request_prefill_time_seconds", "From admission to the first token.", FIRST_TOKEN
         )
-        self.request_decode_time = Histogram(
+        self.request_decode_time = self._histogram(
             "request_decode_time_seconds", "From the first token to the last; complete answers only.", WHOLE
         )
         self.engine_stats = EngineStats()  # set before each scrape
@@ -122,20 +121,14 @@ class Metrics(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        for part in (self._histograms(), self._counters(), self._gauges()):
-            yield from part
-
-    def _histograms(self) -> Iterator[Metric]:
-        for histogram in (
-            self.time_to_first_token,
-            self.time_per_output_token,
-            self.inter_chunk_latency,
-            self.e2e_request_latency,
-            self.request_queue_time,
-            self.request_prefill_time,
-            self.request_decode_time,
-        ):
+        for histogram in self._all:
             yield histogram.family(self._engine)
+        yield from self._counters()
+        yield from self._gauges()
+
+    def _histogram(self, name: str, help: str, bounds: Sequence[float]) -> Histogram:
+        self._all.append(Histogram(name, help, bounds))
+        return self._all[-1]
 
     def _counters(self) -> Iterator[Metric]:
         yield self._counter("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens)
@@ -155,20 +148,16 @@ class Metrics(Collector):
         yield self._gauge("engine_replicas", "Processes of the engine that accept requests.", now.replicas)
         yield self._counter("engine_restarts", "Restarts of the engine's process.", now.restarts)
         stats = self.engine_stats
-        if stats.memory_bytes is not None:
-            yield self._gauge("engine_memory_bytes", "Resident memory of the engine's processes.", stats.memory_bytes)
-        if stats.memory_peak_bytes is not None:
-            yield self._gauge(
-                "engine_memory_peak_bytes", "Peak resident memory of the engine's processes.", stats.memory_peak_bytes
-            )
         if stats.cpu_seconds is not None:
             yield self._counter("engine_cpu_seconds", "CPU time of the engine's processes.", stats.cpu_seconds)
-        if stats.device_memory_bytes is not None:
-            yield self._gauge(
-                "engine_device_memory_bytes", "Device memory allocated by the engine.", stats.device_memory_bytes
-            )
-        if stats.kv_cache_usage is not None:
-            yield self._gauge("kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", stats.kv_cache_usage)
+        for name, help, value in (
+            ("engine_memory_bytes", "Resident memory of the engine's processes.", stats.memory_bytes),
+            ("engine_memory_peak_bytes", "Peak resident memory of the engine's processes.", stats.memory_peak_bytes),
+            ("engine_device_memory_bytes", "Device memory allocated by the engine.", stats.device_memory_bytes),
+            ("kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.", stats.kv_cache_usage),
+        ):
+            if value is not None:
+                yield self._gauge(name, help, value)
         if (info := now.info) is not None:
             yield self._gauge(
                 "engine_max_concurrency", "Requests that the engine can run at the same time.", info.max_concurrency

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from servers.http.errors import Outcome
 from servers.openai.intake import AcceptedRequest
@@ -26,27 +26,7 @@ SECOND = 1_000_000_000  # nanoseconds
 Value = str | int | float | bool | Sequence[str]
 
 
-class Tracer(Protocol):
-    def record(
-        self,
-        headers: Sequence[tuple[bytes, bytes]],
-        endpoint: Endpoint,
-        outcome: Outcome,
-        arrived: float,
-        accepted: AcceptedRequest | None,
-        times: RequestTimes | None,
-    ) -> None:
-        """Make the span of a request that has ended now.
-
-        `arrived` is when its headers had been read, on the clock of `times`, which is `None`, as `accepted` is, where
-        the request was refused before.
-        """
-
-    def close(self) -> None:
-        """Send what was not sent yet. May take as long as `OTEL_EXPORTER_OTLP_TIMEOUT`."""
-
-
-def configured_tracer(engine: str, environment: Mapping[str, str] = os.environ) -> Tracer | None:
+def configured_tracer(engine: str, environment: Mapping[str, str] = os.environ) -> SpanExport | None:
     """The tracer, or `None` where no OTLP endpoint is configured. Raises `ValueError` with a sentence."""
     endpoint = next((name for name in ENDPOINTS if environment.get(name)), None)
     if endpoint is None or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -86,6 +66,11 @@ class SpanExport:
         accepted: AcceptedRequest | None,
         times: RequestTimes | None,
     ) -> None:
+        """Make the span of a request that has ended now.
+
+        `arrived` is when its headers had been read, on the clock of `times`, which is `None`, as `accepted` is, where
+        the request was refused before.
+        """
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         to_unix = time.time() - time.monotonic()
@@ -111,6 +96,7 @@ class SpanExport:
         span.end(time.time_ns())
 
     def close(self) -> None:
+        """Send what was not sent yet. May take as long as `OTEL_EXPORTER_OTLP_TIMEOUT`."""
         self._provider.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""Whether an engine gives the baseline's answers: a faster one that answers otherwise does other work.
+"""Whether an engine gives the baseline's answers: one that gives different answers does different work.
 
 The load test keeps a digest of every answer. Greedy answers to the same prompt, with the same bound on their length,
 are the same text or they are not.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
+from analysis.compare.prompts import answered_prompts
 from analysis.units import format_share
 from analysis.verdict.summary import RunSummary
-from records.stage import SECOND
 
 ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
 
@@ -40,9 +39,10 @@ class SameAnswers:
         if self.identical == self.prompts:
             return None
         others = self.prompts - self.identical
-        said = f"{self.engine} answers otherwise than {baseline} to {others:,} of {self.prompts:,} prompts"
+        said = f"{self.engine} and {baseline} give different answers to {others:,} of {self.prompts:,} prompts"
         if self.steady < self.repeated:
-            said += f", and to {self.repeated - self.steady:,} of the {self.repeated:,} it was asked again in two ways"
+            own = f"{self.repeated - self.steady:,} of the {self.repeated:,} sent to it again"
+            said += f"; {self.engine} itself varies on {own}"
         return f"{said}."
 
     @property
@@ -69,19 +69,11 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame:
     """For each question its different answers in order, and how many times it was answered in the stage's window."""
-    parts = [_answered(run, label) for run in runs]
-    answered = pl.concat([part for part in parts if part is not None] or [_NONE])
+    parts = [part for run in runs if (part := answered_prompts(run, label)) is not None]
+    known = [part.filter(pl.col("answer_digest").is_not_null()).select(_NONE.columns).collect() for part in parts]
+    answered = pl.concat(known or [_NONE])
     answers = pl.col("answer_digest").unique().sort()
     return answered.group_by(ASKED).agg(answers=answers, times=pl.len())
 
 
 _NONE = pl.DataFrame(schema={"prompt_id": pl.String, "planned_output_tokens": pl.Int64, "answer_digest": pl.String})
-
-
-def _answered(run: RunSummary, label: str) -> pl.DataFrame | None:
-    stage, table = run.at(label), Path(run.folder) / "requests.parquet"
-    if stage is None or not table.exists():
-        return None
-    inside = pl.col("t_sched").is_between(round(stage.start * SECOND), round(stage.end * SECOND), closed="left")
-    known = pl.col("prompt_id").is_not_null() & pl.col("answer_digest").is_not_null()
-    return pl.scan_parquet(table).filter(inside & known, outcome="ok").select(*ASKED, "answer_digest").collect()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.settings import ClaimSettings, ReadSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,7 @@ def compare(
     The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
     `enginebench report` has the same comparison as a section of its page.
 
-    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs are unlike, or invalid).
+    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs differ, or are invalid).
 
     Examples:
 
@@ -83,7 +82,7 @@ def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str,
 
     from analysis.compare.criteria import criteria
     from analysis.compare.expectations import expectation_of
-    from analysis.verdict.contenders import contenders_of
+    from analysis.verdict.comparison.contenders import contenders_of
     from analysis.verdict.summary import SCHEMA_VERSION, without_infinities
 
     first = {one.label: one.runs[0] for one in contenders_of(summaries)}

@@ -9,10 +9,10 @@ from typing import Literal
 from analysis.compare.contrasts import Contrasts
 from analysis.compare.measures import MEMORY, THROUGHPUT
 from analysis.units import format_count, format_ratio, format_share, significant
-from analysis.verdict.comparison import RUN_TO_RUN
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.verdict.comparison.compare import RUN_TO_RUN
+from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.finding import FEW_SAMPLES
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate, spread
 from analysis.verdict.summary import RunSummary
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.verdict.contenders import headline_ttft
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.comparison.contenders import headline_ttft
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
 

@@ -9,8 +9,17 @@ from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.criteria import criteria
 from analysis.compare.expectations import Expectation, as_text, caption, expectation_of
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT
-from analysis.units import MISSING, format_bytes, format_ratio, format_seconds, format_share, significant
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.units import (
+    FIGURE_SPACE,
+    MISSING,
+    POINT_SPACE,
+    format_bytes,
+    format_ratio,
+    format_seconds,
+    format_share,
+    significant,
+)
+from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.statistics import Estimate, Spread
 from analysis.verdict.summary import RunSummary
 
@@ -24,6 +33,16 @@ class TextTable:
     rows: tuple[tuple[str, ...], ...]
     texts: tuple[int, ...]
     caption: str
+
+    @property
+    def markdown(self) -> str:
+        sides = [":---" if index in self.texts else "---:" for index in range(len(self.headers))]
+        return "\n".join(f"| {' | '.join(map(_plain, cells))} |" for cells in (self.headers, sides, *self.rows))
+
+
+def _plain(text: str) -> str:
+    """Without what keeps decimal points in line, and without what ends a cell."""
+    return text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, "").replace("|", "\\|")
 
 
 @dataclass(frozen=True, slots=True)

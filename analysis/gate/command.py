@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.settings import ClaimSettings, GateSettings, ReadSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 
 @with_flags(ReadSettings, GateSettings, ClaimSettings, leave_out={"margin"})

@@ -9,9 +9,9 @@ from analysis.compare.measures import Measure, measures_of
 from analysis.gate.decide import WARNING, Check, Sample, decide
 from analysis.settings import CRITICAL
 from analysis.units import format_share, in_words
-from analysis.verdict.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.comparison.contenders import Contender, contenders_of, stages_of
+from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
-from analysis.verdict.likeness import different_scenarios, unlike
 from analysis.verdict.summary import RunSummary
 
 
@@ -64,27 +64,29 @@ def judge(
         raise GateRefused(f"the baseline has no runs of {in_words(new)}; it has {', '.join(before)}: save a new one.")
     invalid = dict.fromkeys(run.label for run in (*baseline, *current) if run.invalid)
     if invalid and not allow_invalid:
-        raise GateRefused(f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid.")
+        raise GateRefused(
+            f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid accepts it."
+        )
     if {run.objectives for run in baseline} != {run.objectives for run in current}:
         raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
     differ = [finding for label in now for finding in _differ(before[label], now[label])]
     if differ and not allow_different:
         raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge all the same with --allow-different.")
     measures = measures_of([*baseline, *current])
-    samples, notes = [], [f"{label}: not run" for label in before if label not in now]
-    for label, contender in now.items():
-        for found in _samples(before[label], contender, measures):
-            if isinstance(found, Sample):
-                samples.append(found)
-            else:
-                notes.append(found)
-    if not samples:
+    found = [one for label, contender in now.items() for one in _samples(before[label], contender, measures)]
+    if not any(isinstance(one, Sample) for one in found):
         raise GateRefused("the runs and the baseline have no stage in common: save a new baseline.")
+    missing = [f"{label}: not run" for label in before if label not in now]
+    return gate_of(found, fail_at, len(current), len(baseline), [*missing, *(one.evidence for one in differ)])
+
+
+def gate_of(found: Sequence[Sample | str], fail_at: float, runs: int, baseline_runs: int, notes: Sequence[str]) -> Gate:
+    """Of samples, and sentences for what was not measured. Raises `GateRefused`."""
     try:
-        checks = decide(samples, min(WARNING, fail_at))
+        checks = decide([one for one in found if isinstance(one, Sample)], min(WARNING, fail_at))
     except ValueError as error:
         raise GateRefused(str(error)) from None
-    return Gate(checks, fail_at, len(current), len(baseline), tuple(notes + [finding.evidence for finding in differ]))
+    return Gate(checks, fail_at, runs, baseline_runs, (*(one for one in found if isinstance(one, str)), *notes))
 
 
 def _differ(before: Contender, now: Contender) -> Iterator[Finding]:

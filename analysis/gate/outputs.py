@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -69,22 +69,16 @@ def markdown(gate: Gate) -> str:
     lines = ["<!-- enginebench gate -->", f"### {mark} enginebench gate", "", gate.sentence, ""]
     shown = table_of(gate)
     if shown.rows:
-        lines += [*_markdown_table(shown), ""]
+        lines += [_with_marks(shown), ""]
     everything = table_of(gate, everything=True)
-    lines += [f"<details><summary>All {len(gate.checks)} checks</summary>", "", *_markdown_table(everything), ""]
+    lines += [f"<details><summary>All {len(gate.checks)} checks</summary>", "", _with_marks(everything), ""]
     lines += ["</details>", "", f"{RULE[0].upper()}{RULE[1:]}"]
     lines += ["", *(f"- {note}" for note in gate.notes)] if gate.notes else []
     return "\n".join(lines) + "\n"
 
 
-def _markdown_table(table: TextTable) -> list[str]:
-    rules = [":---" if index in table.texts else "---:" for index in range(len(table.headers))]
-    rows = [(f"{MARKS[row[0]]} {row[0]}", *row[1:]) for row in table.rows]
-    return [_cells(table.headers), _cells(rules), *(_cells(row) for row in rows)]
-
-
-def _cells(cells: tuple[str, ...] | list[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+def _with_marks(table: TextTable) -> str:
+    return replace(table, rows=tuple((f"{MARKS[row[0]]} {row[0]}", *row[1:]) for row in table.rows)).markdown
 
 
 def junit(gate: Gate) -> str:

@@ -7,6 +7,7 @@ http_req_duration = sending + waiting + receiving; waiting ends with the first b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,17 +91,9 @@ def _requests(points: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], di
 
 def _instant(text: str) -> int:
     """RFC 3339 with up to nine decimals, as nanoseconds since 1970."""
-    whole, dot, rest = text.partition(".")
-    digits = "".join(letter for letter in _leading_digits(rest)) if dot else ""
-    moment = datetime.fromisoformat((whole + rest[len(digits) :] if dot else whole).replace("Z", "+00:00"))
-    return int(moment.timestamp()) * SECOND + (int(digits.ljust(9, "0")[:9]) if digits else 0)
-
-
-def _leading_digits(text: str) -> Iterator[str]:
-    for letter in text:
-        if not letter.isdigit():
-            return
-        yield letter
+    decimals = re.search(r"\.(\d{1,9})", text)
+    whole = datetime.fromisoformat(re.sub(r"\.\d+", "", text))
+    return int(whole.timestamp()) * SECOND + (int(decimals[1].ljust(9, "0")) if decimals else 0)
 
 
 def _record(index: int, end: int, phases: dict[str, Any]) -> RequestRecord:

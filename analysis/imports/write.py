@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.source import Aggregates, ImportedStage, NotImportable, Percentiles, Results
-from analysis.verdict.answers import AnswerCounts
-from analysis.verdict.distributions import EMPTY, Distribution
 from analysis.verdict.findings import imported_from
-from analysis.verdict.stages import Concurrency, StageSummary
+from analysis.verdict.stages.answers import AnswerCounts
+from analysis.verdict.stages.distributions import EMPTY, Distribution
+from analysis.verdict.stages.stage import Concurrency, StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import FlowSeries, RunSummary, write_summary
 from records.files import write_meta
@@ -31,9 +31,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
     `OSError`."""
     loads = [one.load or load for one in results.stages or results.aggregates]
     if None in loads:
-        raise NotImportable(
-            f"{file} does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND."
-        )
+        raise NotImportable(f"{file} does not state its load: add --users N or --rate REQUESTS_PER_SECOND.")
     known = [one for one in loads if one is not None]
     place = folder / _run_id(results, label, file.stem)
     place.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,8 @@ from analysis.plan.settings import Balancer, PlanSettings
 from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
 from analysis.units import format_share, significant
-from analysis.verdict.slo import objective_text
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.slo import objective_text
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary
 from records.load import Load, Rate, Users
 from records.slo import Objective

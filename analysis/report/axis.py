@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.verdict.contenders import by_load, stages_of
+from analysis.verdict.comparison.contenders import by_load, stages_of
 from analysis.verdict.summary import RunSummary
 
 

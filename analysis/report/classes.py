@@ -13,10 +13,10 @@ from analysis.report.charts.figures import Number, duration, rate
 from analysis.report.ends import upper_end
 from analysis.report.rows import percentile_column
 from analysis.units import MISSING, format_ratio, format_seconds, format_share, in_words
-from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
-from analysis.verdict.request_classes import ClassSummary
-from analysis.verdict.slo import overall
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
+from analysis.verdict.stages.request_classes import ClassSummary
+from analysis.verdict.stages.slo import overall
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Answer, Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME

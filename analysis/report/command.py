@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.options import AsJson
 from analysis.plan.settings import PlanSettings
 from analysis.report.settings import NOT_ASKED
 from analysis.settings import ClaimSettings, RunsSettings
-from settings_flags import read_settings, with_flags
+from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +27,8 @@ RUNS = typer.Argument(
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
-    " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+    help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet"
+    " or .json. An .html file replaces report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
 TOKENIZER = typer.Option(
@@ -47,11 +46,11 @@ def report(
 ) -> None:
     """Report on one run, or compare several.
 
-    Every number is computed again from the run's records, so a run that was killed can be reported on too.
+    Every number is computed from the run's records, so a killed run can be reported on too.
 
-    Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+    Runs with the same label are repeats of one engine; a winner needs three repeats of each.
 
-    --price or --gpu adds what tokens cost, --peak with --slo how many replicas each engine needs.
+    --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -81,7 +80,7 @@ def report(
         plan: PlanSettings = read_settings(PlanSettings, given)
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
-            raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+            raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
         start_engine()
         with log.status("Reading the runs …") as status:
             summaries = summaries_of(
@@ -113,7 +112,7 @@ def _made(
     from analysis.report.decision.decide import decide
     from analysis.report.formats.document import report_of
     from analysis.report.formats.files import write
-    from analysis.verdict.comparison import compare
+    from analysis.verdict.comparison.compare import compare
 
     comparison = compare(summaries, claims.allow_invalid, claims.margin)
     plans = None
@@ -137,7 +136,7 @@ def _check_formats(output: Sequence[Path]) -> None:
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
-        raise ValueError(f"{unknown[0]} names no format: give it one of the suffixes {', '.join(FORMATS)}.")
+        raise ValueError(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
 
 
 def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.report.charts.figures import Number, duration, rate
 from analysis.report.ends import upper_end
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import PERCENTILES, REQUEST_METRICS

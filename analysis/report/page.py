@@ -26,9 +26,9 @@ from analysis.report.search import searches_of
 from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
-from analysis.verdict.comparison import Comparison
-from analysis.verdict.contenders import contenders_of, headline_ttft, stages_of
-from analysis.verdict.knee import growth_sentences
+from analysis.verdict.comparison.compare import Comparison
+from analysis.verdict.comparison.contenders import contenders_of, headline_ttft, stages_of
+from analysis.verdict.stages.knee import growth_sentences
 from analysis.verdict.statistics import needed
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, QUANTITIES

@@ -20,8 +20,8 @@ from analysis.units import (
     significant,
     time_unit,
 )
-from analysis.verdict.contenders import Contender, contenders_of, headline_ttft
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME

@@ -16,11 +16,11 @@ from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
 from analysis.report.search import Searches, searches_of
 from analysis.units import format_count, format_seconds, format_share, join_labels
-from analysis.verdict.comparison import Comparison
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.verdict.comparison.compare import Comparison
+from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
-from analysis.verdict.knee import growth_sentences
-from analysis.verdict.slo import agreed, overall
+from analysis.verdict.stages.knee import growth_sentences
+from analysis.verdict.stages.slo import agreed, overall
 from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
 from records.slo import Objective

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.units import format_seconds
-from analysis.verdict.contenders import Contender, contenders_of
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.comparison.contenders import Contender, contenders_of
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary
 
 LEAST_STAGES = 3

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+from analysis.run.telemetry import GAUGES, value_of
+from records.telemetry import TelemetrySample
+
+SHOWN_GAUGES = {
+    "running": "requests_running",
+    "waiting": "requests_waiting",
+    "kv": "kv_cache_usage",
+    "gpu": "gpu_utilisation",
+    "gpu_memory": "gpu_memory_bytes",
+    "power": "gpu_power_watts",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,11 @@ class Moment:
     power: float | None = None  # watts
     findings: Sequence[str] = ()
     over: bool = False  # the run has ended
+
+
+def gauges_of(sample: TelemetrySample) -> dict[str, Any]:
+    """A moment's fields that a server's telemetry tells."""
+    return {field: value_of(GAUGES[gauge], sample) for field, gauge in SHOWN_GAUGES.items()}
 
 
 class Watched(Protocol):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from analysis.run.telemetry import GAUGES, value_of
-from analysis.watch.moment import Moment, Percentiles
-from records.files import read_meta
+from analysis.watch.moment import Moment, Percentiles, gauges_of
+from records.files import Tail, read_meta
 from records.metrics import BY_NAME, OBJECTIVES, Metric
 from records.request import SENT, RequestRecord
 from records.stage import SECOND
@@ -22,25 +20,6 @@ from records.telemetry import TelemetrySample
 RECENT = 10.0  # seconds
 LATE = 0.005  # seconds of send lag (p99) from which a report warns
 SHOWN = {"TTFT": OBJECTIVES["ttft"], "TPOT": OBJECTIVES["tpot"]}
-
-
-class Tail:
-    """New whole lines of the files that match a pattern."""
-
-    def __init__(self, folder: Path, pattern: str) -> None:
-        self._folder = folder
-        self._pattern = pattern
-        self._offsets: dict[Path, int] = {}
-
-    def lines(self) -> Iterator[tuple[Path, bytes]]:
-        for path in sorted(self._folder.glob(self._pattern)):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    yield path, line
 
 
 class RunFolder:
@@ -65,7 +44,6 @@ class RunFolder:
         recent = list(self._ended)
         seconds = max(min(RECENT, self._last / SECOND), 1e-9)
         failed = [record for record in recent if record.outcome not in {"ok", "cut_off"}]
-        gauges = {name: value_of(source, self._server) for name, source in GAUGES.items()}
         return Moment(
             at=time.monotonic(),
             users=sum(self._users.values()) if self._users else None,
@@ -74,14 +52,9 @@ class RunFolder:
             failed=len(failed) / len(recent) if recent else None,
             tokens=sum(record.output_tokens or 0 for record in recent) / seconds,
             latencies={title: found for title, metric in SHOWN.items() if (found := _percentiles(metric, recent))},
-            running=gauges["requests_running"],
-            waiting=gauges["requests_waiting"],
-            kv=gauges["kv_cache_usage"],
-            gpu=gauges["gpu_utilisation"],
-            gpu_memory=gauges["gpu_memory_bytes"],
-            power=gauges["gpu_power_watts"],
             findings=_findings(recent, len(failed)),
             over=bool(self._ended_processes) and all(self._ended_processes.values()),
+            **gauges_of(self._server),
         )
 
     def _read(self) -> None:
@@ -122,7 +95,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 
 def _percentiles(metric: Metric, records: list[RequestRecord]) -> Percentiles | None:
-    """Of the attempted requests: a failed one has waited for ever."""
+    """Of the attempted requests: a failed one counts as infinitely late."""
     values = sorted(value for record in records if (value := _waited(metric, record)) is not None)
     if not values:
         return None

@@ -11,7 +11,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from analysis.run.telemetry import COUNTERS, GAUGES, value_of
-from analysis.watch.moment import Moment, Percentiles
+from analysis.watch.moment import Moment, Percentiles, gauges_of
 from records.telemetry import TelemetrySample
 
 LOOKS = 10  # over which rates and percentiles are taken
@@ -57,7 +57,6 @@ class ServerPage:
         self._looks.append((now, samples))
         elapsed = now - before
         sample, earlier = TelemetrySample(0, server=samples), TelemetrySample(0, server=first)
-        gauges = {name: value_of(source, sample) for name, source in GAUGES.items()}
         users = _sum(samples, "enginebench_load_users")
         rate, failed = _requests(first, samples, elapsed)
         return Moment(
@@ -68,13 +67,8 @@ class ServerPage:
             failed=failed,
             tokens=_tokens(earlier, sample, elapsed),
             latencies=_latencies(first, samples),
-            running=gauges["requests_running"],
-            waiting=gauges["requests_waiting"],
-            kv=gauges["kv_cache_usage"],
-            gpu=gauges["gpu_utilisation"],
-            gpu_memory=gauges["gpu_memory_bytes"],
-            power=gauges["gpu_power_watts"],
-            findings=_findings(gauges, failed),
+            findings=_findings(sample, failed),
+            **gauges_of(sample),
         )
 
     def _read(self) -> Samples:
@@ -85,7 +79,7 @@ class ServerPage:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnreachableServer(f"{self._url} cannot be read: {error}.") from None
         except ValueError:
-            raise UnreachableServer(f"{self._url} is no page of Prometheus metrics.") from None
+            raise UnreachableServer(f"{self._url} is not a page of Prometheus metrics.") from None
         return {_key(sample.name, sample.labels): sample.value for family in families for sample in family.samples}
 
 
@@ -157,12 +151,12 @@ def quantile(q: float, buckets: Sequence[tuple[float, float]]) -> float:
     return math.inf
 
 
-def _findings(gauges: Mapping[str, float | None], failed: float | None) -> list[str]:
+def _findings(sample: TelemetrySample, failed: float | None) -> list[str]:
     found = []
     if failed is not None and failed > 0.01:
         found.append(f"{failed:.0%} of the requests fail")
-    if (kv := gauges["kv_cache_usage"]) is not None and kv > 0.95:
+    if (kv := value_of(GAUGES["kv_cache_usage"], sample)) is not None and kv > 0.95:
         found.append("the KV cache is full")
-    if (hot := gauges["gpu_temperature_celsius"]) is not None and hot >= 85:
+    if (hot := value_of(GAUGES["gpu_temperature_celsius"], sample)) is not None and hot >= 85:
         found.append(f"a GPU is at {hot:.0f} °C")
     return found

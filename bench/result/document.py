@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -102,7 +102,6 @@ class BenchResult:
         "own time to the first token"
     )
     schema: int = SCHEMA
-    notes: Sequence[str] = field(default_factory=tuple)
 
     @property
     def measured(self) -> list[Result]:

@@ -1,11 +1,11 @@
-"""A bench against a saved one, by the rules of `enginebench gate`: the rounds are the runs."""
+"""A bench compared with a saved one, by the rules of `enginebench gate`, with rounds as runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.gate.decide import WARNING, Sample, decide
-from analysis.gate.gate import Gate, GateRefused
+from analysis.gate.decide import Sample
+from analysis.gate.gate import Gate, GateRefused, gate_of
 from analysis.settings import CRITICAL
 from analysis.units import in_words
 from bench.result.document import BenchResult, Measure, Result
@@ -22,21 +22,14 @@ def judge(
     differ = differences(baseline, current, allow_different)
     before = {one.label: one for one in baseline.measured}
     now = {one.label: one for one in current.measured}
-    notes = [f"{label}: not measured" for label in before if label not in now]
-    samples = []
-    for label, result in now.items():
-        for found in _samples(before[label], result):
-            if isinstance(found, Sample):
-                samples.append(found)
-            else:
-                notes.append(found)
-    if not samples:
+    found = [one for label, result in now.items() for one in _samples(before[label], result)]
+    if not any(isinstance(one, Sample) for one in found):
         raise GateRefused("the bench and its baseline have no measure in common: save a new baseline.")
+    notes = [f"{label}: not measured" for label in before if label not in now]
     try:
-        checks = decide(samples, min(WARNING, fail_at))
-    except ValueError as error:
+        return gate_of(found, fail_at, len(current.rounds), len(baseline.rounds), [*notes, *differ])
+    except GateRefused as error:
         raise GateRefused(f"{str(error).rstrip('.')}: a run is a round here, see --rounds.") from None
-    return Gate(checks, fail_at, len(current.rounds), len(baseline.rounds), (*notes, *differ))
 
 
 def differences(baseline: BenchResult, current: BenchResult, allow_different: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the memory and the arithmetic of a device allow, measured on the spot: the two sides of a roofline.
+"""Memory bandwidth and arithmetic throughput of a device, measured: the two limits of a roofline model.
 
 One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the least time that a token
 can take, whatever the engine; a prefill is bounded by multiplications instead (Williams et al. 2009). Both are measured
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+
+from engines.machine.devices import usable_cores
 
 ARRAY_BYTES = 1 << 30  # far above any L3 cache
 GPU_ARRAY_BYTES = 1 << 32  # and any L2 cache of a GPU
@@ -41,16 +42,12 @@ class Limit:
     by: str  # the library that measured
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Reader:
     """An array and a thread per core to read it. Build it once: filling a gigabyte takes longer than reading it."""
 
     def __init__(self, size: int = ARRAY_BYTES) -> None:
         self._size = size
-        self._parts = np.array_split(np.ones(size // 8, np.int64), cores())
+        self._parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
 
     def bandwidth(self) -> float:
         """Bytes per second."""

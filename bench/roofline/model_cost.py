@@ -12,7 +12,7 @@ from engines.contract.base import Model
 from engines.models.fetch import RANDOM
 from engines.models.formats import BITS
 from engines.models.presets import PRESETS
-from engines.models.stored import config_of, shapes_of
+from engines.models.stored import config_of, tensors_of
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -48,7 +48,7 @@ def cost_of(model: Model) -> ModelCost | None:
     config = config_of(model.folder)
     head = int(config.get("vocab_size", 0)) * int(config.get("hidden_size") or config.get("n_embd") or 0)
     tied = bool(config.get("tie_word_embeddings", True))
-    shapes = shapes_of(model.folder)
+    shapes = {name: tensor.shape for name, tensor in tensors_of(model.folder).items()}
     if shapes:
         if HEAD in shapes and not tied:
             shapes.pop(EMBEDDING, None)  # a token reads one row of it

@@ -6,7 +6,7 @@
 Each tool drives the scripted server at the same loads: so many users, each asking again as soon as it has its answer,
 at 50 tokens/s. Error is what the tool reports of a request minus what the server's stamps say of that very request.
 Every tool climbs from light loads to heavy ones until its TTFT p99 error exceeds 10 ms; 100 users are measured always.
-The first seconds, in which users start and connections are opened, count for nobody: two, or more where Locust, which
+The first seconds, in which users start and connections are opened, are not counted: two, or more where Locust, which
 starts a hundred users a second, needs them.
 
 CPU is that of the tool's whole process tree, between those first seconds and the last request: no start-up, no
@@ -15,30 +15,28 @@ evaluation after the run. The server has a process of its own; what it is late c
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchmarks.client.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
+from benchmarks.program import command_line, write
 from benchmarks.watched_process import Sample, between, run_watched
 from loadtests.harness.calibration.calibrate import pace, percentile, scripted_server
 from loadtests.harness.calibration.result import Error
-from loadtests.harness.run.host import host_facts, versions
 
 RATE = 50.0  # tokens per second and user
 USERS = (10, 20, 50, 100, 200, 400, 600, 800)
 ALWAYS = 100  # users: the load at which all tools are compared
 LIMIT = 0.010  # seconds of TTFT p99 error
-SETTLE = 2.0  # seconds after the first request that count for nobody, at least
+SETTLE = 2.0  # seconds after the first request that are not counted, at least
 STARTED = 100  # users a second, as the shapes of `loadtests` do it; to import those lets gevent patch this process
 PATIENCE = 180.0  # seconds for a tool to start, evaluate and end, beside its load
 REACHED = 0.9  # a tool that makes less than this share of the load has not made the load
@@ -211,11 +209,10 @@ def verdicts(rows: list[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("tool", nargs="*", choices=[*TOOLS, []], help="all by default")
     parser.add_argument("--loads", default=",".join(map(str, USERS)), help="users of each load")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each load lasts")
-    parser.add_argument("--output", type=Path, help="write the results there, as JSON")
     arguments = parser.parse_args()
     users = sorted(int(number) for number in arguments.loads.split(","))
     rows: list[Row] = []
@@ -231,17 +228,8 @@ def main() -> None:
             failures[name] = str(failure)
             print(f"{name}: {failure}", file=sys.stderr)
     print("", *verdicts(rows), sep="\n")
-    if arguments.output:
-        document = {
-            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": host_facts(),
-            "versions": versions("enginebench", "locust", "gevent"),
-            "seconds": arguments.seconds,
-            "rows": [asdict(row) for row in rows],
-            "failures": failures,
-        }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    found = [asdict(row) for row in rows]
+    write(arguments.output, "locust", "gevent", seconds=arguments.seconds, rows=found, failures=failures)
 
 
 if __name__ == "__main__":

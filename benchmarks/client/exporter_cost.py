@@ -9,8 +9,6 @@ is that of Locust's process within the steady window, from the run's telemetry, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,12 +16,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 
 from analysis.verdict.statistics import ratio_interval
+from benchmarks.program import command_line, write
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
     WARM_UP,
@@ -32,7 +30,7 @@ from loadtests.harness.calibration.calibrate import (
     raise_open_file_limit,
     scripted_server,
 )
-from loadtests.harness.run.host import free_port, host_facts, versions
+from loadtests.harness.run.host import free_port
 from records.files import read_meta, read_requests, read_telemetry
 from records.stage import SECOND
 
@@ -95,11 +93,10 @@ def _use_of(run: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run's window")
     parser.add_argument("--load", default=LOAD, help="users x tokens per second for each")
-    parser.add_argument("--output", type=Path, help="write the JSON document there")
     given = parser.parse_args()
     raise_open_file_limit()
     ((users, rate),) = parse_grid(given.load)
@@ -115,20 +112,16 @@ def main() -> None:
             scrapes += took
             print(f"exporter {'on ' if exporter else 'off'}: {1e6 * cost:.2f} µs a token at {throughput:,.0f} tokens/s")
     ratio = ratio_interval(costs[True], costs[False], paired=True)
-    document = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.client.exporter_cost", *sys.argv[1:]],
-        "host": host_facts(),
-        "load_average": load_average,
-        "versions": versions("enginebench", "locust", "gevent"),
-        "load": given.load,
-        "cpu_seconds_per_token": {"with": costs[True], "without": costs[False]},
-        "tokens_per_second": {"with": rates[True], "without": rates[False]},
-        "scrape_seconds": scrapes,
-        "ratio": {"value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n},
-    }
-    if given.output:
-        given.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(
+        given.output,
+        *("locust", "gevent"),
+        load_average=load_average,
+        load=given.load,
+        cpu_seconds_per_token={"with": costs[True], "without": costs[False]},
+        tokens_per_second={"with": rates[True], "without": rates[False]},
+        scrape_seconds=scrapes,
+        ratio={"value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n},
+    )
     if ratio.value is not None:
         interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
         print(f"with the exporter a token costs {ratio.value:.3f}{interval} times the CPU")

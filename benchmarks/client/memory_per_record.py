@@ -10,8 +10,6 @@ its request ends and then forgotten, so the curve has to be flat.
 
 from __future__ import annotations
 
-import argparse
-import json
 import signal
 import subprocess
 import sys
@@ -19,13 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
+from benchmarks.program import command_line, write
 from loadtests.harness.calibration.calibrate import scripted_server
-from loadtests.harness.run.host import host_facts, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300_000_000  # bytes of resident memory
@@ -76,10 +73,9 @@ def _watch(worker: psutil.Popen, records: Path, requests: int) -> Iterator[Point
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=100)
-    parser.add_argument("--output", type=Path, help="write the results there, as JSON")
     arguments = parser.parse_args()
     points = run(arguments.requests, arguments.users)
     early = next(point for point in points if point.requests >= arguments.requests / 100)
@@ -90,19 +86,15 @@ def main() -> None:
         f"{last.requests:,} requests at {rate:,.0f} a second: {most / 1e6:.0f} MB at most, {grown / 1e6:+.1f} MB from "
         f"the {early.requests:,}th to the last, {grown / (last.requests - early.requests):.1f} bytes a record."
     )
-    if arguments.output:
-        document = {
-            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": host_facts(),
-            "versions": versions("enginebench", "locust", "gevent"),
-            "users": arguments.users,
-            "requests": last.requests,
-            "most_resident": most,
-            "bytes_per_record": grown / (last.requests - early.requests),
-            "points": [asdict(point) for point in [*points[::10], last]],
-        }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(
+        arguments.output,
+        *("locust", "gevent"),
+        users=arguments.users,
+        requests=last.requests,
+        most_resident=most,
+        bytes_per_record=grown / (last.requests - early.requests),
+        points=[asdict(point) for point in [*points[::10], last]],
+    )
     raise SystemExit(most > LIMIT)
 
 

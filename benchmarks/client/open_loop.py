@@ -1,7 +1,7 @@
 """Does an open loop keep to its schedule, is nothing lost, and how many streams does one process hold?
 
     python -m benchmarks.client.open_loop                # about three minutes
-    python -m benchmarks.client.open_loop --json > benchmarks/results/open_loop.json
+    python -m benchmarks.client.open_loop --output benchmarks/results/open_loop.json
 
 `arrivals`: 500 Poisson arrivals a second against the scripted server, from one process and from two. Every arrival of
 the schedule must be in the records, sent once, and its lag is `t_send − t_sched`.
@@ -11,7 +11,6 @@ TPOT is compared with what the server stamped, request by request.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -28,9 +27,9 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.program import command_line, print_fields, write
 from loadtests.harness.calibration.calibrate import Pair, percentile, raise_open_file_limit, scripted_server
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.run.host import host_facts
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests, read_telemetry
@@ -213,8 +212,7 @@ def _in_flight(records: list[RequestRecord], start: int, end: int) -> Iterator[i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser = command_line(__doc__)
     parser.add_argument("--only", choices=("arrivals", "streams"), help="one of the two")
     arguments = parser.parse_args()
     raise_open_file_limit()
@@ -226,19 +224,11 @@ def main() -> None:
     for name, measure in parts.items():
         if arguments.only in (None, name):
             measured[name] = [asdict(one) for one in measure()]
-    if arguments.json:
-        print(json.dumps({"host": host_facts(), **measured}, indent=2))
-        return
     for name, results in measured.items():
         for result in results:
-            print(
-                name,
-                *(
-                    f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-                    for key, value in result.items()
-                ),
-                sep="\n  ",
-            )
+            print(name)
+            print_fields(result, "  ")
+    write(arguments.output, **measured)
 
 
 if __name__ == "__main__":

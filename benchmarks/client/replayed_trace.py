@@ -1,7 +1,7 @@
 """Is a recorded trace played at its times, with its lengths?
 
     python -m benchmarks.client.replayed_trace                # about a minute
-    python -m benchmarks.client.replayed_trace --json > benchmarks/results/replayed_trace.json
+    python -m benchmarks.client.replayed_trace --output benchmarks/results/replayed_trace.json
 
 A trace in Mooncake's format (bursts, heavy-tailed lengths, prompts that share their first blocks) is played by one
 process and by two against this project's own server with the scripted engine, which counts tokens with a real
@@ -11,7 +11,6 @@ written against the recorded time, and the lengths that the server counted again
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.program import command_line, print_fields, write
 from loadtests.harness.calibration.calibrate import percentile
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
-from loadtests.harness.run.host import host_facts
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
@@ -123,8 +122,7 @@ def _recorded_order(row: Row) -> tuple[int, int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser = command_line(__doc__)
     arguments = parser.parse_args()
     rows = trace_rows()
     with tempfile.TemporaryDirectory() as name:
@@ -132,13 +130,10 @@ def main() -> None:
         with ServerProcess("fake", ["ttft=0.05", "tpot=0.01"], None, folder / "server.log") as server:
             server.wait_until_ready(lambda _: None)
             replays = [measure(rows, server.url, folder, processes) for processes in (1, 2)]
-    if arguments.json:
-        print(json.dumps({"host": host_facts(), "replays": [asdict(one) for one in replays]}, indent=2))
-    else:
-        for one in replays:
-            print(f"{one.processes} process{'es' if one.processes > 1 else ''}: {'kept' if one.kept else 'NOT KEPT'}")
-            for what, value in asdict(one).items():
-                print(f"  {what} = {value:.4g}" if isinstance(value, float) else f"  {what} = {value}")
+    for one in replays:
+        print(f"{one.processes} process{'es' if one.processes > 1 else ''}: {'kept' if one.kept else 'NOT KEPT'}")
+        print_fields(asdict(one), "  ")
+    write(arguments.output, replays=[asdict(one) for one in replays])
     sys.exit(0 if all(one.kept for one in replays) else 1)
 
 

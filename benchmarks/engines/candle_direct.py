@@ -1,25 +1,22 @@
 """The candle engine with one user against candle-transformers in a plain loop: the same model, prompt and tokens.
 
-    python -m benchmarks.engines.candle_direct --rounds 5    # on a quiet machine; writes results/candle_direct.json
+    python -m benchmarks.engines.candle_direct --output benchmarks/results/candle_direct.json    # on a quiet machine
 
 Both are timed from their first to their last token, in turn. The ratio is the engine's speed over the loop's.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import statistics
 import time
-from pathlib import Path
 
+from benchmarks.program import command_line, write
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.rust.programs import build, cargo
 
-RESULT = Path(__file__).parents[1] / "results" / "candle_direct.json"
 PROMPT = 40
 
 
@@ -51,7 +48,7 @@ def engine(model: Model, tokens: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128)
     given = parser.parse_args()
@@ -60,15 +57,15 @@ def main() -> None:
     direct(model, 2)  # builds it
     rounds = [(engine(model, given.tokens), direct(model, given.tokens)) for _ in range(given.rounds)]
     ratios = [loop / served for served, loop in rounds]
-    result = {
-        "tokens": given.tokens,
-        "engine_tokens_per_second": [(given.tokens - 1) / served for served, _ in rounds],
-        "direct_tokens_per_second": [(given.tokens - 1) / loop for _, loop in rounds],
-        "ratio_median": statistics.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-    }
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
     median, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    write(
+        given.output,
+        tokens=given.tokens,
+        engine_tokens_per_second=[(given.tokens - 1) / served for served, _ in rounds],
+        direct_tokens_per_second=[(given.tokens - 1) / loop for _, loop in rounds],
+        ratio_median=median,
+        ratio_range=[low, high],
+    )
     print(f"the engine has {median:.3f} [{low:.3f}, {high:.3f}] of the speed of the plain loop")
 
 

@@ -18,26 +18,23 @@ and system. With one token a write most of that is the kernel's: to wake up a pr
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import uvloop
 
+from benchmarks.program import command_line, write
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import GenerateRequest, Launch
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
-from loadtests.harness.run.host import host_facts, versions
 
 LIMIT = 30e-6  # seconds per token
 WARM_UP = 0.5  # seconds before counting begins
@@ -189,27 +186,14 @@ def show(results: list[Result]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("scenario", nargs="*", choices=[*NAMES, []], help="all by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="counted, of each scenario")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    parser.add_argument("--output", type=Path, help="write that document there, too")
     arguments = parser.parse_args()
     program = rust_programs.build("echo")
     results = [uvloop.run(measure(name, program, arguments.seconds)) for name in arguments.scenario or NAMES]
-    document = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.engines.engine_protocol", *sys.argv[1:]],
-        "host": host_facts(),
-        "versions": versions("enginebench", "uvloop", "msgspec"),
-        "results": [asdict(result) for result in results],
-    }
-    if arguments.json:
-        print(json.dumps(document, indent=2))
-    else:
-        show(results)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    show(results)
+    write(arguments.output, "uvloop", "msgspec", results=[asdict(result) for result in results])
 
 
 if __name__ == "__main__":

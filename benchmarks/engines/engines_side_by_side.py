@@ -14,17 +14,13 @@ changes slowly on the machine cancels; shown are medians, and in brackets the sm
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 
 import psutil
@@ -32,12 +28,12 @@ import psutil
 from bench.measuring.measure import decode_rate
 from bench.roofline.limits import Reader
 from bench.roofline.model_cost import bytes_per_token
+from benchmarks.program import command_line, write
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
-from loadtests.harness.run.host import host_facts, versions
 
 PROMPT = (
     "<|im_start|>user\nTell me in a few sentences what happened in the city of Paris in the year {year}, and what the "
@@ -234,29 +230,23 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("entrant", nargs="*", choices=[*ENTRANTS, []], help="all by default")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
     parser.add_argument("--tokens", type=int, default=64, help="length of each answer")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    parser.add_argument("--output", type=Path, help="write that document there, too")
     arguments = parser.parse_args()
     load_average = os.getloadavg()[0]
     benchmark = Benchmark(fetch_model(), arguments.tokens)
     asyncio.run(benchmark.run(arguments.entrant or list(ENTRANTS), arguments.rounds))
-    document = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.engines.engines_side_by_side", *sys.argv[1:]],
-        "host": host_facts(),
-        "load_average": load_average,
-        "versions": versions("enginebench", "torch", "transformers", "mistralrs"),
-        "engines": {name: asdict(info) for name, info in benchmark.infos.items()},
-        "left_out": benchmark.left_out,
-        "rows": [asdict(row) for row in benchmark.rows.values()],
-    }
-    print(json.dumps(document, indent=2) if arguments.json else "\n".join(table(benchmark.rows)))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    print("\n".join(table(benchmark.rows)))
+    write(
+        arguments.output,
+        *("torch", "transformers", "mistralrs"),
+        load_average=load_average,
+        engines={name: asdict(info) for name, info in benchmark.infos.items()},
+        left_out=benchmark.left_out,
+        rows=[asdict(row) for row in benchmark.rows.values()],
+    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """What it costs an engine to be served: behind our server, against the same engine driven through its child process.
 
-    python -m benchmarks.engines.served_engines                        # all that can run here, about ten minutes
-    python -m benchmarks.engines.served_engines burn candle --rounds 3  # the others keep the figures that they have
+    python -m benchmarks.engines.served_engines                         # all that can run here, about ten minutes
+    python -m benchmarks.engines.served_engines burn candle --rounds 3
+    python -m benchmarks.engines.served_engines --output benchmarks/results/served_engines.json
+
+An engine that is not measured again keeps its figures in that file.
 
 Both sides are loaded and then take turns, and swap who goes first from round to round, so that what drifts on the
 machine affects both. Each user asks for one greedy answer after the other. A rate is tokens over the seconds from the
-first question to the end of the last answer; the ratio is taken within a round. `served_mistralrs.py` compares with
-mistral.rs's own Python interface, `candle_direct.py` with candle-transformers in a plain loop.
+first question to the end of the last answer; the ratio is taken within a round. `candle_direct.py` compares with
+candle-transformers in a plain loop.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -22,18 +24,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.program import command_line, measured_before, write
 from benchmarks.started_server import started_server
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
 from engines.contract.registry import load_engine
 from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
-from loadtests.harness.run.host import host_facts, versions
 
-RESULT = Path(__file__).parents[1] / "results" / "served_engines.json"
 TOKENS = 32  # of each answer
 FEWER_TOKENS = {"pytorch-baseline": 8}  # each of its tokens reads the whole text again
 ANSWERS = {1: 4, 16: 16}  # by users: answers of one turn, all users together
@@ -148,11 +148,11 @@ async def measure(name: str, model: Model, rounds: int) -> list[Result]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("engine", nargs="*", choices=[*ENGINES, []], help="all by default")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    model, engines = fetch_model(), _measured_before()
+    model, engines = fetch_model(), measured_before(arguments.output)
     print(f"{'engine':14}{'users':>6}{'direct tokens/s':>17}{'served tokens/s':>17}{'served/direct':>15}  rounds")
     for name in arguments.engine or ENGINES:
         measured: dict[str, Any] = {
@@ -172,18 +172,7 @@ def main() -> None:
             )
         measured["results"] = [asdict(one) | {"ratio": median(one.ratios)} for one in found]
         engines[name] = measured
-    document = {
-        "command": ["python", "-m", "benchmarks.engines.served_engines"],
-        "host": host_facts(),
-        "versions": versions("enginebench", "transformers", "mistralrs"),
-        "engines": engines,
-    }
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def _measured_before() -> dict[str, Any]:
-    """An engine that is not measured again keeps its figures."""
-    return json.loads(RESULT.read_text())["engines"] if RESULT.exists() else {}
+        write(arguments.output, "transformers", "mistralrs", engines=engines)  # a later engine may be interrupted
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ that was predicted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,16 +18,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
 from benchmarks.plan.load_balancer import Algorithm, find_haproxy, load_balancer
+from benchmarks.program import command_line, write
 from benchmarks.started_server import ROOT, started_server
 from loadtests.harness.command.server_process import PYTHON
-from loadtests.harness.run.host import host_facts
 from records.slo import parse_objectives
 
 # Steps are long against the lateness of a busy machine.
@@ -119,8 +117,7 @@ def attained(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="write one JSON document there")
+    parser = command_line(__doc__)
     arguments = parser.parse_args()
     haproxy = find_haproxy()
     if haproxy is None:
@@ -145,16 +142,8 @@ def main() -> None:
                 flush=True,
             )
             rows.append(row)
-    document = {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", "benchmarks.plan.planned_fleet", *sys.argv[1:]],
-        "host": host_facts(),
-        "batch": BATCH,
-        "objectives": OBJECTIVES,
-        "rows": [asdict(row) | {"difference": row.difference} for row in rows],
-    }
-    if arguments.output:
-        arguments.output.write_text(json.dumps(document, indent=1) + "\n")
+    found = [asdict(row) | {"difference": row.difference} for row in rows]
+    write(arguments.output, batch=BATCH, objectives=OBJECTIVES, rows=found)
     sys.exit(0 if all(abs(row.difference) <= POINTS for row in rows) else 1)
 
 

@@ -11,7 +11,6 @@ Each engine is served and measured at all loads in mixed order, several times ov
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -31,7 +30,7 @@ from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.plan.fleet.replicas import BEYOND
 from analysis.run.load import RunData, load_run
 from benchmarks.plan.planned_fleet import enginebench
-from loadtests.harness.run.host import host_facts, versions
+from benchmarks.program import command_line, measured_before, write
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 LEAST_REQUESTS = 100  # of one load, over all its stages
@@ -153,7 +152,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--engine", action="append", required=True, help="may be repeated")
     parser.add_argument("-o", "--option", action="append", help="of the engine, in place of this program's own")
     parser.add_argument("--model", help="default: the embedded model")
@@ -164,7 +163,6 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", default="uniform:16-64")
     parser.add_argument("--output-tokens", default="uniform:8-32")
     parser.add_argument("--runs", type=Path, help="keep the runs there")
-    parser.add_argument("--output", type=Path, help="one JSON document; engines measured earlier keep their figures")
     settings = parser.parse_args()
     if max(settings.unseen) > BEYOND * max(settings.fit):
         sys.exit(f"predictions go up to {BEYOND} times the largest fitted load.")
@@ -172,20 +170,8 @@ def main() -> None:
     for engine in settings.engine:
         found.append(result_of(engine, settings))
         print_result(found[-1])
-    if settings.output:
-        write(settings.output, found)
-
-
-def write(path: Path, found: Sequence[Result]) -> None:
-    earlier = json.loads(path.read_text())["engines"] if path.exists() else {}
-    document = {
-        "command": ["python", "-m", "benchmarks.plan.real_engines", *sys.argv[1:]],
-        "host": host_facts(),
-        "versions": versions("enginebench", "transformers", "mistralrs", "vllm"),
-        "targets": TARGETS,
-        "engines": earlier | {one.engine: asdict(one) for one in found},
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    engines = measured_before(settings.output) | {one.engine: asdict(one) for one in found}
+    write(settings.output, "transformers", "mistralrs", "vllm", targets=TARGETS, engines=engines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a scrape costs a busy server: how long it takes, and how much later the chunks of its streams come.
 
-    python -m benchmarks.server.scrape --json benchmarks/results/scrape.json
+    python -m benchmarks.server.scrape --output benchmarks/results/scrape.json
 
 The fake engine answers 1 000 requests at once, each with a chunk every `INTERVAL`. Rounds alternate: in one half of
 them `/metrics` is read. How late chunks come is taken from the gaps of all streams in the `AROUND` seconds after the
@@ -17,10 +17,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from benchmarks.program import command_line, print_fields, write
 from benchmarks.started_server import started_server
 
 INTERVAL = 0.25  # seconds between two chunks of a stream
@@ -44,20 +42,18 @@ class Result:
     disturbance_interval: tuple[float, float]  # 95 %, by ranks of the paired differences
 
 
-def main(
-    streams: Annotated[int, typer.Option(help="Requests in flight.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="Rounds with a scrape; as many without.")] = 60,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result there.")] = None,
-) -> None:
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--streams", type=int, default=1000, help="requests in flight (default 1000)")
+    parser.add_argument("--rounds", type=int, default=60, help="with a scrape; as many without (default 60)")
+    given = parser.parse_args()
     command = [str(Path(sys.executable).parent / "enginebench"), "serve", "--engine", "fake", "--port", "0"]
-    for option in (f"concurrency={streams}", f"tpot={INTERVAL}", "ttft=0.5"):
+    for option in (f"concurrency={given.streams}", f"tpot={INTERVAL}", "ttft=0.5"):
         command += ["-o", option]
     with started_server(command) as (_, port):
-        result = asyncio.run(_measure(port, streams, rounds))
-    text = json.dumps(asdict(result), indent=2)
-    print(text)
-    if json_path is not None:
-        json_path.write_text(text + "\n")
+        result = asyncio.run(_measure(port, given.streams, given.rounds))
+    print_fields(asdict(result))
+    write(given.output, **asdict(result))
 
 
 async def _measure(port: int, streams: int, rounds: int) -> Result:
@@ -131,4 +127,4 @@ def _ranks(count: int) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

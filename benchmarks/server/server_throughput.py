@@ -1,7 +1,7 @@
 """The server's own overhead: one server process with the fake engine, driven from another process.
 
     python -m benchmarks.server.server_throughput                 # every scenario, 5 s each
-    python -m benchmarks.server.server_throughput flood --seconds 10 --json
+    python -m benchmarks.server.server_throughput flood --seconds 10 --output flood.json
 
     flood      64 streams without delay: greatest tokens per second, and CPU per token
     paced      64 streams × 400 tokens/s: one write per token; CPU per token
@@ -18,7 +18,6 @@ that the server adds. Clients start one after another.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import re
@@ -33,10 +32,10 @@ from multiprocessing.connection import Connection as Pipe
 
 import psutil
 
+from benchmarks.program import command_line, write
 from benchmarks.started_server import started_server
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
-from loadtests.harness.run.host import host_facts
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 USAGE = re.compile(rb'"completion_tokens":(\d+)')
@@ -215,15 +214,12 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="all by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="counted, after a second of warm-up")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     results = [measure(name, arguments.seconds) for name in arguments.scenario or SCENARIOS]
-    if arguments.json:
-        print(json.dumps({"host": host_facts(), "results": [asdict(result) for result in results]}, indent=2))
-        return
+    write(arguments.output, results=[asdict(result) for result in results])
     print(f"{'scenario':14}{'req/s':>9}{'tokens/s':>11}{'server µs/token':>17}{'tokens/CPU s':>14}", end="")
     print(f"{'server':>9}{'engine':>9}{'driver':>9}{'late p50 ms':>13}{'p99 ms':>9}")
     for one in results:

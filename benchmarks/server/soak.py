@@ -1,7 +1,7 @@
 """A soak test of the server: good, bad, slow and disconnecting clients for half an hour, and an occasional `kill -9`.
 
     python -m benchmarks.server.soak                                  # 30 minutes, a table and a verdict
-    python -m benchmarks.server.soak --seconds 60 --rate 25 --json    # one document
+    python -m benchmarks.server.soak --seconds 60 --rate 25 --output soak.json
 
 Clients arrive at random, `--rate` per second, at times more than there are slots; `soak_clients.py` describes them.
 Every client reports how its requests ended. At the end:
@@ -16,10 +16,8 @@ The exit code is 1 where one of these does not hold.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import statistics
@@ -28,15 +26,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.program import command_line, write
 from benchmarks.server.soak_clients import CLIENTS, PATHS, Report, Visit
 from benchmarks.server.soak_server import CONCURRENCY
 from benchmarks.started_server import started_server
-from loadtests.harness.run.host import host_facts
 
 SERVER = "benchmarks.server.soak_server"
 GROWTH = 1.05  # of memory, at most
@@ -81,7 +78,6 @@ class Soak:
     memory_before: float
     memory_after: float
     cpu: dict[str, float] = field(default_factory=dict)
-    host: dict[str, object] = field(default_factory=dict)
 
     def faults(self) -> list[str]:
         """One sentence each; none after a good run."""
@@ -202,7 +198,6 @@ class SoakRun:
             memory_before=_tenth(self._memory, 1),
             memory_after=_tenth(self._memory, 9),
             cpu=cpu,
-            host=_host(),
         )
 
     def _visit(self) -> Visit:
@@ -279,10 +274,6 @@ def _tenth(samples: Sequence[float], number: int) -> float:
     return statistics.median(samples[number * size : (number + 1) * size])
 
 
-def _host() -> dict[str, object]:
-    return host_facts() | {"date": datetime.now(UTC).isoformat()}
-
-
 def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:
     """`rate` clients a second; the engine is killed every `kill_every` seconds."""
     with server() as watched:
@@ -290,18 +281,15 @@ def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=1_800)
     parser.add_argument("--rate", type=float, default=8, help="clients a second")
     parser.add_argument("--kill-every", type=float, default=75, help="seconds between two kills of the engine")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     result = soak(arguments.seconds, arguments.rate, arguments.kill_every)
     faults = result.faults()
-    if arguments.json:
-        print(json.dumps(asdict(result) | {"faults": faults}, indent=2))
-    else:
-        _print(result, faults)
+    _print(result, faults)
+    write(arguments.output, **asdict(result), faults=faults)
     sys.exit(1 if faults else 0)
 
 

@@ -1,7 +1,7 @@
 """How long the most expensive request bodies delay another client's stream, and how much memory they take.
 
     python -m benchmarks.server.worst_bodies                    # one body after another, then four at a time
-    python -m benchmarks.server.worst_bodies --json
+    python -m benchmarks.server.worst_bodies --output benchmarks/results/worst_bodies.json
 
 Another client reads a stream of one token every 20 ms meanwhile. The gap is the longest time between two of its reads,
 by the kernel's receive stamps where there are any. Memory is the peak of the server's process since its start.
@@ -9,7 +9,6 @@ by the kernel's receive stamps where there are any. Memory is the peak of the se
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import multiprocessing
@@ -22,10 +21,10 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from benchmarks.program import command_line, write
 from benchmarks.started_server import started_server
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
-from loadtests.harness.run.host import host_facts
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit
@@ -155,13 +154,10 @@ def _peak_memory(pid: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser = command_line(__doc__)
     arguments = parser.parse_args()
     results = measure(list(bodies()))
-    if arguments.json:
-        print(json.dumps({"host": host_facts(), "results": [asdict(one) for one in results]}, indent=2))
-        return
+    write(arguments.output, results=[asdict(one) for one in results])
     print(f"{'body':30}{'MB':>8}{'status':>8}{'seconds':>9}{'gap ms':>8}{'peak MB':>9}")
     for one in results:
         size, peak = one.size / 1e6, one.peak_memory / 1e6

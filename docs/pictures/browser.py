@@ -7,8 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from docs.pictures.png import with_palette
-
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
@@ -34,4 +32,3 @@ def take(page: Path | str, path: Path, width: int, height: int, wait: float = 0.
     command = [CHROMIUM, *FLAGS, f"--window-size={width},{height}", f"--screenshot={path}"]
     command += [f"--virtual-time-budget={wait * 1000:.0f}"] if wait else []
     subprocess.run([*command, address], capture_output=True, check=True, timeout=120)
-    path.write_bytes(with_palette(path.read_bytes()))

@@ -13,10 +13,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from engines.machine.cuda import Check, gpu_checks
+from engines.machine.devices import usable_cores
 from engines.machine.memory import free_memory
+from engines.machine.nvml import NoAnswer, driver
 from engines.models.cache import cache_folder
 
 OLDEST_PYTHON = (3, 11)
@@ -27,17 +29,6 @@ STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 EXTRAS = ("transformers", "mistralrs")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the list. enginebench works without what is not `required`."""
-
-    name: str
-    ok: bool
-    found: str
-    remedy: str = ""
-    required: bool = False
 
 
 def examine() -> list[Check]:
@@ -65,7 +56,7 @@ def _python() -> Check:
 
 
 def _cores() -> Check:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_cores())
     return Check("CPU cores", cores >= 2, str(cores), "On one core, engine and load generator compete.")
 
 
@@ -123,34 +114,23 @@ def _installed(name: str, wanted: list, install: str, required: bool = False) ->
 def _gpu() -> Check:
     remedy = "Without an NVIDIA driver the engines run on the CPU, and reports have no GPU columns."
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except (ImportError, OSError) as error:
+        with driver() as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            names = [
+                f"{nvml.nvmlDeviceGetName(handle)}, {nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9:.0f} GB"
+                for handle in handles
+            ]
+            release = nvml.nvmlSystemGetDriverVersion()
+    except NoAnswer as error:
         return Check("GPU", False, str(error), remedy)
-    except pynvml.NVMLError as error:
-        return Check("GPU", False, f"none found by NVML ({error})", remedy)
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        names = [
-            f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9:.0f} GB"
-            for handle in handles
-        ]
-        driver = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError as error:
-        return Check("GPU", False, f"NVML failed ({error})", remedy)
-    finally:
-        pynvml.nvmlShutdown()
-    return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {driver})", remedy)
+    return Check("GPU", bool(names), f"{'; '.join(names) or 'none'} (driver {release})", remedy)
 
 
 def _cuda() -> Iterator[Check]:
     """Driver, CUDA and cuDNN against what each engine's GPU code needs."""
     from engines.contract.registry import engine_class, names
-    from engines.machine.cuda import answers
 
-    for answer in answers({name: engine_class(name) for name in names()}):
-        yield Check(f"GPU code of {answer.engine}", answer.ok, answer.found, answer.remedy)
+    return gpu_checks({name: engine_class(name) for name in names()})
 
 
 def _kernel_stamps() -> Check:

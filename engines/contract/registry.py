@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 class SharedOptions:
     """What may be set of every engine."""
 
-    replicas: int = setting(
-        1, "processes with the whole model each, on a GPU or a share of the cores of their own", least=1
-    )
+    replicas: int = setting(1, "processes, each with the whole model on its own GPU or share of the cores", least=1)
     memory: Literal["check", "ignore"] = setting(
         "check", "check: refuse a model that will not fit into the free memory, before it is loaded"
     )
@@ -122,11 +120,11 @@ ENGINES: dict[str, EngineSpec] = {
         "continuous",
         needs_model=False,
     ),
-    "sglang": EngineSpec("engines.nvidia.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
+    "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(
-        "engines.nvidia.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
+        "engines.libraries.tensorrt_llm:TensorRtLlmEngine", "TensorRT-LLM's LLM in process", "c++", "continuous"
     ),
-    "vllm": EngineSpec("engines.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
+    "vllm": EngineSpec("engines.libraries.vllm:VllmEngine", "vLLM's AsyncLLM in process", "python", "continuous"),
 }
 
 

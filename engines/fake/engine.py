@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, GenerateRequest
 from engines.fake.batch import Batch, Member
 from engines.text.stop import StopStrings
 from settings_schema import setting
@@ -43,17 +43,19 @@ class FakeOptions:
     ttft_per_prompt_token: float = setting(0.0, "seconds added to ttft per prompt token", least=0)
     tpot: float = setting(0.0, "seconds per token after the first", least=0)
     tpot_per_running: float = setting(0.0, "seconds added to tpot for each other request that is running", least=0)
-    step: float = setting(0.0, "seconds per step of one batch of all requests, instead of ttft and tpot", least=0)
+    step: float = setting(
+        0.0, "seconds per step of one batch shared by all requests, instead of ttft and tpot", least=0
+    )
     step_per_running: float = setting(0.0, "seconds added to a step for each request in it", least=0)
-    step_per_prompt_token: float = setting(0.0, "seconds added to a step per token of the prompts it begins", least=0)
-    jitter: float = setting(0.0, "each delay is lengthened or shortened by up to this share", least=0, most=1)
+    step_per_prompt_token: float = setting(0.0, "seconds added to a step per prompt token that it prefills", least=0)
+    jitter: float = setting(0.0, "maximum relative change of each delay, drawn at random", least=0, most=1)
     stall_every: int = setting(0, "stall before every n-th token (0: never)", least=0)
-    stall: float = setting(0.0, "seconds that a stall lasts", least=0)
+    stall: float = setting(0.0, "length of a stall in seconds", least=0)
     tokens_per_chunk: int = setting(1, "tokens per chunk", least=1)
     concurrency: int = setting(256, "requests that run at a time", least=1)
     fail_rate: float = setting(0.0, "share of requests that fail", least=0, most=1)
     fail_after: int = setting(0, "tokens before a failing request fails", least=0)
-    crash_after: int | None = setting(None, "the process ends at the n-th request", least=1)
+    crash_after: int | None = setting(None, "the process exits at the n-th request", least=1)
     hang_after: int | None = setting(None, "the process hangs at the n-th request", least=1)
     load_time: float = setting(0.0, "seconds to load", least=0)
     seed: int = setting(0, "seed of jitter and failures")
@@ -191,11 +193,8 @@ class FakeEngine(Engine):
             chunk = _words(produced % len(WORDS), tokens)
             produced += tokens
             if request.stop or produced >= request.max_tokens:
-                text = stops.add(chunk.text)
-                finish: FinishReason | None = (
-                    "stop" if stops.met else "length" if produced >= request.max_tokens else None
-                )
-                chunk = Chunk(text + (stops.rest() if finish == "length" else ""), tokens, finish)
+                text, finish = stops.step(chunk.text, "length" if produced >= request.max_tokens else None)
+                chunk = Chunk(text, tokens, finish)
             yield due, chunk
             if chunk.finish_reason is not None:
                 return

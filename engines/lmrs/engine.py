@@ -140,16 +140,11 @@ class LmrsEngine(Engine):
             text, stops = Detokenizer(self._tokenizer, request.prompt_token_ids), StopStrings(request.stop)
             produced = 0
             async for piece in backend.answer(message):
-                finish: FinishReason | None = None
-                ready = "" if piece is None else stops.add(text.add(self._alphabet.id(piece)))
                 produced += 1  # the end of text is a token as well
-                if stops.met or piece is None:
-                    finish = "stop"
-                elif produced >= most:
-                    finish = "length"
+                given: FinishReason | None = "stop" if piece is None else "length" if produced >= most else None
+                decoded = "" if piece is None else text.add(self._alphabet.id(piece))
+                ready, finish = stops.step(decoded + (text.rest() if given is not None else ""), given)
                 if finish is not None:
-                    if not stops.met:
-                        ready += stops.add(text.rest()) + stops.rest()
                     backend.kill()  # before the last chunk: it must not compute into the next request's time
                 yield Chunk(ready, 1, finish)
                 if finish is not None:

@@ -1,4 +1,4 @@
-"""What the engines' GPU code needs of NVIDIA's driver, CUDA, cuDNN and the GPU, against what this machine has.
+"""What the engines' GPU code needs (NVIDIA driver, CUDA, cuDNN, GPU), compared with this machine.
 
 Nothing is imported for it: torch takes seconds, and some engines have a torch of their own in another environment. Its
 version file and the metadata of the packages beside it say what it was built with.
@@ -14,9 +14,11 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from engines.contract.base import Engine, EngineUnavailable
+from engines.machine.nvml import NoAnswer, driver
 
 # Minor version compatibility: the oldest driver for a CUDA major version, on Linux
 # (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
@@ -56,17 +58,18 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether one engine's GPU code can run here. Without a GPU nothing is missing: `found` says what it would need."""
+class Check:
+    """One line of `doctor`'s list. enginebench works without what is not `required`."""
 
-    engine: str
+    name: str
     ok: bool
     found: str
     remedy: str = ""
+    required: bool = False
 
 
-def answers(engines: dict[str, type[Engine]]) -> Iterator[Answer]:
-    """For each engine that has code for GPUs."""
+def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
+    """Of each engine that has code for GPUs. Without a GPU nothing is missing: `found` says what it would need."""
     here = machine()
     for name, kind in engines.items():
         if kind.cuda_by == "torch":
@@ -85,56 +88,41 @@ def judge(
     remedy: str,
     oldest: Version = UNKNOWN,
     absent: str = "not installed",
-) -> Answer:
+) -> Check:
     """`oldest` is the least CUDA version that the engine's code takes."""
-    if build is None:
-        return Answer(engine, here is None, absent, _sentence(remedy))
-    if build.cuda is None:
-        return Answer(engine, here is None, build.text, _sentence(remedy))
+    check = partial(Check, f"GPU code of {engine}")
+    sentence = f"{remedy[0].upper()}{remedy[1:]}."
+    if build is None or build.cuda is None:
+        return check(here is None, absent if build is None else build.text, sentence)
     if build.cuda < oldest:
-        return Answer(engine, False, f"{build.text}, where {dotted(oldest)} or newer is needed", _sentence(remedy))
+        return check(False, f"{build.text}, where {dotted(oldest)} or newer is needed", sentence)
     major = build.cuda[0]
-    driver, capability = OLDEST_DRIVER.get(major), OLDEST_GPU.get(major)
-    if driver is None or capability is None:
-        return Answer(engine, True, f"{build.text}; what it needs of the driver is not known here")
-    needs = f"driver {driver} or newer and compute capability {dotted(capability)}"
+    oldest_driver, capability = OLDEST_DRIVER.get(major), OLDEST_GPU.get(major)
+    if oldest_driver is None or capability is None:
+        return check(True, f"{build.text}; what it needs of the driver is not known here")
+    needs = f"driver {oldest_driver} or newer and compute capability {dotted(capability)}"
     if here is None:
-        return Answer(engine, True, f"{build.text}; on a GPU it needs {needs}")
-    if _numbers(here.driver)[:1] < (driver,):
-        return Answer(
-            engine,
-            False,
-            f"{build.text} needs driver {driver} or newer, and this is {here.driver}",
-            f"Update the driver, or {remedy}.",
-        )
+        return check(True, f"{build.text}; on a GPU it needs {needs}")
+    if _numbers(here.driver)[:1] < (oldest_driver,):
+        found = f"{build.text} needs driver {oldest_driver} or newer, and this is {here.driver}"
+        return check(False, found, f"Update the driver, or {remedy}.")
     if old := [one for one in here.capabilities if one < capability]:
-        return Answer(
-            engine,
-            False,
-            f"{build.text} needs compute capability {dotted(capability)}, and a GPU here has {dotted(min(old))}",
-            f"Use a newer GPU, or {remedy}.",
-        )
-    return Answer(engine, True, f"{build.text}; driver {here.driver} runs it")
+        found = f"{build.text} needs compute capability {dotted(capability)}, and a GPU here has {dotted(min(old))}"
+        return check(False, found, f"Use a newer GPU, or {remedy}.")
+    return check(True, f"{build.text}; driver {here.driver} runs it")
 
 
 def machine() -> Machine | None:
     """By NVML; `None` without a driver or a GPU."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package, no library, no driver: each has an exception of its own
+        with driver() as nvml:
+            cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            capabilities = tuple(tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles)
+            release = str(nvml.nvmlSystemGetDriverVersion())
+    except NoAnswer:
         return None
-    try:
-        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        capabilities = tuple(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) for handle in handles)
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-    return Machine(driver, (cuda // 1000, cuda % 1000 // 10), capabilities) if handles else None
+    return Machine(release, (cuda // 1000, cuda % 1000 // 10), capabilities) if handles else None
 
 
 def torch_of(kind: type[Engine]) -> Build | None:
@@ -197,10 +185,6 @@ def _said(command: list[str]) -> str:
 
 def dotted(version: Version) -> str:
     return ".".join(map(str, version))
-
-
-def _sentence(remedy: str) -> str:
-    return f"{remedy[0].upper()}{remedy[1:]}."
 
 
 def _numbers(text: str) -> Version:

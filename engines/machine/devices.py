@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from engines.machine.nvml import NoAnswer, driver
+
 
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
     """NVIDIA GPUs as CUDA_VISIBLE_DEVICES names them: those that it allows, else all that the driver reports.
@@ -15,19 +17,10 @@ def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[st
     if allowed is not None:
         return [name.strip() for name in allowed.split(",") if name.strip() not in {"", "-1"}]
     try:
-        import pynvml
-    except ImportError:  # in a foreign environment
+        with driver() as nvml:
+            return [str(index) for index in range(nvml.nvmlDeviceGetCount())]
+    except NoAnswer:
         return []
-    try:
-        pynvml.nvmlInit()
-    except (OSError, pynvml.NVMLError):
-        return []
-    try:
-        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def usable_cores() -> list[int]:

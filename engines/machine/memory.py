@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.machine.nvml import NoAnswer, driver
+
 # Limit, use, and the page cache in that use, which is given back when it is needed: control groups of version 2 and 1.
 # https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 GROUP_FILES = {
@@ -64,21 +66,12 @@ def _left(folder: Path, version: int) -> int | None:
 def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
     """Of each GPU, named as CUDA_VISIBLE_DEVICES does; none where the driver does not say."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package, no library, no driver: each has an exception of its own
+        with driver() as nvml:
+            found = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
+            return [GpuMemory(int(one.free), int(one.total)) for one in found]
+    except NoAnswer:
         return []
-    try:
-        found = [pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, name)) for name in names]
-        return [GpuMemory(int(one.free), int(one.total)) for one in found]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
 
 
-def _handle(pynvml: Any, name: str) -> Any:
-    if name.isdigit():
-        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
-    return pynvml.nvmlDeviceGetHandleByUUID(name)
+def _handle(nvml: Any, name: str) -> Any:
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)

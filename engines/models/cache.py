@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.base import EngineUnavailable, Model
 from engines.models.progress import Progress, silent
 
 LOCK_PATIENCE = 0.5  # seconds before a waiting process reports that it waits
@@ -60,6 +61,25 @@ def built_once(
             "a folder that can be written to."
         ) from error
     return folder
+
+
+def converted_once(
+    model: Model,
+    form: str,
+    files: Sequence[Path],
+    write: Callable[[Path], None],
+    *,
+    version: int,
+    needs_bytes: int,
+) -> Path:
+    """A folder of the cache that `write` fills from the model's `files`, built once; changed files are another model.
+    `form` is `kind/format`, and `version` that of what is written."""
+    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    identity = hashlib.sha256(repr((stamps, version)).encode()).hexdigest()[:12]
+    kind, _, format = form.partition("/")
+    name = model.name.replace("/", "-").replace(":", "-")
+    folder = cache_folder() / kind / f"{name}-{format}-{identity}"
+    return built_once(folder, write, needs_bytes=needs_bytes)
 
 
 @contextlib.contextmanager

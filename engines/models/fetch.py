@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract.base import EngineUnavailable, Model, first_line
-from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
-from engines.models.convert import convert
+from engines.models.gguf.convert import convert
 from engines.models.presets import PRESETS, STACK, Preset
 from engines.models.progress import Progress, silent
+from engines.models.random import model as random_model
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 

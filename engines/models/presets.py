@@ -42,10 +42,10 @@ class Preset:
         """Tokens. For a state-space model the length that it was trained on: its state has no limit."""
         return number_of(self.config, "max_position_embeddings", "n_positions")
 
-    def memory_bytes(self, dtype: DType, tokens: int = ONE_SEQUENCE) -> int:
-        """Weights, plus the cache of one sequence of `tokens` (or of the whole context, where that is shorter)."""
+    def memory_bytes(self, dtype: DType) -> int:
+        """Weights, plus the cache of one sequence (of the whole context, where that is shorter)."""
         cache_bytes = 4 if dtype == "float32" else 2  # quantising the weights leaves the cache in 16 bits
-        kept = kept_values(self.config, min(tokens, self.context_length))
+        kept = kept_values(self.config, min(ONE_SEQUENCE, self.context_length))
         return round(self.parameters * WEIGHT_BYTES[dtype] + kept * cache_bytes)
 
 

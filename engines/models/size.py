@@ -15,7 +15,7 @@ from engines.contract.base import Model
 from engines.models.fetch import RANDOM, context_of
 from engines.models.formats import BITS
 from engines.models.presets import ONE_SEQUENCE, PRESETS, kept_values, number_of
-from engines.models.stored import config_of, shapes_of, weight_files
+from engines.models.stored import config_of, tensors_of, weight_files
 
 GGUF = "gguf"  # the number format of an engine that loads a GGUF file as it is
 STORED = "as stored"  # that of weights which were quantised before, and which no engine converts
@@ -105,15 +105,15 @@ def size_of_preset(spec: str) -> ModelSize | None:
 def size_of(model: Model) -> ModelSize | None:
     """By the headers of its files, or by its preset; `None` where neither tells."""
     try:
-        config, shapes = config_of(model.folder), shapes_of(model.folder)
+        config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them
         return None
-    if not shapes:
+    if not tensors:
         return size_of_preset(model.name) if model.random_weights else None
     quantised = "quantization_config" in config
     return ModelSize(
         model.name,
-        sum(map(prod, shapes.values())),
+        sum(prod(tensor.shape) for tensor in tensors.values()),
         config,
         sum(file.stat().st_size for file in weight_files(model.folder)) if quantised else None,
         None if model.gguf is None else model.gguf.stat().st_size,

@@ -1,4 +1,4 @@
-"""What the files of a model's folder say of it: its configuration, and the headers of its safetensors.
+"""What the files of a model's folder say of it: its configuration, and its safetensors.
 
 https://github.com/huggingface/safetensors#format
 """
@@ -8,8 +8,38 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """`kind` is its number format as safetensors names it, `begin` its place in the file."""
+
+    file: Path
+    kind: str
+    shape: tuple[int, ...]
+    begin: int
+
+    def floats(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Its values from `start` to `stop` as 32-bit floats; `kind` must be one of `FLOAT_BYTES`.
+
+        Read with NumPy alone: environments of other engines have no torch, and NumPy has no bfloat16.
+        """
+        import numpy as np
+
+        stored = np.memmap(self.file, f"<u{FLOAT_BYTES[self.kind]}", "r", self.begin, (prod(self.shape),))[start:stop]
+        if self.kind == "BF16":  # its bits are the upper half of a 32-bit float's
+            return (stored.astype(np.uint32) << 16).view(np.float32)
+        return stored.view("<f4" if self.kind == "F32" else "<f2").astype(np.float32)
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:
@@ -18,19 +48,24 @@ def config_of(folder: Path) -> Mapping[str, Any]:
     return config | (config.get("text_config") or {})
 
 
+def head_size(config: Mapping[str, Any]) -> int:
+    """Width of an attention head."""
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
 def weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 
 
-def header_of(file: Path) -> tuple[Mapping[str, Any], int]:
-    """For each tensor its `dtype`, `shape` and `data_offsets`, and the place in the file that these count from."""
-    with file.open("rb") as opened:
-        (length,) = struct.unpack("<Q", opened.read(8))
-        entries = json.loads(opened.read(length))
-    entries.pop("__metadata__", None)
-    return entries, 8 + length
-
-
-def shapes_of(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Of every tensor in the folder's files."""
-    return {name: tuple(entry["shape"]) for file in weight_files(folder) for name, entry in header_of(file)[0].items()}
+def tensors_of(folder: Path) -> dict[str, StoredTensor]:
+    """By the headers of the folder's files."""
+    found = {}
+    for file in weight_files(folder):
+        with file.open("rb") as opened:
+            (length,) = struct.unpack("<Q", opened.read(8))
+            entries = json.loads(opened.read(length))
+        entries.pop("__metadata__", None)
+        for name, entry in entries.items():
+            begin = 8 + length + entry["data_offsets"][0]
+            found[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), begin)
+    return found

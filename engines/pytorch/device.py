@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from engines.contract.base import Engine, EngineUnavailable
+from engines.contract.base import Engine, EngineInfo, EngineStats, EngineUnavailable, Feature, Model
 from engines.machine.cuda import machine, torch_in
 from engines.machine.devices import visible_gpus
 from settings_schema import setting
@@ -35,10 +35,14 @@ class TorchOptions:
 
 
 class OnTorch(Engine):
-    """Where an engine on PyTorch can run, and the version that it goes by: that of `library`."""
+    """What engines on PyTorch have in common. They go by the version of `library`."""
 
     cuda_by = "torch"
+    name: ClassVar[str]
     library: ClassVar[str] = "torch"
+    _device: Any  # of torch
+    _context_length: int
+    features: ClassVar[tuple[Feature, ...]] = ("seed", "stop", "logprobs", "ignore_eos", "min_tokens")
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -53,6 +57,39 @@ class OnTorch(Engine):
     def version_here(cls) -> str | None:
         return version(cls.library) if missing_packages() is None else None
 
+    def open_device(self) -> Model:
+        """Torch's threads and device, and the model's tokenizer. Raises `EngineUnavailable` for a missing device."""
+        import torch
+        from tokenizers import Tokenizer
+
+        assert self.model is not None
+        if self.options.threads is not None:
+            torch.set_num_threads(self.options.threads)
+        self._device = chosen_device(self.options.device)
+        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        return self.model
+
+    def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
+        """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""
+        assert self.model is not None
+        return EngineInfo(
+            name=self.name,
+            version=version(self.library),
+            language="python",
+            model=self.model.name,
+            dtype=dtype,
+            device=str(self._device),
+            batching="none" if concurrency is None else "continuous",
+            max_concurrency=concurrency or 1,
+            context_length=self._context_length,
+            features=self.features,
+            options=asdict(self.options) | options,
+            libraries={name: version(name) for name in LIBRARIES},
+        )
+
+    def stats(self) -> EngineStats:
+        return EngineStats(device_memory_bytes=device_memory(self._device))
+
 
 def missing_packages() -> str | None:
     """One sentence where a package is missing that all engines on PyTorch need."""
@@ -64,10 +101,6 @@ def missing_packages() -> str | None:
 def missing_gpu() -> str | None:
     """One sentence where there is no NVIDIA GPU. The driver is asked, because importing torch takes seconds."""
     return None if machine() is not None else "it needs an NVIDIA GPU and its driver, and there is none."
-
-
-def libraries() -> dict[str, str]:
-    return {name: version(name) for name in LIBRARIES}
 
 
 def limit_spinning() -> None:

@@ -11,18 +11,14 @@ import traceback
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
 from engines.pytorch.device import (
     OnTorch,
     TorchOptions,
-    chosen_device,
     chosen_dtype,
-    device_memory,
-    libraries,
     limit_spinning,
     name_of,
 )
@@ -59,17 +55,17 @@ def _listed(numbers: tuple[int, ...]) -> str:
 class StaticOptions(TorchOptions):
     batches: tuple[int, ...] = setting(
         (1, 4, 8),
-        "batch sizes that the decode step is prepared for; the largest is the number of requests that run at a time",
+        "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time",
         read=_numbers,
         write=_listed,
     )
     lengths: tuple[int, ...] = setting(
         (512, 2048),
-        "context lengths in tokens that the steps are prepared for; the largest is the limit of prompt and answer",
+        "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer",
         read=_numbers,
         write=_listed,
     )
-    chunk: int = setting(64, "tokens of a prompt that are read at a time, between two decode steps", least=1)
+    chunk: int = setting(64, "prompt tokens per prefill step, between two decode steps", least=1)
 
     def buckets(self, context_length: int) -> Buckets:
         return Buckets.of(self.batches, self.lengths, self.chunk, context_length)
@@ -90,7 +86,6 @@ class StaticEngine(OnTorch):
 
     Options = StaticOptions
     options: StaticOptions
-    name: ClassVar[str]
 
     @abstractmethod
     def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
@@ -136,39 +131,20 @@ class StaticEngine(OnTorch):
 
     def _load(self) -> EngineInfo:
         import torch
-        from tokenizers import Tokenizer
 
         from engines.static.batch import Batch
         from engines.static.weights import NAMES, DecoderShape
 
-        assert self.model is not None
-        if self.options.threads is not None:
-            torch.set_num_threads(self.options.threads)
-        self._device = chosen_device(self.options.device)
+        model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
         self.check_device(self._device)
-        config = read_config(self.model)
-        shape = DecoderShape.of(config, self.name)
+        shape = DecoderShape.of(read_config(model), self.name)
         self._context_length = min(shape.context_length, self.options.lengths[-1])
         buckets = self.options.buckets(shape.context_length)
-        net = read_network(self.model, self._device, dtype)
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        net = read_network(model, self._device, dtype)
         self._end_ids = end_ids(net)
         self._batch: Batch = Batch(self._decoder(shape, net, buckets))
-        return EngineInfo(
-            name=self.name,
-            version=version("torch"),
-            language="python",
-            model=self.model.name,
-            dtype=name_of(dtype),
-            device=str(self._device),
-            batching="continuous",
-            max_concurrency=buckets.batches[-1],
-            context_length=self._context_length,
-            features=("seed", "stop", "logprobs", "ignore_eos", "min_tokens"),
-            options=asdict(self.options) | {"threads": torch.get_num_threads(), "families": NAMES},
-            libraries=libraries(),
-        )
+        return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES)
 
     def _decoder(self, shape: Any, net: Any, buckets: Any) -> Decoder:
         from engines.static.decoder import Decoder
@@ -246,7 +222,7 @@ class StaticEngine(OnTorch):
             await asyncio.shield(answer.ended.wait())
 
     def stats(self) -> EngineStats:
-        return EngineStats(device_memory_bytes=device_memory(self._device), kv_cache_usage=self._batch.cache_usage)
+        return replace(super().stats(), kv_cache_usage=self._batch.cache_usage)
 
     def close(self) -> None:
         with self._changed:

@@ -40,7 +40,7 @@ class AnswerText:
             return self._rest(ready, "length")
         return ready, None
 
-    def _rest(self, ready: str, finish: FinishReason) -> tuple[str, FinishReason]:
+    def _rest(self, ready: str, finish: FinishReason) -> tuple[str, FinishReason | None]:
         """With what was held back; it may still complete a stop string."""
-        ready += self._stops.add(self._text.rest())
-        return (ready, "stop") if self._stops.met else (ready + self._stops.rest(), finish)
+        more, met = self._stops.step(self._text.rest(), finish)
+        return ready + more, met

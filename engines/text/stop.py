@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engines.contract.base import FinishReason
+
 
 class StopStrings:
     """Passes text on up to the first stop string, also where that arrives in pieces. One per request."""
@@ -25,10 +27,13 @@ class StopStrings:
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
-    def rest(self) -> str:
-        """The text held back for a stop string that did not arrive."""
-        held, self._held = self._held, ""
-        return held
+    def step(self, text: str, finish: FinishReason | None) -> tuple[str, FinishReason | None]:
+        """The part that may be sent now, and the reason where the answer ends with it: `finish`, with what was held
+        back, or a stop string."""
+        ready = self.add(text)
+        if self.met:
+            return ready, "stop"
+        return (ready, None) if finish is None else (ready + self._held, finish)
 
 
 def _overlap(text: str, stop: str) -> int:

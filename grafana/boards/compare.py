@@ -104,9 +104,9 @@ def _throughput() -> list[Panel]:
 
 def _latency() -> list[Panel]:
     return [
-        _tails("TTFT, A and B", TTFT, "From the instant at which a request was due to its first token"),
+        _tails("TTFT, A and B", TTFT, "From when a request was due to its first token"),
         _tails("TPOT, A and B", TPOT, "Mean time per output token after the first chunk"),
-        _tails("E2E, A and B", E2E, "From the instant at which a request was due to its last token"),
+        _tails("E2E, A and B", E2E, "From when a request was due to its last token"),
     ]
 
 

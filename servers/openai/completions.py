@@ -28,7 +28,7 @@ from servers.openai.intake import AcceptedRequest, Intake
 from servers.openai.wire import Ending, Endpoint, Wire
 from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
-from servers.traces import Tracer
+from servers.traces import SpanExport
 
 PATHS: dict[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 EVENT_STREAM = [
@@ -46,7 +46,7 @@ class Context:
     lifecycle: Lifecycle
     intake: Intake
     metrics: Metrics
-    tracer: Tracer | None = None
+    tracer: SpanExport | None = None
 
 
 class CompletionPaths:

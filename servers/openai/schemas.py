@@ -34,11 +34,14 @@ class ChatMessageOut(BaseModel):
     refusal: None = None
 
 
-class ChatChoice(BaseModel):
+class Choice(BaseModel):
     index: int
-    message: ChatMessageOut
     logprobs: dict[str, Any] | None
     finish_reason: Literal["stop", "length", "content_filter"]
+
+
+class ChatChoice(Choice):
+    message: ChatMessageOut
 
 
 class Answered(BaseModel):
@@ -55,11 +58,8 @@ class ChatCompletion(Answered):
     choices: list[ChatChoice]
 
 
-class TextChoice(BaseModel):
-    index: int
+class TextChoice(Choice):
     text: str
-    logprobs: dict[str, Any] | None
-    finish_reason: Literal["stop", "length", "content_filter"]
 
 
 class Completion(Answered):

@@ -89,10 +89,10 @@ class Wire:
         self._produced = 0
         self._echo = echo
         # With `include_usage`, OpenAI sends `"usage":null` in every chunk but the last.
-        usage = {"usage": None} if include_usage else {}
+        self._no_usage = {"usage": None} if include_usage else {}
         # Only the text changes between events: format one around a mark, and split it there.
         mark = "\x00"
-        event = self._event([self._piece(mark, None, None)], **usage).decode()
+        event = self._event([self._piece(mark, None, None)], **self._no_usage).decode()
         self._before, self._after = event.split(quote(mark))
         self._between = self._after + self._before
 
@@ -146,8 +146,7 @@ class Wire:
         self._produced += chunk.tokens
         if not chunk.text and not chunk.logprobs:
             return b""
-        usage = _usage(self._prompt_tokens, self._produced) if self._continuous else None
-        more = {"usage": usage} if self._continuous or self._include_usage else {}
+        more = {"usage": _usage(self._prompt_tokens, self._produced)} if self._continuous else self._no_usage
         return self._event([self._piece(chunk.text, None, self._logprobs(chunk.logprobs))], **more)
 
     def _piece(self, text: str, finish: str | None, logprobs: Any, last: bool = False) -> dict[str, Any]:
@@ -169,10 +168,9 @@ class ChatWire(Wire):
     chunk_object = "chat.completion.chunk"
 
     def opening(self) -> bytes:
-        usage = {"usage": None} if self._include_usage else {}
         delta = {"role": "assistant", "content": "", "refusal": None}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-        return self._event([choice], **usage)
+        return self._event([choice], **self._no_usage)
 
     def _piece(self, text: str, finish: str | None, logprobs: Any, last: bool = False) -> dict[str, Any]:
         delta = {} if last else {"content": text}
@@ -208,8 +206,7 @@ class TextWire(Wire):
     def opening(self) -> bytes:
         if not self._echo:
             return b""
-        usage = {"usage": None} if self._include_usage else {}
-        return self._event([self._piece(self._echo, None, None)], **usage)
+        return self._event([self._piece(self._echo, None, None)], **self._no_usage)
 
     def _piece(self, text: str, finish: str | None, logprobs: Any, last: bool = False) -> dict[str, Any]:
         return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}

@@ -13,7 +13,7 @@ from analysis.cli import app
 from analysis.compare.criteria import DEVIATION, GPU_BUSY, MEMORY_GROWTH, SCALING, SPEED_UP
 from analysis.gate.decide import WARNING
 from analysis.settings import CRITICAL
-from analysis.verdict.comparison import RUN_TO_RUN
+from analysis.verdict.comparison.compare import RUN_TO_RUN
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, WORKFLOW = (DOCS / "comparing.md").read_text(), (DOCS / "ci" / "performance-gate.yml").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engines.vllm import VllmEngine
+from engines.libraries.vllm import VllmEngine
 from tests.support.prometheus import free_port
 
 ROOT = Path(__file__).parents[2]

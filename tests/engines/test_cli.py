@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 import engines.command.doctor
 from enginebench import app
-from engines.command.doctor import Check
 from engines.contract.registry import ENGINES, engine_class
+from engines.machine.cuda import Check
 from engines.models.presets import PRESETS
 
 runner = CliRunner()

@@ -10,10 +10,10 @@ import numpy as np
 from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.evidence.scalability import DRAWS, ENDS, draws
 from analysis.units import format_share
-from analysis.verdict.slo import Verdict, objective_text
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.slo import Verdict, objective_text
+from analysis.verdict.stages.stage import StageSummary
+from analysis.verdict.stages.ttft_parts import NAMES
 from analysis.verdict.statistics import Estimate
-from analysis.verdict.ttft_parts import NAMES
 from records.slo import Objective
 
 DECODING = "decoding"

@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from analysis.plan.engine.steps import Floats, Generator
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 
 DRAWS = 1000

@@ -19,7 +19,7 @@ from analysis.plan.engine.steps import Floats
 from analysis.plan.facts import facts_of
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, share_of
 from analysis.plan.simulation.outcome import Band, band, within
-from analysis.verdict.slo import objective_text
+from analysis.verdict.stages.slo import objective_text
 from records.files import write_atomically
 from records.slo import FAILURES, Objective
 

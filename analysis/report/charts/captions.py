@@ -13,10 +13,10 @@ from analysis.report.charts.drawing import Drawn
 from analysis.report.decision.decide import Law
 from analysis.units import format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict.findings import steady
-from analysis.verdict.knee import FLAT, mean_parts, saturated_from
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.knee import FLAT, mean_parts, saturated_from
+from analysis.verdict.stages.stage import StageSummary
+from analysis.verdict.stages.ttft_parts import NAMES
 from analysis.verdict.statistics import Estimate
-from analysis.verdict.ttft_parts import NAMES
 from records.metrics import BY_NAME
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds

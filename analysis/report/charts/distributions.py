@@ -24,7 +24,7 @@ from analysis.report.charts.drawing import (
 )
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, logarithmic
 from analysis.units import Unit, time_unit
-from analysis.verdict.distributions import CURVE
+from analysis.verdict.stages.distributions import CURVE
 
 PANELS = 4  # from the first stage to the last
 

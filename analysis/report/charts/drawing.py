@@ -18,7 +18,7 @@ from markupsafe import Markup
 from analysis.report.charts.palette import Style
 from analysis.report.charts.scales import Scale
 from analysis.units import Unit
-from analysis.verdict.contenders import Contender
+from analysis.verdict.comparison.contenders import Contender
 
 Spec = dict[str, Any]
 """A part of a chart in Vega-Lite: https://vega.github.io/vega-lite/docs."""

@@ -18,11 +18,11 @@ from analysis.report.decision.decide import Law
 from analysis.report.ends import INFINITE
 from analysis.report.rows import Column, percentile_column
 from analysis.units import MISSING, format_count, format_seconds, significant
-from analysis.verdict.distributions import CURVE, DRAWN
-from analysis.verdict.knee import mean_parts
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.distributions import CURVE, DRAWN
+from analysis.verdict.stages.knee import mean_parts
+from analysis.verdict.stages.stage import StageSummary
+from analysis.verdict.stages.turns import TurnSummary
 from analysis.verdict.statistics import Estimate
-from analysis.verdict.turns import TurnSummary
 from records.metrics import BY_NAME
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."

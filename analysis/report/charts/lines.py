@@ -32,7 +32,7 @@ from analysis.report.charts.drawing import (
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
 from analysis.report.ends import upper_end
 from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 
 LABEL_HEIGHT = 15  # pixels from one line's name to the next

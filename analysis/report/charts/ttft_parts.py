@@ -22,7 +22,7 @@ from analysis.report.charts.drawing import (
 )
 from analysis.report.charts.scales import WIDTH
 from analysis.units import format_seconds, format_share
-from analysis.verdict.knee import mean_parts
+from analysis.verdict.stages.knee import mean_parts
 
 PART_OPACITIES = (0.16, 0.4, 0.68, 1.0)  # client, queue, prefill, delivery, in the engine's own colour
 

@@ -11,8 +11,8 @@ from analysis.compare.tables import TextTable
 from analysis.plan.money.prices import gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
 from analysis.units import MISSING, format_share, significant
-from analysis.verdict.contenders import Contender
-from analysis.verdict.stages import FAILURES_BORNE
+from analysis.verdict.comparison.contenders import Contender
+from analysis.verdict.stages.stage import FAILURES_BORNE
 from analysis.verdict.statistics import Estimate
 
 MILLION, HOUR = 1e6, 3600.0
@@ -87,7 +87,7 @@ def _against(
     if contrasts is None or throughput.value is None:
         return Estimate(None, why=throughput.why or "these runs are not compared")
     if contrasts.blocked:
-        return Estimate(None, why="the runs are unlike or invalid")
+        return Estimate(None, why="the runs differ or are invalid")
     found = next((one.of(label, THROUGHPUT) for one in contrasts.stages if one.label == stage), None)
     if found is None:
         return Estimate(None, why="not measured in every run")

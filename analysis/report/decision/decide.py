@@ -18,8 +18,8 @@ from analysis.plan.settings import PlanSettings
 from analysis.report.decision.costs import Costs, costs_of, saved
 from analysis.run.telemetry import Level
 from analysis.units import MISSING, format_interval, format_share, significant
-from analysis.verdict.comparison import Comparison
-from analysis.verdict.contenders import Contender, by_load, contenders_of
+from analysis.verdict.comparison.compare import Comparison
+from analysis.verdict.comparison.contenders import Contender, by_load, contenders_of
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
 

@@ -9,7 +9,7 @@ from analysis.plan.errors import CannotPlan
 from analysis.plan.settings import PlanSettings
 from analysis.report.decision.decide import Advice
 from analysis.run.load import load_run
-from analysis.verdict.contenders import Contender, contenders_of
+from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.summary import RunSummary
 
 

@@ -14,30 +14,18 @@ from analysis.report.page import render
 from records.files import write_atomically
 
 
-def _html(report: Report) -> str:
-    return render(report.runs, report.comparison, report.decision)
-
-
-def _csv(report: Report) -> str:
-    return numbers_of(report.runs).write_csv()
-
-
 def _parquet(report: Report) -> bytes:
     file = io.BytesIO()
     numbers_of(report.runs).write_parquet(file)
     return file.getvalue()
 
 
-def _json(report: Report) -> str:
-    return json.dumps(as_json_document(report), indent=1, allow_nan=False) + "\n"
-
-
 FORMATS: Mapping[str, Callable[[Report], str | bytes]] = {
-    ".html": _html,
+    ".html": lambda report: render(report.runs, report.comparison, report.decision),
     ".md": markdown,
-    ".csv": _csv,
+    ".csv": lambda report: numbers_of(report.runs).write_csv(),
     ".parquet": _parquet,
-    ".json": _json,
+    ".json": lambda report: json.dumps(as_json_document(report), indent=1, allow_nan=False) + "\n",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.compare.tables import TextTable
 from analysis.report.decision.costs import table
 from analysis.report.decision.decide import Decision
 from analysis.report.formats.document import Report
@@ -11,7 +12,7 @@ from analysis.report.remarks import remarks
 from analysis.report.rows import Results, Row, results_of
 from analysis.report.search import Searches, searches_of
 from analysis.report.terminal import objective_lines
-from analysis.units import FIGURE_SPACE, POINT_SPACE, format_count
+from analysis.units import format_count
 from analysis.verdict.statistics import needed
 
 NEEDED = needed(0.99)
@@ -45,10 +46,7 @@ def _decision(decision: Decision) -> list[str]:
     parts = ["## Deployment recommendation", _list(said)]
     if decision.costs is not None:
         told = table(decision.costs)
-        sides = ["---" if index in told.texts else "--:" for index in range(len(told.headers))]
-        lines = [told.headers, sides, *told.rows]
-        rows = "\n".join(f"| {' | '.join(map(_plain, line))} |" for line in lines)
-        parts += ["## Costs", rows, told.caption]
+        parts += ["## Costs", told.markdown, told.caption]
     return parts
 
 
@@ -67,17 +65,10 @@ def _probes(searches: Searches) -> list[str]:
 def _table(results: Results) -> str:
     heads = [results.axis.title, "engine", "requests", "failed"]
     heads += [f"{name}, {unit}" for name, unit in results.headers]
-    sides = ["---" if head == "engine" else "--:" for head in heads]
-    lines = [heads, sides, *([_plain(text) for text in _cells(row)] for row in results.rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return TextTable("", tuple(heads), tuple(map(_cells, results.rows)), (1,), "").markdown
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row) -> tuple[str, ...]:
     counts = [format_count(row.requests), format_count(row.failed)]
     numbers = [f"{cell.text} {cell.spread}".strip() for cell in row.cells]
-    return [row.place.text, row.name, *counts, *numbers]
-
-
-def _plain(text: str) -> str:
-    """Without what keeps decimal points in line, and without what ends a cell."""
-    return text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, "").replace("|", "\\|")
+    return (row.place.text, row.name, *counts, *numbers)

@@ -1,6 +1,6 @@
 """All runs of a folder on one page, to be sorted by any column: from what each run's `summary.json` says.
 
-Runs that were never reported on have no numbers yet; what is known of them stands in `meta.json`.
+Runs without a report have no numbers yet, only what is in `meta.json`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from analysis.report.charts.palette import variables
 from analysis.report.templating import environment
 from analysis.run.load import NotARun
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, read_summary
 
 NO_REPORT = "no report yet"

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.units import format_bytes, format_count, format_seconds, in_words, significant
 from analysis.verdict.finding import Finding
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
@@ -102,7 +102,7 @@ def _backlog_grew(stage: StageSummary) -> Finding | None:
         "warn",
         f"{significant(stage.offered_rate)} requests arrived a second and {significant(ended)} ended: the backlog grew "
         f"by {format_count(behind)}, so latencies depend on how long the stage lasted",
-        "test lower rates: this one is more than the server can take",
+        "test lower rates: this one exceeds the server's capacity",
     )
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from loadtests.harness.recording.live import LiveStage, milliseconds
+from records.files import Tail
 from records.request import SENT
 from records.run import RunMeta
 from records.slo import RunObjectives
@@ -56,18 +57,14 @@ class Tally:
     cut_off: int = 0
     _live: LiveStage = field(default_factory=LiveStage)
     _recent: deque[tuple[int, int, bool]] = field(default_factory=deque)  # t_end, tokens, whether it was a good one
-    _offsets: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._records = Tail(self.folder, "requests*.jsonl")
 
     def update(self) -> None:
         """Read the lines that were written since the last call."""
-        for path in self.folder.glob("requests*.jsonl"):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # still being written
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    self._count(msgspec.json.decode(line, type=Ended))
+        for _, line in self._records.lines():
+            self._count(msgspec.json.decode(line, type=Ended))
 
     def _count(self, ended: Ended) -> None:
         if ended.outcome == SENT:

@@ -70,7 +70,7 @@ class Exporter:
 
     @property
     def unheard(self) -> bool:
-        """Whether somebody reads regularly, and a worker has more to tell."""
+        """Whether there is a regular reader, and a worker with more to report."""
         waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
         return waits and not all(one.final for one in self._workers.values())
 
@@ -91,7 +91,7 @@ class Exporter:
         page, self._page = self._page, None
         if page is None:
             return
-        with suppress(KeyboardInterrupt):  # whoever interrupts again does not want to wait
+        with suppress(KeyboardInterrupt):  # a second interrupt ends the wait
             page.wait_for_last_scrape(max(self._final_at or 0.0, *self._heard.values(), 0.0))
         self._close(page)
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.plan.evidence.safe_load import crossing, safe_load
 from analysis.run.load import load_run
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import summarise
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.report.page import render
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.synthetic import Engine, simulate
 

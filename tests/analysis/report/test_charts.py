@@ -23,8 +23,8 @@ from analysis.report.page import render
 from analysis.report.rows import percentile_column
 from analysis.run.load import load_run
 from analysis.units import format_seconds
-from analysis.verdict.comparison import compare
-from analysis.verdict.contenders import contenders_of, headline_ttft
+from analysis.verdict.comparison.compare import compare
+from analysis.verdict.comparison.contenders import contenders_of, headline_ttft
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.printed import printed

@@ -14,7 +14,7 @@ from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.page import render
 from analysis.report.terminal import print_report
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.stage import SECOND

@@ -12,7 +12,7 @@ from analysis.report.decision.costs import saved, table
 from analysis.report.decision.decide import Advice, Decision, decide
 from analysis.report.page import render
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from records.slo import parse_objectives

@@ -13,7 +13,7 @@ import pytest
 from analysis.report.charts.palette import ENGINES, PAGE, PAGE_COLOURS, variables
 from analysis.report.page import render
 from analysis.run.load import load_run
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.printed import printed
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run

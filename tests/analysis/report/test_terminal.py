@@ -13,7 +13,7 @@ from analysis.report.page import render
 from analysis.report.terminal import objective_lines
 from analysis.run.load import load_run
 from analysis.units import significant
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from records.slo import parse_objectives
 from tests.support.analysis.printed import printed

@@ -8,8 +8,8 @@ import pytest
 
 from analysis.run.load import load_run
 from analysis.verdict.context import context_sentences, line_through
+from analysis.verdict.stages.ttft_parts import TtftParts
 from analysis.verdict.summary import RunSummary, summarise
-from analysis.verdict.ttft_parts import TtftParts
 from tests.support.analysis.synthetic import Engine, simulate
 
 PROMPTS = (10, 100, 200, 400)

@@ -14,7 +14,7 @@ from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, 
 from engines.contract.registry import load_engine
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
-from engines.models.llama_chat import BEFORE_DATE
+from engines.models.random.llama_chat import BEFORE_DATE
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop

@@ -11,7 +11,7 @@ from engines.contract.registry import ENGINES, check_before_download, check_opti
 from engines.machine.memory import GpuMemory
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.models.size import MemoryNeed, ModelSize, size_of, size_of_preset
 
 GB = 1_000_000_000

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import EngineCrashed, GenerateRequest
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
 from engines.contract.registry import engine_class, load_engine
 from engines.models.fetch import fetch_model
-from engines.models.random_weights import with_weights
+from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from settings_schema import from_text
@@ -206,6 +206,19 @@ def test_every_family_says_what_transformers_says(
     dtype, (chunk,) = first_words(name, model, {"dtype": "float32", "concurrency": "2"}, PROMPT, background)
     assert dtype == "float32"
     assert_same_likeliest(chunk, reference.likeliest(PROMPT, 5), tokenizer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_16_bits_hold_activations_whose_squares_they_do_not(
+    name: str, rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+) -> None:
+    """Trained models have activations of hundreds, whose squares are beyond the largest 16-bit number, 65 504."""
+    rust_program(name)
+    model, reference = write_tiny(tmp_path, "llama", embedding_scale=3000)
+    dtype, (chunk,) = first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT, background)
+    (_, logprob), *_ = reference.likeliest(PROMPT, 1)
+    assert dtype == "float16"
+    assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
 
 
 @pytest.mark.parametrize("name", NAMES)

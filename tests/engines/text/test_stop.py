@@ -23,7 +23,10 @@ from engines.text.stop import StopStrings
 )
 def test_stop_strings(pieces: list[str], stops: list[str], shown: str, met: bool) -> None:
     guard = StopStrings(stops)
-    assert "".join(guard.add(piece) for piece in pieces) + guard.rest() == shown
+    *before, last = pieces
+    sent = "".join(map(guard.add, before))
+    ready, finish = guard.step(last, "length")
+    assert (sent + ready, finish) == (shown, "stop" if met else "length")
     assert guard.met is met
 
 
@@ -34,7 +37,7 @@ def test_stops_are_found_however_the_text_is_cut(pieces: list[str], stops: list[
     passed = StopStrings(stops)
     sent = "".join(map(passed.add, pieces))
     if first is None:
-        assert (sent + passed.rest(), passed.met) == (whole, False)
+        assert (sent + passed.step("", "length")[0], passed.met) == (whole, False)
     else:
         assert passed.met
         assert not any(stop in sent for stop in stops)

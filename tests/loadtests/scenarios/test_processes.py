@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.run.load import load_run, with_metrics
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.run.load import load_run
-from analysis.verdict.stages import StageSummary
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.slo import parse_objectives

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from analysis.report.terminal import print_report
-from analysis.verdict.comparison import compare
+from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary
 
 

@@ -1,4 +1,4 @@
-//! The recorded conversations in `tests/data/protocol`, which `tests/engines/test_rust_protocol.py` reads from the other side.
+//! The recorded conversations in `tests/data/protocol`, which `tests/engines/rust/test_protocol.py` reads from the other side.
 
 use enginebench_protocol::{ToChild, ToParent};
 use serde_json::Value;

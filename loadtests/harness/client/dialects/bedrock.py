@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reader, message_of
-from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer, given
 from loadtests.harness.client.dialects.event_stream import FrameReader
 from loadtests.harness.client.dialects.sigv4 import Credentials, signed_headers
 
@@ -139,7 +139,7 @@ class ConverseAnswer(Answer):
             self.prompt_tokens = usage.input_tokens + cached
 
 
-class Converse:
+class Converse(Dialect):
     """The API has no seed; `ignore_eos` is not sent. The server takes a Bedrock API key or AWS credentials."""
 
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
@@ -155,9 +155,6 @@ class Converse:
             "inferenceConfig": {"maxTokens": request.max_tokens, **given(temperature=request.temperature)},
             **({"system": [{"text": system}]} if system else {}),
         }
-
-    def headers(self, key: str | None) -> dict[str, str]:
-        return {"Authorization": f"Bearer {key}"} if key else {}
 
     def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
         if key:

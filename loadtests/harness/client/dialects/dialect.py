@@ -5,9 +5,10 @@ A dialect is added by a class with these members, an `Answer` of its own, and a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from loadtests.harness.client.answer import Answer
 
@@ -40,11 +41,16 @@ class ModelRequest:
     max_tokens_field: str = "max_tokens"  # the name of the limit in OpenAI's chat API
 
     @property
+    def switches(self) -> dict[str, bool]:
+        """Fields that are sent only where they are asked for."""
+        return {name: True for name, on in (("stream", self.streamed), ("ignore_eos", self.ignore_eos)) if on}
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """Raises `ValueError` with a sentence for token ids."""
         messages = tuple(part for part in self.prompt if isinstance(part, Message))
         if len(messages) < len(self.prompt):
-            raise ValueError("only --endpoint completions takes token ids as a prompt.")
+            raise ValueError("only --endpoint completions accepts token ids as a prompt.")
         return messages
 
     def apart(self) -> tuple[str, list[Message]]:
@@ -53,23 +59,25 @@ class ModelRequest:
         return system, [message for message in self.messages if message.role != "system"]
 
 
-class Dialect(Protocol):
-    @property
-    def key_variable(self) -> str:
-        """The environment variable that clients of this API take their key from."""
+class Dialect(ABC):
+    """`key_variable` is the environment variable that clients of this API take their key from."""
 
-    @property
-    def answer(self) -> type[Answer]: ...
+    key_variable: ClassVar[str]
+    answer: ClassVar[type[Answer]]
 
+    @abstractmethod
     def path(self, request: ModelRequest) -> str: ...
 
+    @abstractmethod
     def body(self, request: ModelRequest) -> dict[str, Any]: ...
 
     def headers(self, key: str | None) -> dict[str, str]:
         """Headers of every request. `key` is the server's key, where one was given."""
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
     def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
         """For APIs whose requests are signed. Raises `ValueError` with a sentence where credentials are missing."""
+        return None
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -6,13 +6,12 @@ reason why the answer ended and the tokens so far, `message_stop` is the last on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, message_of
-from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 
 VERSION = "2023-06-01"
 FINISH_REASONS = {
@@ -113,7 +112,7 @@ class MessageAnswer(Answer):
             self.output_tokens = usage.output_tokens
 
 
-class Messages:
+class Messages(Dialect):
     """The API has no seed."""
 
     key_variable = "ANTHROPIC_API_KEY"
@@ -129,12 +128,8 @@ class Messages:
             "messages": [{"role": message.role, "content": message.text} for message in messages],
             "max_tokens": request.max_tokens,
             **given(system=system or None, temperature=request.temperature),
-            **({"stream": True} if request.streamed else {}),
-            **({"ignore_eos": True} if request.ignore_eos else {}),
+            **request.switches,
         }
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
-
-    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
-        return None

@@ -8,13 +8,12 @@ https://platform.openai.com/docs/api-reference/chat/streaming
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reported, message_of, whole_number
-from loadtests.harness.client.dialects.dialect import ModelRequest, Signer, given
+from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 
 DONE = b"[DONE]"
 FUNCTION_PARTS = ("name", "arguments")
@@ -151,17 +150,11 @@ class CompletionAnswer(Answer):
             self.decode = _seconds(document.timing.get("decode"))
 
 
-class OpenAI:
-    """What both have in common."""
+class OpenAI(Dialect):
+    """What its APIs have in common."""
 
     key_variable = "OPENAI_API_KEY"
-    answer: type[Answer] = CompletionAnswer
-
-    def headers(self, key: str | None) -> dict[str, str]:
-        return {"Authorization": f"Bearer {key}"} if key else {}
-
-    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
-        return None
+    answer: ClassVar[type[Answer]] = CompletionAnswer
 
     def _body(self, request: ModelRequest, limit: str, **asked: Any) -> dict[str, Any]:
         return {
@@ -169,8 +162,8 @@ class OpenAI:
             **asked,
             **given(temperature=request.temperature, seed=request.sampling_seed),
             limit: request.max_tokens,
-            **({"stream": True, "stream_options": {"include_usage": True}} if request.streamed else {}),
-            **({"ignore_eos": True} if request.ignore_eos else {}),
+            **request.switches,
+            **({"stream_options": {"include_usage": True}} if request.streamed else {}),
         }
 
 

@@ -131,6 +131,5 @@ class Responses(OpenAI):
             "max_output_tokens": request.max_tokens,
             "store": False,
             **given(instructions=instructions or None, temperature=request.temperature),
-            **({"stream": True} if request.streamed else {}),
-            **({"ignore_eos": True} if request.ignore_eos else {}),
+            **request.switches,
         }

@@ -1,0 +1,89 @@
+"""What vLLM, SGLang and TensorRT-LLM have in common: a library that runs in process, and its settings."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engines.contract.base import EngineInfo, EngineUnavailable, Model, first_line
+from engines.models.fetch import context_length
+from engines.models.formats import quantised_format
+from engines.process.installed import InstalledEngine
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Those that are not `None`: the library decides the others."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    concurrency: int = setting(256, "requests that run in one batch", least=1)
+    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
+    tensor_parallel: int = setting(1, "GPUs for tensor parallelism", least=1)
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
+    speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no compilation and no CUDA graphs: loads faster, runs slower")
+    python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
+
+
+class Library(InstalledEngine):
+    """`title` is the library's name for people; its package is the first of its environment."""
+
+    loads_on = "main"
+    title: ClassVar[str]
+    language: ClassVar[str]
+    library: Any  # what `start` returned
+
+    @classmethod
+    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
+        floats = "bfloat16" if options.dtype == "auto" else options.dtype
+        dtype = quantised_format(getattr(options, "quantization", None), floats)
+        return size.need(dtype, device="cuda", gpus=options.tensor_parallel)
+
+    @abstractmethod
+    def arguments(self, model: Model) -> dict[str, Any]:
+        """What the library is started with; what is not given is left to it."""
+
+    @abstractmethod
+    def start(self, model: Model) -> Any:
+        """Import the library and load the model. It may raise whatever the library does."""
+
+    async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
+        assert self.model is not None
+        try:
+            self.library = self.start(self.model)
+        except ImportError as error:
+            raise EngineUnavailable(f"{self.title} cannot be imported here: {error}.") from error
+        except Exception as error:  # of many kinds; its processes log the cause
+            raise EngineUnavailable(f"{self.title} could not load {self.model.name}: {first_line(error)}") from error
+        self.context_length = self.options.context or context_length(self.model.folder)
+        return self.info(self.environment.package)
+
+    def info(self, package: str) -> EngineInfo:
+        """`package` is the library's distribution."""
+        assert self.model is not None
+        return EngineInfo(
+            name=self.environment.engine,
+            version=version(package),
+            language=self.language,
+            model=self.model.name,
+            dtype=getattr(self.options, "quantization", None) or self.options.dtype,
+            device="cuda",
+            batching="continuous",
+            max_concurrency=self.options.concurrency,
+            context_length=self.context_length,
+            features=("seed", "stop", "ignore_eos", "min_tokens"),
+            options=asdict(self.options),
+            libraries={name: version(name) for name in (package, "torch", "transformers")},
+        )
+
+    def close(self) -> None:
+        self.library.shutdown()

@@ -1,0 +1,146 @@
+"""SGLang's engine in process, on NVIDIA GPUs, in an environment of its own.
+
+Prompts go in as token ids and each step's text comes out (`incremental_streaming_output`). Its prefix cache is off
+unless asked for. Stop strings are cut here, because a streamed beginning of one could not be taken back; SGLang stops
+computing at them all the same. A server of SGLang that runs already is reached by the engine `remote`.
+
+    enginebench engines install sglang
+    enginebench serve --engine sglang -o tensor_parallel=2
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    FinishReason,
+    GenerateRequest,
+    Model,
+    Usage,
+    first_line,
+)
+from engines.libraries.library import Library, LibraryOptions, given
+from engines.models.random.weights import weights_of
+from engines.process.installed import Environment, Packages
+from engines.text.stop import StopStrings
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class SglangOptions(LibraryOptions):
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "number format of weights and cache. auto: SGLang's choice for the model"
+    )
+    quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
+    gpu_memory: float = setting(
+        0.85, "share of a GPU's memory for weights, keys and values (mem_fraction_static)", least=0.01, most=1
+    )
+
+
+class SglangEngine(Library):
+    Options = SglangOptions
+    options: SglangOptions
+    title, language = "SGLang", "python"
+    environment = Environment("sglang", "sglang", cuda=Packages(("sglang==0.5.23",)))
+
+    @classmethod
+    def memory_need(cls, options: SglangOptions, size: ModelSize) -> MemoryNeed:
+        return replace(super().memory_need(options, size), gpu_share=options.gpu_memory)
+
+    def start(self, model: Model) -> Any:
+        import sglang
+
+        return sglang.Engine(**self.arguments(model))
+
+    def arguments(self, model: Model) -> dict[str, Any]:
+        options = self.options
+        folder, dummy = weights_of(model)
+        return given(
+            model_path=str(folder),
+            dtype=options.dtype,
+            max_running_requests=options.concurrency,
+            mem_fraction_static=options.gpu_memory,
+            tp_size=options.tensor_parallel,
+            disable_radix_cache=not options.prefix_cache,
+            disable_cuda_graph=options.eager,
+            trust_remote_code=model.trust_remote_code,
+            incremental_streaming_output=True,
+            sampling_defaults="openai",  # not those of the model's folder: every request gives its own
+            random_seed=0,
+            log_level="warning",
+            quantization=options.quantization,
+            context_length=options.context,
+            load_format="dummy" if dummy else None,
+            **self._speculation(),
+        )
+
+    def _speculation(self) -> dict[str, Any]:
+        count = self.options.speculative_tokens
+        if not count:
+            return {}
+        if self.options.draft_model is None:
+            return {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
+        return {
+            "speculative_algorithm": "STANDALONE",
+            "speculative_draft_model_path": os.path.expanduser(self.options.draft_model),
+            "speculative_num_steps": count,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": count + 1,
+        }
+
+    def sampling(self, request: GenerateRequest) -> dict[str, Any]:
+        """For `SamplingParams`."""
+        return given(
+            max_new_tokens=request.most_tokens(self.context_length),
+            min_new_tokens=request.min_tokens,
+            temperature=0.0 if request.greedy else request.temperature,
+            top_p=1.0 if request.greedy else request.top_p,
+            sampling_seed=None if request.greedy else request.seed,
+            stop=list(request.stop) or None,
+            no_stop_trim=True,  # `StopStrings` cuts
+            ignore_eos=request.ignore_eos,
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        id, stops = uuid.uuid4().hex, StopStrings(request.stop)
+        try:
+            steps = await self.library.async_generate(
+                input_ids=list(request.prompt_token_ids), sampling_params=self.sampling(request), stream=True, rid=id
+            )
+            async with contextlib.aclosing(steps):
+                async for step in steps:
+                    text, finish = stops.step(step["text"] or "", _finish(step))
+                    usage = None if finish is None else self._usage(step)
+                    yield Chunk(text, len(step["output_ids"]), finish, (), usage)
+                    if finish is not None:
+                        return
+        except ValueError as error:  # how SGLang refuses a request
+            raise BadRequest(f"SGLang refuses this request: {first_line(error)}") from error
+        finally:
+            # Does nothing for a request that has ended.
+            self.library.tokenizer_manager.abort_request(rid=id)
+
+    def _usage(self, step: dict[str, Any]) -> Usage:
+        cached = step["meta_info"].get("cached_tokens")
+        return Usage(cached_tokens=cached if self.options.prefix_cache else None)
+
+
+def _finish(step: dict[str, Any]) -> FinishReason | None:
+    """Raises `EngineError` where SGLang gave the request up."""
+    reason = step["meta_info"].get("finish_reason")
+    if reason is None:
+        return None
+    if reason["type"] == "abort":
+        raise EngineError(f"SGLang gave this request up: {reason.get('message', 'it says no reason')}")
+    return "length" if reason["type"] == "length" else "stop"

