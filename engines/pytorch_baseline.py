@@ -74,6 +74,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     def _load(self) -> None:
         model = self.open_device()
         self.network, self._end_ids = _network(model, self._device, self._context_length)
+        self.open_tokenizer()
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
         most = request.most_tokens(self._context_length)

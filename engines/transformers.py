@@ -88,6 +88,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
         self._draft = self._read_draft(dtype)
         if self.options.draft is not None and hasattr(self._net.config, "state_size"):
             raise EngineUnavailable("a state-space model cannot take back wrong guesses: serve it without `draft`.")
+        self.open_tokenizer()
         self._end_ids = end_ids(self._net)
         self._context_length = context_length(model.folder)
         takes = inspect.signature(self._net.forward).parameters

@@ -66,6 +66,7 @@ class TransformersBatchingEngine(OnTorch):
         model = self.open_device()
         dtype = chosen_dtype(self.options.dtype, self._device)
         net = read_network(model, self._device, dtype)
+        self.open_tokenizer()
         self._end_ids = end_ids(net)
         self._context_length = min(context_length(model.folder), self.options.kv_tokens)
         self._manager = self._started(net)

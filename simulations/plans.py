@@ -13,7 +13,7 @@ import math
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +29,6 @@ JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_SEEDS = 40
 SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
 FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
-
-
-def disturbed(now: float) -> float:
-    """Other work on the machine: for 50 ms in every two seconds, steps that begin take three times as long."""
-    return 3.0 if now % 2.0 < 0.05 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +48,6 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "closed loop, 10 % jitter": System(BatchingServer(jitter=0.1), users(4, 8, 16, 24)),
     "closed loop, steps of 11 to 400 ms": System(FAST, users(2, 4, 8, 16, 24), LONG_PROMPTS),
-    "closed loop, steps of 11 to 400 ms, disturbed": System(
-        replace(FAST, slowdown=disturbed), users(2, 4, 8, 16, 24), LONG_PROMPTS
-    ),
     "open loop": System(BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
     "open loop, decoding pauses for prefill": System(BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
     "one request at a time": System(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),

@@ -58,16 +58,21 @@ class OnTorch(Engine):
         return version(cls.library) if missing_packages() is None else None
 
     def open_device(self) -> Model:
-        """Torch's threads and device, and the model's tokenizer. Raises `EngineUnavailable` for a missing device."""
+        """Set torch's threads and device. Raises `EngineUnavailable` for a missing device."""
         import torch
-        from tokenizers import Tokenizer
 
         assert self.model is not None
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         self._device = chosen_device(self.options.device)
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
         return self.model
+
+    def open_tokenizer(self) -> None:
+        """After the network, which says in a sentence what is wrong with a folder."""
+        from tokenizers import Tokenizer
+
+        assert self.model is not None
+        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
         """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""

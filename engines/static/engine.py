@@ -142,6 +142,7 @@ class StaticEngine(OnTorch):
         self._context_length = min(shape.context_length, self.options.lengths[-1])
         buckets = self.options.buckets(shape.context_length)
         net = read_network(model, self._device, dtype)
+        self.open_tokenizer()
         self._end_ids = end_ids(net)
         self._batch: Batch = Batch(self._decoder(shape, net, buckets))
         return self.info(name_of(dtype), buckets.batches[-1], threads=torch.get_num_threads(), families=NAMES)
