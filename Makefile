@@ -11,10 +11,10 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 SELECTED := not gpu and not lmrs and not own_environment and not containers
 
-# The suite starts hundreds of processes: what they import is compiled once, even where the environment says otherwise.
+# The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Behind a company's proxy only the system's certificates know the way; where there are none, uv's own do.
+# Behind a company's proxy, only the system's certificates work; without any, uv uses its own.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
@@ -22,7 +22,7 @@ endif
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## make the environment in .venv (TORCH=cpu: the small torch without CUDA, from PyTorch's own index)
+setup: $(STAMP) ## create the environment in .venv (TORCH=cpu: the small torch without CUDA, from PyTorch's index)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "enginebench needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
@@ -36,25 +36,25 @@ else
 endif
 	@touch $@
 
-system: $(STAMP) ## install what the suite needs from the system (Prometheus, a browser, HAProxy, curl), where that is allowed
+system: $(STAMP) ## install system packages for the test suite (Prometheus, Chromium, HAProxy, curl), as root on Debian
 	@missing=""; for program in prometheus chromium haproxy curl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
-	else echo "not here:$$missing; the tests that need them are skipped" >&2; fi
+	else echo "missing:$$missing; the tests that need them are skipped" >&2; fi
 
-lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy where cargo is
+lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy if cargo is installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
 	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets -- -D warnings
 
-engines: $(STAMP) ## build the engines written in Rust for this machine (FEATURES=cuda,… where they have them); skipped without cargo
+engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-# The Rust engines are built beside the first tests: most of a build is one long link on one core.
-test: system ## the whole suite: what waits side by side, then what measures, three at a time
+# The Rust engines are built in parallel with the first tests: most of a build is one long link on one core.
+test: system ## the whole test suite
 	@failed=0; \
 	nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
@@ -70,42 +70,42 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
 
-test-installed: $(STAMP) ## install vLLM and OpenVINO in environments of their own, and run their tests (about five minutes)
+test-installed: $(STAMP) ## install vLLM and OpenVINO in separate environments, and run their tests (about five minutes)
 	$(BIN)/enginebench engines install vllm
 	$(BIN)/enginebench engines install openvino
 	$(BIN)/python -m pytest -m own_environment
 
-test-containers: $(STAMP) ## build the images and bring the compose file up (needs Docker, or podman as root: about five minutes)
+test-containers: $(STAMP) ## build the images and start the compose file (Docker, or podman as root; about five minutes)
 	$(BIN)/python -m pytest -m containers tests/docker
 
-soak: $(STAMP) ## half an hour of good, bad, slow and vanishing clients against one server
+soak: $(STAMP) ## half an hour of well-behaved and misbehaving clients against one server
 	$(BIN)/python -m benchmarks.server.soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
 	$(BIN)/python -m simulations
 	$(BIN)/python -m simulations.scalability
 
-plans: $(STAMP) ## how far capacity plans are off on servers of known cost (about five minutes)
+plans: $(STAMP) ## errors of capacity plans on servers of known cost (about five minutes)
 	$(BIN)/python -m simulations.plans
 
-searches: $(STAMP) ## how often the search for capacity is right, and what it costs (about half an hour)
+searches: $(STAMP) ## accuracy and cost of the search for capacity (about half an hour)
 	$(BIN)/python -m simulations.searches
 
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
 		--stages 4,8,16 --stage-seconds 24 --prompt-tokens uniform:48-72 --output-tokens uniform:8-24
 
-pictures: $(STAMP) ## make the pictures of the documentation again, from real runs (about half an hour)
+pictures: $(STAMP) ## regenerate the pictures of the documentation from real runs (about half an hour)
 	$(BIN)/python -m docs.pictures
 
-dashboards: $(STAMP) ## write the Grafana dashboards again from their Python
+dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
 	$(BIN)/python grafana/build.py
 
-pins: $(STAMP) ## pin the images by digest too, where a registry is reached
+pins: $(STAMP) ## pin the images by digest too
 	$(BIN)/python docker/pins.py
 
-lock: ## resolve requirements.lock again from pyproject.toml
+lock: ## update requirements.lock from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
 
-clean: ## remove the environment and what the tools left
+clean: ## remove the environment and tool caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

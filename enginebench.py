@@ -1,4 +1,4 @@
-"""The front door. Each room brings its commands in its `cli.py`, and is imported only when one of them is asked for.
+"""The command line. A command is imported from its package only when it is used.
 
 enginebench --help
 """
@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-# Command -> the module that brings it. The order is the order of `--help`.
+# Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
     "engines": "engines.cli",
     "models": "engines.cli",
@@ -35,7 +35,7 @@ COMMANDS = {
 }
 
 
-class Rooms(TyperGroup):
+class LazyCommands(TyperGroup):
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
@@ -45,7 +45,7 @@ class Rooms(TyperGroup):
         return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
 
 
-app = typer.Typer(cls=Rooms, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
@@ -57,14 +57,14 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def about(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Load-test served language models: which engine, how many GPUs, at what cost, and will p99 hold?
 
     [bold]Serve an engine and test it:[/bold]  enginebench run concurrent --engine transformers --engine mistralrs
 
-    [bold]Test a server you have:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
+    [bold]Test a running server:[/bold]  enginebench run concurrent --url http://127.0.0.1:8000
 
     [bold]Only serve:[/bold]  enginebench serve --engine fake -o ttft=0.3 -o tpot=0.02 --port 8000
     """

@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 EngineSettings = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="A setting of the engines, or of one."),
+    typer.Option("--option", "-o", metavar="[ENGINE.]NAME=VALUE", help="Set an option of all engines, or of one."),
 ]
 """Options that several commands have."""
 

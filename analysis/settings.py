@@ -32,7 +32,7 @@ def slo_setting() -> tuple[Objective, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RunsSettings:
-    runs: Path = setting(Path("runs"), "Where runs are looked for.", metavar="FOLDER")
+    runs: Path = setting(Path("runs"), "Folder of the runs.", metavar="FOLDER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,7 @@ class ReadSettings(RunsSettings):
 class ClaimSettings:
     """What may be claimed of a difference between runs."""
 
-    margin: float = setting(
-        MARGIN, "Ratio from which a difference is of practical significance.", metavar="RATIO", least=1
-    )
+    margin: float = setting(MARGIN, "Smallest ratio that is of practical significance.", metavar="RATIO", least=1)
     allow_different: bool = setting(False, "Compare and judge even where host, model or workload differ.")
     allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
 
@@ -59,9 +57,9 @@ class GateSettings:
 
     fail_at: float = setting(
         100 * CRITICAL,
-        "Fail when something is worse than the baseline by more than this many per cent.",
+        "Fail if something is worse than the baseline by more than this, in per cent.",
         metavar="PERCENT",
         least=0,
     )
     junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
-    markdown: Path | None = setting(None, "Write the checks as a comment, for a pull request.", metavar="FILE")
+    markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -36,7 +36,7 @@ def bench(
         typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="What they load; may be repeated, to compare sizes. Default: smollm2-135m.")
+        list[str] | None, typer.Option(help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     baseline: Annotated[
@@ -45,16 +45,16 @@ def bench(
     save_baseline: Annotated[
         bool, typer.Option("--save-baseline", help="Write the result to --baseline; nothing is judged.")
     ] = False,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON document there.", metavar="FILE")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots there.", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON document to this file.", metavar="FILE")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.", metavar="FILE")] = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.
 
-    Each engine runs as it does when it is served, in a child process on its pipe protocol. Rounds alternate between the
-    engines, each time in fresh processes. Figures are medians with MAD and a 95 % interval, and shares of the memory
-    bandwidth and of the arithmetic that this machine was measured to have.
+    Each engine runs as when served, in a child process on its pipe protocol. Rounds alternate between the engines, each
+    time in fresh processes. Figures are medians with MAD and a 95 % interval, and shares of this machine's measured
+    memory bandwidth and arithmetic.
 
     Exit code: 0 good, 1 worse than the baseline, 2 a usage error, or an engine that could not be measured.
 

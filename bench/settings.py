@@ -45,8 +45,8 @@ class BenchSettings:
     )
     batch: Sizes = setting(
         (),
-        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, as far as the engine runs "
-        "them together.",
+        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, limited by what the "
+        "engine runs together.",
         metavar="REQUESTS,…",
         read=read_sizes,
         write=write_sizes,
@@ -60,13 +60,13 @@ class BenchSettings:
     )
     samples: int = setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1, group=EFFORT)
     rounds: int = setting(
-        5, "Rounds. In each one every engine is started again and measured.", metavar="N", least=1, group=EFFORT
+        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1, group=EFFORT
     )
     warm_up: int = setting(
         3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0, group=EFFORT
     )
     seconds: float = setting(
-        5.0, "Longest time for the samples of one measure in one round.", metavar="S", least=0.01, group=EFFORT
+        5.0, "Time limit for the samples of one measure in one round.", metavar="S", least=0.01, group=EFFORT
     )
 
     @property

@@ -63,10 +63,12 @@ class LlamaCppOptions:
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
     context: int | None = setting(
-        None, "tokens of prompt and answer together, of each slot (none: the model's limit, at most 4096)", least=1
+        None, "maximum tokens of prompt plus answer, per slot (none: the model's limit, at most 4096)", least=1
     )
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
-    device: Literal["auto", "cpu", "gpu"] = setting("auto", "gpu: all layers on the GPU, if the program was built so")
+    device: Literal["auto", "cpu", "gpu"] = setting(
+        "auto", "gpu: all layers on the GPU, if the program was built for one"
+    )
 
 
 class LlamaCppEngine(InstalledEngine):

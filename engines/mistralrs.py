@@ -63,7 +63,7 @@ class MistralRsOptions:
     concurrency: int = setting(32, "requests that run in one batch; a quantised model runs one at a time", least=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0"] = setting(
         "auto",
-        "number format of the weights. auto: float32 on a CPU, where it is the fastest, float16 on a GPU; "
+        "number format of the weights. auto: float32 on a CPU, where it is fastest, float16 on a GPU; "
         "q…: quantised while loading",
     )
 

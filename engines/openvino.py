@@ -51,11 +51,11 @@ class OpenVinoOptions:
     dtype: Literal["auto", "float16", "q8_0", "q4_0", "gguf"] = setting(
         "auto", "number format of the weights. auto: a GGUF file as it is, else float16; q…: written once as GGUF"
     )
-    device: str = setting("CPU", "as OpenVINO names it: CPU, GPU, GPU.1 …")
+    device: str = setting("CPU", "OpenVINO's name of the device: CPU, GPU, GPU.1 …")
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     kv_gib: int = setting(2, "memory for keys and values in GiB", least=1)
-    batch_tokens: int = setting(256, "most tokens computed in one step", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
+    batch_tokens: int = setting(256, "maximum tokens per step", least=1)
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
     python: str | None = setting(None, "interpreter that has OpenVINO GenAI (none: the one of `engines install`)")
 
 

@@ -48,7 +48,7 @@ PROGRAM_ITERATIONS = 50
 class BaselineOptions:
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 …")
     threads: int | None = setting(None, "CPU threads (none: torch decides)", least=1)
-    cold: bool = setting(False, "a process for each request, which starts the interpreter and loads the model again")
+    cold: bool = setting(False, "start a new process, which loads the model again, for each request")
 
 
 class PytorchBaselineEngine(OnTorch, BlockingEngine):

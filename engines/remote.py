@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
-CONTEXT_LENGTH = 131_072  # tokens, where nobody says
+CONTEXT_LENGTH = 131_072  # tokens, if unknown
 CONNECT_TIMEOUT = 10.0  # seconds
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
 FINISH: dict[str, FinishReason] = {
@@ -58,10 +58,10 @@ FINISH: dict[str, FinishReason] = {
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
     url: str = setting("", "address of the server's API, such as http://127.0.0.1:8001/v1")
-    api: Literal["completions", "chat"] = setting("completions", "which path: /completions, or /chat/completions")
-    name: str | None = setting(None, "the model's name there (none: the first that it lists)")
-    concurrency: int = setting(256, "requests that are sent at a time", least=1)
-    context: int | None = setting(None, "tokens of prompt and answer together (none: as the server says)", least=1)
+    api: Literal["completions", "chat"] = setting("completions", "API path: /completions or /chat/completions")
+    name: str | None = setting(None, "name of the model on that server (none: the first that it lists)")
+    concurrency: int = setting(256, "requests that run at a time", least=1)
+    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: what the server reports)", least=1)
     idle_timeout: float = setting(600.0, "seconds without a byte after which a request fails", least=0.001)
 
 

@@ -50,13 +50,13 @@ NGRAM = "ngram"
 @dataclass(frozen=True, slots=True)
 class TransformersOptions(TorchOptions):
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex"] = setting(
-        "auto", "which implementation of attention; auto: Transformers decides, mostly sdpa"
+        "auto", "attention implementation; auto: Transformers decides, usually sdpa"
     )
     quantise: Quantised = setting("none", "quantise the weights while loading, by bitsandbytes (bnb) or torchao")
     draft: str | None = setting(
-        None, "guess tokens ahead: `ngram` looks them up in the text so far, a model's name generates them"
+        None, "speculative decoding: `ngram` drafts from the text so far; otherwise the name of a draft model"
     )
-    guesses: int = setting(5, "tokens that are guessed at a time", least=1)
+    guesses: int = setting(5, "tokens drafted per step", least=1)
 
 
 class TransformersEngine(OnTorch, BlockingEngine):

@@ -39,7 +39,7 @@ NO_END = -1  # a token that no model generates
 class BatchingOptions(TorchOptions):
     concurrency: int = setting(32, "requests that run at a time", least=1)
     kv_tokens: int = setting(16_384, "tokens in the key/value caches of all requests", least=256)
-    prefix_cache: bool = setting(False, "share the cache of equal beginnings of prompts")
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
 
 
 class TransformersBatchingEngine(OnTorch):

@@ -1,8 +1,8 @@
 """Queries on what a load test exports: the client's own measurements, per run.
 
-The exporter's series carry scenario, engine, model and stage. Which run they belong to stands once, on
-`enginebench_load_run_info` of the same target, and a join adds it. So a run is chosen by its id, and a port that
-served another run an hour ago does no harm.
+The exporter's series carry scenario, engine, model and stage. The run is a label of
+`enginebench_load_run_info` of the same target, added by a join. So a run is selected by its id, even if another run
+used the same port earlier.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
 
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
-LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests: they have waited for ever
+LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 NO_RUN = "no load test is running"
 NO_SLO = "no SLO given: --slo"
 

@@ -1,4 +1,4 @@
-"""What can be chosen above the panels."""
+"""The dashboards' variables."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How many coding agents does a replica carry? Sessions of up to 200 turns, with prompts from 5 000 to 131 000 tokens.
+"""How many coding agents can one replica serve? Sessions of up to 200 turns, with prompts from 5 000 to 131 000 tokens.
 
     locust -f loadtests/agents.py --host http://127.0.0.1:8000 --headless
     enginebench run agents --engine transformers --stages 1,2,4
 
-Each agent sends its whole history, waits for the answer (median 150 tokens, p95 2 000), runs a tool, and goes on.
-Lengths are scaled down for a server of less context. Judge the stages by a tier, such as 95 % of first tokens within
-10 s at 20 tokens/s (ttft_p95=10, tpot_p95=0.05) or within 3 s at 60 tokens/s (ttft_p95=3, tpot_p95=0.0167).
+Each agent sends its whole history, waits for the answer (median 150 tokens, p95 2 000), runs a tool, and continues.
+Lengths are scaled down for a server with a shorter context. Judge the stages by limits such as TTFT p95 of 10 s at
+20 tokens/s (ttft_p95=10, tpot_p95=0.05) or of 3 s at 60 tokens/s (ttft_p95=3, tpot_p95=0.0167).
 """
 
 from loadtests.harness.scenario import Scenario, length, pause, tokens, users

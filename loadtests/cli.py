@@ -38,31 +38,31 @@ NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets th
 @with_flags(Scenario, RunSettings, leave_out=NOT_OFFERED)
 def run(
     context: typer.Context,
-    scenario: Annotated[str, typer.Argument(help="Its name, such as concurrent, or a locustfile of your own.")],
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
     engine: Annotated[
         list[str] | None, typer.Option(help="Serve this engine and test it; may be repeated, to compare.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Test the OpenAI-compatible server that is there.")] = None,
+    url: Annotated[str | None, typer.Option(help="Test the OpenAI-compatible server at this URL.")] = None,
     option: EngineSettings = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="What the engines load, or what to ask a --url for; may be repeated, to compare models. all: every "
-            "preset that fits into memory; random:all: the same with random weights."
+            help="Model that the engines load, or to request from --url; may be repeated, to compare models. all: "
+            "every preset that fits into memory; random:all: the same with random weights."
         ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each engine, interleaved; a winner needs several.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share the load.")] = 1,
     allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 in spite of invalid findings.")
+        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
     ] = False,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Test engines or a server under load, and report.
 
-    Each engine is served behind the identical server, tested, and stopped. What stands after -- goes to Locust.
-    Defaults shown are those of `concurrent`; other scenarios have some of their own.
+    Each engine is served behind the identical server, tested, and stopped. Arguments after -- are passed to Locust.
+    The defaults shown are those of `concurrent`; other scenarios have their own.
 
     Exit code: 0 good, 1 an objective (--slo) was missed or not shown to be met, 2 a usage error, a run that failed, or
     one that a finding makes invalid.
@@ -88,7 +88,7 @@ def run(
     console = Console(stderr=True)
     try:
         if bool(engine) == bool(url):
-            raise UsageError("say what to test: --engine NAME to serve one here, or --url of a server that is there.")
+            raise UsageError("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
         options = engine_options(option or [], engine or [])
         texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
         known = presets() if engine and model else ()
@@ -104,7 +104,7 @@ def run(
             complete = _measure(job, options, tested, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
-        console.print(f"stopped; what was measured is kept in {job.settings.runs}", highlight=False)
+        console.print(f"stopped; the records are in {job.settings.runs}", highlight=False)
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete and all_fit else 2)
 
@@ -170,9 +170,9 @@ def _report(folders: list[Path], allow_invalid: bool, as_json: bool) -> int:
 @app.command()
 def collect(
     run: Annotated[Path, typer.Argument(help="The run's folder on the master's host.")],
-    parts: Annotated[list[Path], typer.Argument(help="Copies of the folder that workers on other hosts have written.")],
+    parts: Annotated[list[Path], typer.Argument(help="Copies of the folders that workers on other hosts wrote.")],
 ) -> None:
-    """Gather what workers on several hosts have recorded into one run.
+    """Collect the records of workers on several hosts into one run.
 
     Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
     """
@@ -189,19 +189,20 @@ def collect(
 
 @app.command()
 def calibrate(
-    seconds: Annotated[float, typer.Option(min=1, help="How long each load lasts once all users are there.")] = 6.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of each load, once all users are active.")] = 6.0,
     processes: Annotated[int, typer.Option(min=1, help="Client processes that share each load.")] = 1,
     loads: Annotated[
         str,
         typer.Option(
-            help="Users x tokens per second for each, as in 100x50,400x50. Default: six loads, three also busy."
+            help="Users x tokens per second for each, such as 100x50,400x50. Default: six loads, three of them also on "
+            "a busy machine."
         ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure how true this machine's load generator is, against a scripted server of known truth.
+    """Measure how accurate this machine's load generator is, against a scripted server of known timing.
 
-    Takes about three minutes. Reports use the result, and say when a test went beyond it.
+    Takes about three minutes. Reports use the result, and say when a test exceeded the calibrated load.
 
     Example:  enginebench calibrate --loads 100x50,400x50
     """
@@ -231,4 +232,4 @@ def calibrate(
         console = Console(width=WIDTH)
         console.print(table(calibration))
         console.print(sentence(calibration))
-    log.print(f"Kept in {path}", highlight=False)
+    log.print(f"Saved in {path}", highlight=False)

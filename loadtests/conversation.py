@@ -1,10 +1,10 @@
-"""What do histories cost? Conversations of 2 to 12 turns, each of which sends all that was said before.
+"""What do chat histories cost? Conversations of 2 to 12 turns, each of which sends the whole history.
 
     locust -f loadtests/conversation.py --host http://127.0.0.1:8000 --headless
     enginebench run conversation --engine transformers --engine mistralrs --turns 8
 
-Users read an answer before they go on, and the real answers are part of the next prompt. Look at how TTFT grows from
-turn to turn (`turn` in the records): with a prefix cache that holds, it hardly does.
+Users read an answer before they continue, and the real answers are part of the next prompt. Look at how TTFT grows from
+turn to turn (`turn` in the records): with an effective prefix cache it hardly does.
 """
 
 from loadtests.harness.scenario import Scenario, length, pause, tokens, users

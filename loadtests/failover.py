@@ -1,11 +1,11 @@
-"""What do users feel when a server dies, restarts or is replaced? A command is run under a steady rate of arrivals.
+"""What do users see when a server dies, restarts or is replaced? A command is run during a constant request rate.
 
     locust -f loadtests/failover.py --host http://127.0.0.1:8000 --headless --at 60 --command 'docker restart replica-1'
     enginebench run failover --engine transformers
 
-By default the engine that `enginebench run` has started is killed, and its server starts it again. The report says how
-many requests failed, how long after the command the first answer came to a request sent since, beside the time of the
-first start, and when latency was back where 95 % of the requests had it before.
+By default it kills the engine that `enginebench run` started, and the server restarts it. The report says how many
+requests failed, how long it took until a new request was answered (beside the time of the first start), and when
+latency was back at its earlier 95th percentile.
 """
 
 from loadtests.harness.scenario import Scenario, rates

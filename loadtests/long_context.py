@@ -1,10 +1,10 @@
-"""What does context cost? One user with prompts of 1 000 tokens to 128 000, or as far as the server's context goes.
+"""What do long prompts cost? One user with prompts from 1 000 to 128 000 tokens, as far as the server's context allows.
 
     locust -f loadtests/long_context.py --host http://127.0.0.1:8000 --headless
     enginebench run long_context --engine transformers --stage-requests 5
 
-TTFT against prompt length is prefill: where it grows faster than the prompt, attention has begun to dominate. TPOT
-tells what a full KV cache costs each further token. Lengths beyond the server's context are left out, with a sentence.
+TTFT against prompt length is the cost of prefill: where it grows faster than the prompt, attention dominates. TPOT
+shows what a long KV cache costs each further token. Lengths beyond the server's context are left out, with a message.
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

@@ -1,10 +1,10 @@
-"""What memory does it take? 1, 8 and 32 users, each with short, middle and long prompts: nine stages.
+"""How much memory does it take? 1, 8 and 32 users, each with short, medium and long prompts: nine stages.
 
     locust -f loadtests/memory.py --host http://127.0.0.1:8000 --headless
     enginebench run memory --engine transformers --model smollm2-135m --model qwen2.5-0.5b
 
-Look at the server's peak memory and KV cache by stage: what the model takes alone, what each user and each thousand
-tokens add, and from where on requests wait or are refused. `--model`, several times, shows how it grows with the model.
+Look at the server's peak memory and KV cache by stage: the model alone, the cost of each user and each thousand tokens,
+and from which stage on requests wait or are refused. Repeat `--model` to compare models.
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

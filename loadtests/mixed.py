@@ -1,10 +1,10 @@
-"""Do different requests disturb one another? Chat and long documents at once, and then each of them alone.
+"""Do different requests slow each other down? Chat and long documents together, then each of them alone.
 
     locust -f loadtests/mixed.py --host http://127.0.0.1:8000 --headless
     enginebench run mixed --engine transformers --stages 20,40
 
-Alone, a class has as many users as in the mix. Compare its latencies there and here: a long prompt's prefill that
-stalls everybody's tokens shows as chat's TPOT. Each class may have objectives of its own (`slo=`).
+Alone, a class has as many users as in the mix. Compare its latencies: if the prefill of long prompts stalls other
+requests, the TPOT of chat is higher in the mix. Each class may have its own objectives (`slo=`).
 """
 
 from loadtests.harness.scenario import Scenario, request_classes, users

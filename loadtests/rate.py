@@ -1,11 +1,11 @@
-"""What happens at a given rate of requests? An open loop: requests arrive on schedule, however long answers take.
+"""What happens at a given request rate? An open loop: requests arrive on schedule, however long answers take.
 
     locust -f loadtests/rate.py --host http://127.0.0.1:8000 --headless --rate 2,4,8
     enginebench run rate --engine transformers --rate 1-20:1 --arrivals gamma:cv=2
 
-Users of a closed loop wait for a slow server and so ask less of it; the public does not. Look for the rate from which
-on more arrives than is answered: requests in flight grow then for as long as the stage lasts. Latency counts from the
-instant at which a request was due, so a delay of the load generator is never taken for speed of the server.
+Users of a closed loop wait for a slow server, and so send it less; real traffic does not. Above capacity, requests in
+flight grow for as long as the stage lasts. Latency counts from when a request was due, so a delay of the load generator
+never makes the server look faster.
 """
 
 from loadtests.harness.scenario import Scenario, rates

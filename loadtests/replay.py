@@ -1,12 +1,12 @@
-"""What would yesterday have been like on this server? A recorded trace is played again: its arrivals and its lengths.
+"""How would the server have handled recorded traffic? The arrivals and lengths of a trace are replayed.
 
     locust -f loadtests/replay.py --host http://127.0.0.1:8000 --headless --trace AzureLLMInferenceTrace_code.csv
     enginebench run replay --engine transformers --trace runs/20261121-100542-server-k3vq --trace-as speed=2
 
 Published traces (Mooncake, Azure, BurstGPT, ShareGPT), the folder of an earlier run, and any CSV or JSONL file whose
-columns are named: `--trace-as time=ts,prompt=tokens_in,output=tokens_out`. `span=600-1200` plays ten minutes of it,
-`share=0.1` a tenth of the requests. Prompts are random words of the recorded length, unless the trace has texts, and
-share with each other what the trace says that the recorded ones shared.
+columns you name: `--trace-as time=ts,prompt=tokens_in,output=tokens_out`. `span=600-1200` plays ten minutes of it,
+`share=0.1` a tenth of the requests. Prompts are random words of the recorded length, unless the trace has texts; they
+share prefixes where the trace says that the recorded ones did.
 """
 
 from loadtests.harness.scenario import Scenario

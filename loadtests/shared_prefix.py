@@ -1,10 +1,10 @@
-"""What is prefix reuse worth? Prompts of the same lengths, first all different, then with 1 024 tokens in common.
+"""What is prefix caching worth? Prompts of the same lengths, first all different, then with 1 024 tokens in common.
 
     locust -f loadtests/shared_prefix.py --host http://127.0.0.1:8000 --headless
     enginebench run shared_prefix --engine mistralrs --shared-prefix-tokens 0,512,1024,2048 --prompt-tokens 2304
 
-A system prompt, tools and examples stand at the start of many real prompts. The difference of TTFT and throughput
-between the two stages is what a prefix cache saves; where there is none, there is no difference.
+Many real prompts start with the same system prompt, tools and examples. The difference in TTFT and throughput between
+the two stages is the benefit of the prefix cache; without one, there is no difference.
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

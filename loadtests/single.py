@@ -1,11 +1,10 @@
-"""How fast is it for one user? TTFT by prompt length: nine stages of 100 requests, each after ten that do not count.
+"""How fast is it for one user? TTFT by prompt length: nine stages of 100 requests, each after ten warm-up requests.
 
     locust -f loadtests/single.py --host http://127.0.0.1:8000 --headless
     enginebench run single --engine transformers --output-tokens 64
 
-With answers of one token, nothing but the prompt decides how long an answer takes, so TTFT against prompt length is the
-cost of prefill. `--output-tokens 64` adds the time per output token. Prompts go to the text-completion API, without a
-chat template that would make the short ones longer.
+With answers of one token, TTFT against prompt length is the cost of prefill. `--output-tokens 64` adds the time per
+output token. Prompts go to the text-completion API, because a chat template would make the short ones longer.
 """
 
 from loadtests.harness.scenario import Scenario, tokens, users

@@ -1,11 +1,10 @@
-"""Does it last? Hours at one load: drift, leaks, heat, and what happens only once in a hundred thousand requests.
+"""Is it stable for hours at one load? Finds drift, leaks, heat, and rare failures.
 
     locust -f loadtests/soak.py --host http://127.0.0.1:8000 --headless --stage-seconds 28800
     enginebench run soak --engine mistralrs --stages 16
 
-The report says of throughput, TTFT, TPOT and requests in flight whether they stayed level, how the server's memory went
-from the first tenth of the time to the last, and which requests failed. Choose a load that the server bears easily:
-what a soak looks for is slow, and an overload would hide it.
+The report tests throughput, TTFT, TPOT and requests in flight for trends, compares the server's memory in the first and
+last tenth of the time, and lists failures. Choose a load well below saturation: overload hides slow drift.
 """
 
 from loadtests.harness.scenario import Scenario, users

@@ -1,11 +1,11 @@
-"""How long until a burst is forgotten? A minute at the usual rate, 15 s at ten times as much, then the usual one again.
+"""How long does a burst affect users? A minute at the normal rate, 15 s at ten times as much, then the normal rate.
 
     locust -f loadtests/spike.py --host http://127.0.0.1:8000 --headless --rate 4x60+40x15+4x105
     enginebench run spike --engine transformers
 
-A profile `RATExSECONDS+…` is one stage whose rate of arrivals changes. The report says how long latency took, from the
-end of the burst, to be back where 95 % of the requests had it before, and what it was at worst. What piles up during a
-burst is served after it, so expect some time even of a server that could bear the mean of the two rates.
+A profile `RATExSECONDS+…` is one stage with a changing rate. The report says how long after the burst latency was back
+at its earlier 95th percentile, and what it was at worst. Requests that queue during the burst are served after it, so
+expect some delay even if the server could handle the mean rate.
 """
 
 from loadtests.harness.scenario import Scenario, rates

@@ -61,7 +61,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "TTFT (user)",
         Between(Field("t_sched"), Field("t_first")),
         "attempted",
-        "time to first token as a user feels it: the load generator's delay included",
+        "time to first token since the request was due: includes the load generator's delay",
         objective="ttft",
     ),
     Metric(
@@ -84,7 +84,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "NTPOT",
         Between(Field("t_send"), Field("t_last")) / Positive(Field("output_tokens")),
         "attempted",
-        "time per output token, the wait for the first one included",
+        "time per output token, including the wait for the first one",
         objective="ntpot",
     ),
     Metric("e2e", "E2E", Between(Field("t_send"), Field("t_last")), "attempted", "time to the whole answer"),
@@ -93,7 +93,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "E2E (user)",
         Between(Field("t_sched"), Field("t_last")),
         "attempted",
-        "time to the whole answer as a user feels it",
+        "time to the whole answer since the request was due",
         objective="e2e",
     ),
     Metric(
@@ -101,14 +101,14 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "send lag",
         Between(Field("t_sched"), FirstOf(Field("t_connect"), Field("t_send"))),
         "sent",
-        "how late the load generator sent the request, or began to connect for it",
+        "how late the load generator sent the request, or began to connect",
     ),
     Metric(
         "connect",
         "connect",
         Between(Field("t_connect"), Field("t_send")),
         "sent",
-        "opening a connection, where none was open",
+        "time to open a connection, if none was open",
     ),
     Metric(
         "client_lag",
@@ -122,7 +122,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         "delivery",
         Between(Field("t_send"), Field("t_first")) - Field("server_queue") - Field("server_prefill"),
         "answered",
-        "what the server's own durations leave of TTFT: its HTTP layer, the network, the kernels",
+        "TTFT minus the server's own durations: HTTP layer, network and kernels",
     ),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -130,7 +130,7 @@ BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
 OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.objective}
 
 QUANTITIES: tuple[Quantity, ...] = (
-    Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was asked for"),
+    Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
     Quantity("achieved_rate", "achieved", "req/s", "requests ended ok ÷ window", "the load that was served", "higher"),
     Quantity(
         "throughput",
@@ -140,9 +140,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "output tokens per second over all requests",
         "higher",
     ),
-    Quantity(
-        "user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of the stream that a user sees", "higher"
-    ),
+    Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
     Quantity("goodput", "goodput", "req/s", "requests that meet every objective ÷ window", "useful load", "higher"),
     Quantity(
         "attainment",

@@ -1,4 +1,4 @@
-"""What a search for capacity did and found: the part of `meta.json` that says why there were these stages."""
+"""The steps and the result of a search for capacity: the part of `meta.json` that explains the stages."""
 
 from __future__ import annotations
 

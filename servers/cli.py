@@ -1,4 +1,4 @@
-"""The command of this room: `serve`."""
+"""The command `serve`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ app = typer.Typer()
 @app.command()
 @with_flags(ServerSettings, Watch)
 def serve(
-    engine: Annotated[str, typer.Option(help="Which engine; `enginebench engines` lists them.", show_default=False)],
+    engine: Annotated[str, typer.Option(help="Engine to serve; `enginebench engines` lists them.", show_default=False)],
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the engine; may be repeated."),
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Set an option of the engine; may be repeated."),
     ] = None,
     model: Annotated[
         str | None,

@@ -29,12 +29,12 @@ class ServerSettings:
     api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True, group=ADDRESS)
     api_key_file: Path | None = setting(
         None,
-        "File of keys, one a line; clients must send one of them. Or set ENGINEBENCH_API_KEY.",
+        "File of keys, one per line; clients must send one of them. Or set ENGINEBENCH_API_KEY.",
         metavar="FILE",
         group=ADDRESS,
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "warning", "Least severe messages to log; the engine's own output is logged as info.", group=LOG
+        "warning", "Lowest severity to log; the engine's own output is logged as info.", group=LOG
     )
 
     queue_size: int = setting(
@@ -43,7 +43,7 @@ class ServerSettings:
     request_timeout: float = setting(
         600.0, "Seconds from a request's arrival to the end of its answer.", metavar="S", least=0.001, group=LIMITS
     )
-    max_output_tokens: int | None = setting(None, "Most tokens in an answer.", metavar="N", least=1, group=LIMITS)
+    max_output_tokens: int | None = setting(None, "Maximum tokens in an answer.", metavar="N", least=1, group=LIMITS)
     max_body_bytes: int = setting(4 * MIB, "Largest request body.", metavar="BYTES", least=1, group=LIMITS)
     max_header_bytes: int = setting(
         32 * 1024, "Largest total size of a request's headers.", metavar="BYTES", least=1, group=LIMITS
@@ -100,5 +100,5 @@ def _keys_in(file: Path) -> list[str]:
         raise ValueError(f"cannot read the API keys in {file}: {error}.") from error
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{file} holds no API key; write one a line.")
+        raise ValueError(f"{file} holds no API key; write one per line.")
     return keys

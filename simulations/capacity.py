@@ -1,4 +1,4 @@
-"""How well the search for capacity does, in virtual time, on servers whose capacity is known; what fixed probes need.
+"""How accurate the search for capacity is, in virtual time, on servers of known capacity; what fixed probes need.
 
 The same search as in a real run judges the same counts by slice of time. Requests are those sent, warm-ups included.
 """

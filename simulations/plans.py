@@ -27,17 +27,31 @@ from simulations.batching_server import Asked, BatchingServer, rates, users, wri
 RESULTS = Path(__file__).parent / "results" / "plans.json"
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_SEEDS = 40
-SYSTEMS: Mapping[str, tuple[BatchingServer, tuple[Load, ...]]] = {
-    "closed loop": (BatchingServer(jitter=0.02), users(2, 4, 8, 12, 16, 24)),
-    "closed loop, decoding pauses for prefill": (BatchingServer(jitter=0.02, pauses=True), users(2, 4, 8, 12, 16, 24)),
-    "closed loop, steps of 4 ms": (
+SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
+FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    server: BatchingServer
+    loads: tuple[Load, ...]
+    asked: Asked = SHORT_PROMPTS
+
+
+SYSTEMS: Mapping[str, System] = {
+    "closed loop": System(BatchingServer(jitter=0.02), users(2, 4, 8, 12, 16, 24)),
+    "closed loop, decoding pauses for prefill": System(
+        BatchingServer(jitter=0.02, pauses=True), users(2, 4, 8, 12, 16, 24)
+    ),
+    "closed loop, steps of 4 ms": System(
         BatchingServer(base=0.004, per_running=0.0002, per_token=2e-5, slots=64, jitter=0.02), users(8, 16, 32, 48)
     ),
-    "closed loop, 10 % jitter": (BatchingServer(jitter=0.1), users(4, 8, 16, 24)),
-    "open loop": (BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
-    "open loop, decoding pauses for prefill": (BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
-    "one request at a time": (BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),
-}  # fmt: skip
+    "closed loop, 10 % jitter": System(BatchingServer(jitter=0.1), users(4, 8, 16, 24)),
+    "closed loop, steps of 11 to 400 ms": System(FAST, users(2, 4, 8, 16, 24), LONG_PROMPTS),
+    "open loop": System(BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
+    "open loop, decoding pauses for prefill": System(BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
+    "one request at a time": System(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +74,8 @@ class Coverage:
 
 
 def held_out(name: str, window: float, seed: int) -> Errors:
-    server, loads = SYSTEMS[name]
-    found = hold_out(_stages(server, loads, window, seed), declared_slots=server.slots)
+    system = SYSTEMS[name]
+    found = hold_out(_stages(system, window, seed), declared_slots=system.server.slots)
     errors = {figure: [one.error(figure) for one in found] for figure in JUDGED}
     return Errors(
         name,
@@ -73,10 +87,10 @@ def held_out(name: str, window: float, seed: int) -> Errors:
 
 def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
-    server = BatchingServer(jitter=0.02)
-    *seen, unseen = _stages(server, rates(0.4 * rate, 0.7 * rate, rate), window, seed * 1000 + run)
+    system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
+    *seen, unseen = _stages(system, window, seed * 1000 + run)
     demand = Demand(unseen.load, pooled(seen), warm_up=10.0, window=window)
-    bands = predicted(fit_stages(seen, server.slots).model, demand, BAND_SEEDS, seed=run)
+    bands = predicted(fit_stages(seen, system.server.slots).model, demand, BAND_SEEDS, seed=run)
     return {figure: bands[figure].holds(unseen.figures[figure]) for figure in JUDGED}
 
 
@@ -86,9 +100,10 @@ def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, s
     return Coverage(f"open loop, {rate:g} req/s, new arrivals", runs, shares)
 
 
-def _stages(server: BatchingServer, loads: tuple[Load, ...], window: float, seed: int) -> list[MeasuredStage]:
-    with tempfile.TemporaryDirectory() as folder:
-        run = write_run(Path(folder) / "run", server, loads, Asked(), seed, warm_up=10.0, window=window)
+def _stages(system: System, window: float, seed: int) -> list[MeasuredStage]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "run"
+        run = write_run(folder, system.server, system.loads, system.asked, seed, warm_up=10.0, window=window)
         return measured_stages([load_run(run)])
 
 

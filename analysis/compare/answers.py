@@ -1,4 +1,4 @@
-"""Whether an engine gives the baseline's answers: a faster one that answers otherwise does other work.
+"""Whether an engine gives the baseline's answers: one that gives different answers does different work.
 
 The load test keeps a digest of every answer. Greedy answers to the same prompt, with the same bound on their length,
 are the same text or they are not.
@@ -39,9 +39,10 @@ class SameAnswers:
         if self.identical == self.prompts:
             return None
         others = self.prompts - self.identical
-        said = f"{self.engine} answers otherwise than {baseline} to {others:,} of {self.prompts:,} prompts"
+        said = f"{self.engine} and {baseline} give different answers to {others:,} of {self.prompts:,} prompts"
         if self.steady < self.repeated:
-            said += f", and to {self.repeated - self.steady:,} of the {self.repeated:,} it was asked again in two ways"
+            own = f"{self.repeated - self.steady:,} of the {self.repeated:,} sent to it again"
+            said += f"; {self.engine} itself varies on {own}"
         return f"{said}."
 
     @property

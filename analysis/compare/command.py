@@ -39,7 +39,7 @@ def compare(
     The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
     `enginebench report` has the same comparison as a section of its page.
 
-    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs are unlike, or invalid).
+    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs differ, or are invalid).
 
     Examples:
 

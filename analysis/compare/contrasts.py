@@ -113,11 +113,11 @@ def contrast(
     """Runs of two engines or more. Raises `ValueError` with a sentence where they cannot be compared."""
     contenders = {one.label: one for one in contenders_of(summaries)}
     if len(contenders) < 2:
-        raise ValueError(f"there is nothing to compare: all runs are of {summaries[0].label}.")
+        raise ValueError(f"there is nothing to compare: all runs belong to {summaries[0].label}.")
     name = _baseline(baseline, list(contenders))
     shared = [one.label for one in stages_of(summaries) if all(run.at(one.label) is not None for run in summaries)]
     if not shared:
-        raise ValueError("these runs have no stage in common, so nothing is compared.")
+        raise ValueError("these runs have no stage in common.")
     if stage is not None and stage not in shared:
         raise ValueError(f"the runs have no common stage `{stage}`; choose from {', '.join(shared)}.")
     shown = stage or shared[-1]
@@ -145,7 +145,7 @@ def _baseline(wanted: str | None, labels: Sequence[str]) -> str:
     if wanted is None:
         return BASELINE if BASELINE in labels else labels[0]
     if wanted not in labels:
-        raise ValueError(f"no run is of `{wanted}`; the baseline is one of {', '.join(labels)}.")
+        raise ValueError(f"there are no runs of `{wanted}`; the baseline is one of {', '.join(labels)}.")
     return wanted
 
 
@@ -154,11 +154,9 @@ def _blocked(
 ) -> str | None:
     invalid = dict.fromkeys(summary.label for summary in summaries if summary.invalid)
     if invalid and not allow_invalid:
-        return (
-            f"a run of {in_words(list(invalid))} is invalid (`enginebench compare --allow-invalid` claims all the same)"
-        )
+        return f"a run of {in_words(list(invalid))} is invalid (`enginebench compare --allow-invalid` accepts it)"
     if differ and not allow_different:
-        return "the runs are unlike (`enginebench compare --allow-different` claims all the same)"
+        return "the runs differ (`enginebench compare --allow-different` accepts that)"
     return None
 
 

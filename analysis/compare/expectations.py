@@ -1,4 +1,4 @@
-"""What is expected of an engine against the baseline, from a dated data file that names hardware, model and source.
+"""Expected ratios of an engine to the baseline, from a dated data file with hardware, model and source.
 
 An expectation holds for its own conditions. Runs under other ones are shown beside it and not judged by it.
 """

@@ -64,7 +64,9 @@ def judge(
         raise GateRefused(f"the baseline has no runs of {in_words(new)}; it has {', '.join(before)}: save a new one.")
     invalid = dict.fromkeys(run.label for run in (*baseline, *current) if run.invalid)
     if invalid and not allow_invalid:
-        raise GateRefused(f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid.")
+        raise GateRefused(
+            f"a run of {in_words(list(invalid))} is invalid: see `enginebench report`; --allow-invalid accepts it."
+        )
     if {run.objectives for run in baseline} != {run.objectives for run in current}:
         raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
     differ = [finding for label in now for finding in _differ(before[label], now[label])]

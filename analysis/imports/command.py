@@ -18,18 +18,16 @@ def import_results(
         str | None,
         typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
     ] = None,
-    users: Annotated[int | None, typer.Option(min=1, help="Users, where the file does not say.")] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.0, help="Requests per second, where the file does not say.")
-    ] = None,
+    users: Annotated[int | None, typer.Option(min=1, help="Users, if the file does not say.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.0, help="Requests per second, if the file does not say.")] = None,
 ) -> None:
     """Import results of guidellm, aiperf, vLLM, Locust or k6.
 
     benchmarks.json (guidellm), profile_export.jsonl or profile_export_aiperf.json (aiperf), the JSON of
     `vllm bench serve --save-result --save-detailed`, PREFIX_stats.csv (Locust), --out json= or --summary-export (k6).
 
-    Numbers that a file does not have stay n/a; a finding of the run names them. Files without single requests can be
-    compared and gated, not reported on.
+    Numbers that a file lacks stay n/a; a finding of the run names them. Files without single requests can be compared
+    and gated, not reported on.
 
     Exit code: 0 good, 2 a file that cannot be imported.
 
@@ -56,7 +54,7 @@ def import_results(
                 f"{sum(len(stage.requests) for stage in results.stages)} requests" if results.stages else "aggregates"
             )
             typer.echo(f"{folder}: {what} of {results.source.tool}")
-            typer.echo(f"not to be had from this file: {'; '.join(results.source.lacks)}", err=True)
+            typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
     except NotImportable as error:
         typer.secho(str(error), fg="red", err=True)
         raise typer.Exit(2) from None
@@ -69,5 +67,5 @@ def _load(users: int | None, rate: float | None) -> Load | None:
     from analysis.imports.source import NotImportable, load_of
 
     if users is not None and rate is not None:
-        raise NotImportable("a load is either --users or --rate, not both.")
+        raise NotImportable("choose either --users or --rate, not both.")
     return load_of(users, rate)

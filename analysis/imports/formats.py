@@ -20,9 +20,7 @@ def read(path: Path) -> Results:
     try:
         return _read(path)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise NotImportable(
-            f"{path} looks like one of the known formats and cannot be understood ({error!r})."
-        ) from None
+        raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
 
 
 def _read(path: Path) -> Results:
@@ -43,7 +41,7 @@ def _read(path: Path) -> Results:
     ):
         if fits(first):
             return reader(path)
-    raise NotImportable(f"{path} is of no known format; known are {KNOWN}.")
+    raise NotImportable(f"{path} has an unknown format; known are {KNOWN}.")
 
 
 def _first(path: Path) -> dict[str, Any]:

@@ -31,9 +31,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
     `OSError`."""
     loads = [one.load or load for one in results.stages or results.aggregates]
     if None in loads:
-        raise NotImportable(
-            f"{file} does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND."
-        )
+        raise NotImportable(f"{file} does not state its load: add --users N or --rate REQUESTS_PER_SECOND.")
     known = [one for one in loads if one is not None]
     place = folder / _run_id(results, label, file.stem)
     place.mkdir(parents=True, exist_ok=True)

@@ -31,20 +31,21 @@ def about() -> None:
 @with_flags(RunsSettings, PlanSettings)
 def plan(
     names: Annotated[
-        list[str], typer.Argument(help="Folders or ids of runs; of several engines, to choose between.", metavar="RUNS")
+        list[str],
+        typer.Argument(help="Folders or ids of runs, of one engine or of several to compare.", metavar="RUNS"),
     ],
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Say how many replicas a peak load needs, from runs against one.
+    """Predict how many replicas a peak load needs, from load tests of one.
 
-    What a step of the engine costs is fitted to the records; a simulation of that engine then predicts loads that were
-    not measured, up to 1.5 times the largest measured one. Its error on held-out stages is printed.
+    The cost of an engine step is fitted to the records; a simulation of that engine then predicts loads that were not
+    measured, up to 1.5 times the largest measured one. Its error on held-out stages is printed.
 
-    Runs of several engines, or of one with several settings or GPU types, are planned one by one and set side by side:
-    which are dominated, and with prices the cheapest mix.
+    Runs of several engines, or of one with several settings or GPU types, are planned separately and compared: which
+    are dominated, and with prices the cheapest mix.
 
-    --check compares predictions with what servers did, in place of a plan.
+    --check compares predictions with what servers did, instead of planning.
 
     Exit code: 0 good, 1 servers are worse than predicted (--check), 2 a usage error, or records that support no answer.
 
@@ -77,7 +78,7 @@ def plan(
             _check(settings, names, where.runs, as_json, log)
             return
         if settings.peak is None or not settings.slo:
-            raise ValueError("say what must be borne and how well: --peak 40req/s --slo ttft_p99=1.")
+            raise ValueError("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
             loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
             summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}

@@ -66,4 +66,4 @@ def _safe(plan: Plan) -> str:
         return f"no measured load meets the objectives: {plan.safe.load.why}"
     bound = "at least " if plan.safe.load.why else ""
     limit = "" if plan.safe.limit is None else f", limited by {plan.safe.limit.sentence}"
-    return f"one replica bears {bound}{_estimate(plan.safe.load)} {plan.safe.unit}{limit}"
+    return f"one replica serves {bound}{_estimate(plan.safe.load)} {plan.safe.unit}{limit}"

@@ -93,7 +93,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT`. Raises `ValueError` with a sentence."""
     host, colon, port = text.rpartition(":")
     if not (host and colon and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f"`{text}` is no address to publish on: give HOST:PORT, such as 127.0.0.1:9647.")
+        raise ValueError(f"`{text}` is not an address to publish on: give HOST:PORT, such as 127.0.0.1:9647.")
     return host, int(port)
 
 

@@ -41,7 +41,7 @@ def parse_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high:
-        raise ValueError(f"a number of tokens is one such as 128, or a range such as 64-256, not `{text}`.")
+        raise ValueError(f"a number of tokens is a number such as 128 or a range such as 64-256, not `{text}`.")
     return low, high
 
 
@@ -81,7 +81,7 @@ def parse_speeds(text: str) -> tuple[float, ...]:
     except ValueError:
         speeds = ()
     if not speeds or speeds[0] <= 0:
-        raise ValueError(f"--agents is output speeds in tokens per second, such as 20,60,180, not `{text}`.")
+        raise ValueError(f"--agents takes output speeds in tokens per second, such as 20,60,180, not `{text}`.")
     return speeds
 
 
@@ -105,26 +105,28 @@ def write_time(at: float | None) -> str:
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     peak: Load | Path | None = setting(
-        None, f"What the fleet must bear: {PEAK_GRAMMAR}.", metavar="LOAD", read=parse_peak, write=write_peak
+        None, f"Load that the fleet must serve: {PEAK_GRAMMAR}.", metavar="LOAD", read=parse_peak, write=write_peak
     )
     slo: tuple[Objective, ...] = slo_setting()
     peak_seconds: float = setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
-    arrivals: str = setting("poisson", "Arrivals of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS")
+    arrivals: str = setting("poisson", "Arrival process of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS")
     balancer: Balancer = setting("round_robin", "How the load balancer chooses a replica.")
     start_up: float | None = setting(
-        None, "Seconds until a new replica serves. Default: as measured, else 60.", metavar="S", least=0
+        None, "Seconds until a new replica accepts requests. Default: as measured, else 60.", metavar="S", least=0
     )
-    headroom: float = setting(0.0, "Share by which the load may be above the peak, as 0.2.", metavar="SHARE", least=0)
-    spares: int = setting(0, "Replicas beyond those needed, to stand in for failed ones.", metavar="N", least=0)
+    headroom: float = setting(
+        0.0, "Share by which the load may exceed the peak, such as 0.2.", metavar="SHARE", least=0
+    )
+    spares: int = setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
     prompt_tokens: tuple[int, int] | None = setting(
-        None, "Prompt tokens, if others than were measured.", metavar="N", read=parse_range, write=write_range
+        None, "Prompt tokens, if different from the measured ones.", metavar="N", read=parse_range, write=write_range
     )
     output_tokens: tuple[int, int] | None = setting(
-        None, "Answer tokens, if others than were measured.", metavar="N", read=parse_range, write=write_range
+        None, "Answer tokens, if different from the measured ones.", metavar="N", read=parse_range, write=write_range
     )
     price: Named = setting(
         (),
-        "Price of a replica, per hour; LABEL=USD for one of several engines.",
+        "Price of a replica per hour; LABEL=USD for one of several engines.",
         metavar="USD",
         read=parse_named_numbers,
         write=write_named,
@@ -132,7 +134,7 @@ class PlanSettings:
     )
     gpu: Named = setting(
         (),
-        "Class of the GPU whose price counts, as in the price list; LABEL=NAME for one of several engines.",
+        "GPU type in the price list; LABEL=NAME for one of several engines.",
         metavar="NAME",
         read=parse_named,
         write=write_named,
@@ -140,36 +142,42 @@ class PlanSettings:
     )
     gpus: Named = setting(
         (("", "1"),),
-        "GPUs of a replica; LABEL=N for one of several engines.",
+        "GPUs per replica; LABEL=N for one of several engines.",
         metavar="N",
         read=parse_named_numbers,
         write=write_named,
         repeatable=True,
     )
-    pools: bool = setting(False, "Try two pools of replicas too, split by prompt length.")
+    pools: bool = setting(False, "Also try two pools of replicas, split by prompt length.")
     agents: tuple[float, ...] = setting(
         (),
-        "Output speeds in tokens per second, such as 20,60,180: the most agents that one replica serves at each.",
+        "Output speeds in tokens per second, such as 20,60,180: how many agents one replica serves at each.",
         metavar="SPEEDS",
         read=parse_speeds,
         write=write_speeds,
     )
     publish: str | None = setting(
         None,
-        "Serve the figures of each plan to Prometheus there, such as 127.0.0.1:9647, until Ctrl-C.",
+        "Serve the figures of each plan to Prometheus on this address, such as 127.0.0.1:9647, until Ctrl-C.",
         metavar="HOST:PORT",
     )
-    html: Path | None = setting(None, "Where to write a page with sliders, for the meeting.", metavar="FILE")
-    prices: Path | None = setting(None, "A price list of your own, in place of the one shipped.", metavar="FILE")
-    allow_drift: bool = setting(False, "Predict although the machine drifted while it was measured.")
+    html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")
+    prices: Path | None = setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
+    allow_drift: bool = setting(False, "Plan even if the machine's speed drifted during the measurement.")
     seed: int = setting(0, "Seed of the simulation.", metavar="N")
     check: str | None = setting(
-        None, "In place of a plan, compare predictions with what servers did, as this Prometheus says.", metavar="URL"
+        None,
+        "Instead of planning, compare predictions with what this Prometheus recorded of the servers.",
+        metavar="URL",
     )
     check_seconds: float = setting(
         600.0, "Time span to compare, ending now or at --check-until.", metavar="S", least=10
     )
     check_until: float | None = setting(
-        None, "End of the time span, as 2026-11-22T18:00 (UTC).", metavar="TIME", read=parse_time, write=write_time
+        None,
+        "End of the time span in UTC, such as 2026-11-22T18:00.",
+        metavar="TIME",
+        read=parse_time,
+        write=write_time,
     )
     check_select: str = setting("", 'Label matchers that select the servers, such as job="chat".', metavar="MATCHERS")

@@ -27,8 +27,8 @@ RUNS = typer.Argument(
 OUTPUT = typer.Option(
     "--output",
     "-o",
-    help="Write the report there too; may be repeated. The suffix names the format: .html, .md, .csv, .parquet"
-    " or .json. An .html file takes the place of report.html in the run's folder, or beside several.",
+    help="Also write the report to this file; may be repeated. The suffix sets the format: .html, .md, .csv, .parquet"
+    " or .json. An .html file replaces report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
 TOKENIZER = typer.Option(
@@ -46,11 +46,11 @@ def report(
 ) -> None:
     """Report on one run, or compare several.
 
-    Every number is computed again from the run's records, so a run that was killed can be reported on too.
+    Every number is computed from the run's records, so a killed run can be reported on too.
 
-    Runs with the same label are repeats of one engine; a winner is named from three repeats of each on.
+    Runs with the same label are repeats of one engine; a winner needs three repeats of each.
 
-    --price or --gpu adds what tokens cost, --peak with --slo how many replicas each engine needs.
+    --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -70,6 +70,7 @@ def report(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
+    from analysis.report.charts.library import start_engine
     from analysis.verdict.loading import summaries_of
 
     log = Console(stderr=True, highlight=False)
@@ -79,7 +80,8 @@ def report(
         plan: PlanSettings = read_settings(PlanSettings, given)
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
-            raise ValueError("say how well the peak must be borne: --slo ttft_p99=1.")
+            raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
+        start_engine()
         with log.status("Reading the runs …") as status:
             summaries = summaries_of(
                 names or (),
@@ -134,7 +136,7 @@ def _check_formats(output: Sequence[Path]) -> None:
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
-        raise ValueError(f"{unknown[0]} names no format: give it one of the suffixes {', '.join(FORMATS)}.")
+        raise ValueError(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
 
 
 def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Gaps between successive chunks, pooled over a window: exact percentiles of what is too long to be kept.
+"""Gaps between successive chunks, pooled over a window: exact percentiles without keeping all gaps in memory.
 
 Ten million answers of a hundred tokens have a billion gaps. They are counted twice over: first how many fall into each
 of some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile.

@@ -75,8 +75,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a block holds: a row for each request that ended, with lists as text; the requests that were sent; and how
-    many of its lines are malformed."""
+    """What a block holds: a row for each request that ended, with lists as text; the requests that were sent and are
+    not among them; and how many of its lines are malformed."""
 
     ended: pl.DataFrame
     sent: pl.DataFrame
@@ -106,11 +106,20 @@ def read_block(block: Block) -> Lines:
         text = file.read(block.end - block.start)
     # What follows the last newline was never finished: its writer was killed.
     lines, malformed = _decoded(text[: text.rfind(b"\n") + 1])
-    sent = _columns([line for line in lines if line.outcome == SENT], _of_sent, _OF_SENT).drop_nulls()
-    ended = _columns([line for line in lines if line.outcome != SENT], msgspec.structs.astuple, list(SCHEMA))
+    of_ended = [line for line in lines if line.outcome != SENT]
+    ended = _columns(of_ended, msgspec.structs.astuple, list(SCHEMA))
     if any(ended[name].null_count() for name in REQUIRED):
         ended = ended.drop_nulls(REQUIRED)
-    return Lines(_filled(ended), sent, malformed + len(lines) - len(ended) - len(sent))
+    of_sent = _not_in([line for line in lines if line.outcome == SENT], ended)
+    sent = _columns(of_sent, _of_sent, _OF_SENT).drop_nulls()
+    return Lines(_filled(ended), sent, malformed + len(of_ended) - len(ended) + len(of_sent) - len(sent))
+
+
+def _not_in(sent: list[Any], ended: pl.DataFrame) -> list[Any]:
+    """The requests that did not end: most did, and need no columns of their own."""
+    ids = pl.DataFrame({"request_id": [line.request_id for line in sent]}, {"request_id": SCHEMA["request_id"]})
+    left = ids.with_row_index().join(ended, on="request_id", how="anti", maintain_order="left")
+    return [sent[index] for index in left["index"]]
 
 
 def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tuple[pl.DataFrame, int]]:
@@ -120,8 +129,8 @@ def requests_of(blocks: Sequence[Block], read: Iterator[Lines]) -> Iterator[tupl
     """
     in_flight, last = pl.DataFrame(schema={name: SCHEMA[name] for name in _OF_SENT}), 0
     for index, (block, lines) in enumerate(zip(blocks, read, strict=True)):
-        sent = pl.concat([in_flight, lines.sent])
-        in_flight = sent.join(lines.ended, on="request_id", how="anti", maintain_order="left")
+        in_flight = in_flight.join(lines.ended, on="request_id", how="anti", maintain_order="left")
+        in_flight = pl.concat([in_flight, lines.sent])
         last = max(last, lines.last)
         yield lines.ended, lines.malformed
         if index + 1 == len(blocks) or blocks[index + 1].path != block.path:
@@ -157,16 +166,12 @@ def _columns(lines: list[Any], values_of: Callable[[Any], tuple[Any, ...]], name
 
 
 def _series(name: str, values: tuple[Any, ...]) -> pl.Series:
-    """Lists as text: `12,34`, without brackets."""
-    if name in LISTS:
-        return pl.Series(name, [_inside(bytes(raw)) for raw in values], pl.Binary).cast(pl.String)
-    return pl.Series(name, values, SCHEMA[name])
-
-
-def _inside(text: bytes) -> bytes:
-    if text[:1] == b"[":
-        return text[1:-1].replace(b" ", b"")
-    return b"" if text == b"null" else text
+    """Lists as text: `12,34`, without brackets; null is an empty list."""
+    if name not in LISTS:
+        return pl.Series(name, values, SCHEMA[name])
+    texts = pl.Series(name, [bytes(raw) for raw in values], pl.Binary).cast(pl.String).str.strip_chars("[nul]")
+    spaced = texts.str.contains(" ", literal=True).any()
+    return texts.str.replace_all(" ", "", literal=True) if spaced else texts
 
 
 def _filled(table: pl.DataFrame) -> pl.DataFrame:

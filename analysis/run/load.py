@@ -71,7 +71,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         meta = read_meta(folder)
         malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
     except FileNotFoundError as error:
-        raise NotARun(f"{folder} is no run: it has no {Path(error.filename or 'meta.json').name}.") from None
+        raise NotARun(f"{folder} is not a run: it has no {Path(error.filename or 'meta.json').name}.") from None
     except json.JSONDecodeError as error:
         raise NotARun(f"{folder / 'meta.json'} cannot be read ({error}): is it from another version?") from None
     except ValueError as error:

@@ -45,7 +45,7 @@ class TokenCounter:
         try:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises a bare Exception for a malformed file
-            raise ValueError(f"{path} is no tokenizer ({error}).") from None
+            raise ValueError(f"{path} is not a tokenizer ({error}).") from None
 
     def _candidates(self) -> Iterator[Path]:
         if self._given is not None:

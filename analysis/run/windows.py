@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from analysis.run.chunks import Floats, chunks_of
+from analysis.run.chunks import Floats, RunChunks
 from analysis.run.flow import Arrivals, InFlight, Instants
 from analysis.run.gaps import GapCounter
 from analysis.run.load import RunData, with_metrics
@@ -129,10 +129,11 @@ class Flows:
         longest = run.requests.select((pl.col("t_end") - pl.col("t_first")).max()).item() or 0
         spans = [(window.start, window.end) for window in windows]
         gaps = GapCounter(spans, longest, tuple(PERCENTILES.values()))
-        for part in chunks_of(run.table):
+        chunks = RunChunks(run.table)
+        for part in chunks:
             self._arrived.add(part)
             gaps.count(part)
-        for part in chunks_of(run.table):
+        for part in chunks:
             gaps.locate(part)
         self.gaps = {window.key.index: pooled for window, pooled in zip(windows, gaps.pooled, strict=True)}
         sent = run.requests.select("t_send", "t_end").drop_nulls()

@@ -1,4 +1,4 @@
-"""From what people name on the command line to summaries: runs, folders of runs, and saved summaries."""
+"""From the arguments of the command line to summaries: runs, folders of runs, and saved summaries."""
 
 from __future__ import annotations
 

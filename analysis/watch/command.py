@@ -31,9 +31,9 @@ def watch(
             show_default=False,
         ),
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print the second look, and leave.")] = False,
-    runs: Annotated[Path, typer.Option(help="Where runs are looked for.")] = Path("runs"),
+    every: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
 ) -> None:
     """Show users, rates, latencies, queue, KV cache and GPU in 80 columns, once a second. q or Ctrl-C quits.
 

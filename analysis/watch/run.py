@@ -95,7 +95,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 
 def _percentiles(metric: Metric, records: list[RequestRecord]) -> Percentiles | None:
-    """Of the attempted requests: a failed one has waited for ever."""
+    """Of the attempted requests: a failed one counts as infinitely late."""
     values = sorted(value for record in records if (value := _waited(metric, record)) is not None)
     if not values:
         return None

@@ -79,7 +79,7 @@ class ServerPage:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnreachableServer(f"{self._url} cannot be read: {error}.") from None
         except ValueError:
-            raise UnreachableServer(f"{self._url} is no page of Prometheus metrics.") from None
+            raise UnreachableServer(f"{self._url} is not a page of Prometheus metrics.") from None
         return {_key(sample.name, sample.labels): sample.value for family in families for sample in family.samples}
 
 

@@ -1,4 +1,4 @@
-"""A bench against a saved one, by the rules of `enginebench gate`: the rounds are the runs."""
+"""A bench compared with a saved one, by the rules of `enginebench gate`, with rounds as runs."""
 
 from __future__ import annotations
 

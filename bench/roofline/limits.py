@@ -1,4 +1,4 @@
-"""What the memory and the arithmetic of a device allow, measured on the spot: the two sides of a roofline.
+"""Memory bandwidth and arithmetic throughput of a device, measured: the two limits of a roofline model.
 
 One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the least time that a token
 can take, whatever the engine; a prefill is bounded by multiplications instead (Williams et al. 2009). Both are measured

@@ -1,4 +1,4 @@
-"""The pictures of the documentation, all from real runs on this machine.
+"""The pictures of the documentation: of real runs on this machine, and the plan of a scripted one.
 
 make pictures                                            # everything: about half an hour
 python -m docs.pictures --runs /tmp/pictures spike       # one scenario; runs that are in the folder are drawn, not made
@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 from docs.pictures import faults, scenarios
-from docs.pictures.browser import CHROMIUM, take
+from docs.pictures.browser import CHROMIUM, height_of, take
 
 LARGEST = {"scenarios": 60_000, "grafana": 150_000}  # bytes of a picture, by its folder
 
 
 def main() -> None:
-    every = [*scenarios.PICTURES, "locust", "report", *faults.FAULTS]
+    every = [*scenarios.PICTURES, "locust", "report", "plan", *faults.FAULTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"default: {', '.join(every)}")
     parser.add_argument("--runs", type=Path, help="where the runs are kept; default: a temporary folder")
@@ -37,6 +37,9 @@ def main() -> None:
             scenarios.locust_page(scenarios.IMAGES / "locust.png")
         elif name == "report":
             take(scenarios.demo(runs / "report"), scenarios.IMAGES / "report.png", *scenarios.REPORT)
+        elif name == "plan":
+            page = scenarios.plan(runs / "plan")
+            take(page, scenarios.IMAGES / "plan.png", scenarios.PLAN, height_of(page, scenarios.PLAN))
         else:
             scenarios.draw(name, runs)
     for folder, largest in LARGEST.items():

@@ -16,8 +16,9 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 def height_of(page: Path, width: int) -> int:
     """Pixels that the page takes at this width."""
     measured = page.with_name("measured.html")
-    script = "<script>onload = () => document.title = document.body.scrollHeight</script>"
-    measured.write_text(page.read_text().replace("</head>", f"{script}</head>"))
+    measured.write_text(
+        f"{page.read_text()}<script>onload = () => document.title = document.documentElement.scrollHeight</script>"
+    )
     command = [CHROMIUM, *FLAGS, f"--window-size={width},200", "--dump-dom", measured.as_uri()]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     title = re.search(r"<title>(\d+)</title>", said)

@@ -20,11 +20,13 @@ from urllib.request import urlopen
 from docs.pictures.browser import height_of, take
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
+from simulations.batching_server import Asked, BatchingServer, users, write_run
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
 REPORT = (1200, 1500)  # pixels of the README's picture
 PAGE = (1200, 460)  # of Locust's page
+PLAN = 980  # pixels of the plan's width
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,17 @@ def demo(folder: Path) -> Path:
         load = ["--stages", "4,8,16", "--stage-seconds", "20", "--output-tokens", "uniform:8-24"]
         run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
     return drawn(folder)
+
+
+def plan(folder: Path) -> Path:
+    """The page of a plan for the scripted server of docs/capacity-planning.md."""
+    if not folder.exists():
+        server = BatchingServer(base=0.03, per_running=0.002, per_token=0.0005, slots=16, jitter=0.05)
+        write_run(folder, server, users(2, 4, 8, 12, 16, 20, 24), Asked(), window=60.0)
+    page = folder / "plan.html"
+    peak = ["--peak", "60users", "--slo", "ttft_p95=0.3", "--gpu", "L4"]
+    run([*PYTHON, "-m", "enginebench", "plan", str(folder), *peak, "--html", str(page)])
+    return page
 
 
 def run(command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the commands of this room share: tables on standard output, and errors in one sentence."""
+"""Shared by the commands of `engines`: tables on standard output, and errors in one sentence."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 class SharedOptions:
     """What may be set of every engine."""
 
-    replicas: int = setting(
-        1, "processes with the whole model each, on a GPU or a share of the cores of their own", least=1
-    )
+    replicas: int = setting(1, "processes, each with the whole model on its own GPU or share of the cores", least=1)
     memory: Literal["check", "ignore"] = setting(
         "check", "check: refuse a model that will not fit into the free memory, before it is loaded"
     )

@@ -25,12 +25,12 @@ def given(**values: Any) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
     concurrency: int = setting(256, "requests that run in one batch", least=1)
-    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
-    tensor_parallel: int = setting(1, "GPUs over which each matrix is divided", least=1)
-    prefix_cache: bool = setting(False, "keep the keys and values of prompts for later prompts that begin alike")
-    speculative_tokens: int = setting(0, "tokens guessed ahead in each step (0: no speculative decoding)", least=0)
-    draft_model: str | None = setting(None, "folder of the model that guesses (none: n-grams of the text so far)")
-    eager: bool = setting(False, "compile and capture nothing: loads faster and computes slower")
+    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
+    tensor_parallel: int = setting(1, "GPUs for tensor parallelism", least=1)
+    prefix_cache: bool = setting(False, "reuse the keys and values of shared prompt prefixes")
+    speculative_tokens: int = setting(0, "tokens drafted per step (0: no speculative decoding)", least=0)
+    draft_model: str | None = setting(None, "folder of the draft model (none: n-grams of the text so far)")
+    eager: bool = setting(False, "no compilation and no CUDA graphs: loads faster, runs slower")
     python: str | None = setting(None, "interpreter that has the library (none: the one of `engines install`)")
 
 

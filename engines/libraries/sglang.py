@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SglangOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: as SGLang chooses for the model"
+        "auto", "number format of weights and cache. auto: SGLang's choice for the model"
     )
     quantization: str | None = setting(None, "quantised weights, as SGLang names them: fp8, awq, gptq …")
     gpu_memory: float = setting(

@@ -53,17 +53,17 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetiti
 @dataclass(frozen=True, slots=True)
 class VllmOptions(LibraryOptions):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "auto", "number format of weights and cache. auto: as vLLM chooses; bfloat16 on a CPU for a float32 model"
+        "auto", "number format of weights and cache. auto: vLLM's choice; bfloat16 on a CPU for a float32 model"
     )
     quantization: str | None = setting(None, "quantised weights, as vLLM names them: fp8, awq, gptq, bitsandbytes …")
-    tensor_parallel: int = setting(1, "GPUs, or groups of cores, over which each matrix is divided", least=1)
+    tensor_parallel: int = setting(1, "GPUs, or groups of cores, for tensor parallelism", least=1)
     kv_gib: float | None = setting(
         None,
         f"memory for keys and values in GiB (none: {CPU_KV_GIB:g} on a CPU, on a GPU what `gpu_memory` leaves)",
         least=0.01,
     )
     gpu_memory: float = setting(0.9, "share of a GPU's memory that vLLM may take", least=0.01, most=1)
-    batch_tokens: int | None = setting(None, "most tokens computed in one step (none: vLLM decides)", least=1)
+    batch_tokens: int | None = setting(None, "maximum tokens per step (none: vLLM decides)", least=1)
 
 
 class VllmEngine(Library):

@@ -1,4 +1,4 @@
-"""What the engines' GPU code needs of NVIDIA's driver, CUDA, cuDNN and the GPU, against what this machine has.
+"""What the engines' GPU code needs (NVIDIA driver, CUDA, cuDNN, GPU), compared with this machine.
 
 Nothing is imported for it: torch takes seconds, and some engines have a torch of their own in another environment. Its
 version file and the metadata of the packages beside it say what it was built with.

@@ -1,4 +1,4 @@
-"""A model that will not fit is refused before the engine's process starts, with the figures.
+"""A model that does not fit into memory is refused before the engine's process starts, with the figures.
 
 enginebench serve --engine transformers --model random:llama-30b
 """

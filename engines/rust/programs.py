@@ -170,8 +170,8 @@ class BatchOptions:
 
     threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
     concurrency: int = setting(32, "requests that run at a time", least=1)
-    context: int | None = setting(None, "tokens of prompt and answer together (none: the model's own limit)", least=1)
-    step_time: float = setting(0.25, "seconds for which a step may delay running answers to read prompts", least=0.001)
+    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
+    step_time: float = setting(0.25, "seconds by which prefill may delay a decode step", least=0.001)
     kv_tokens: int | None = setting(
         None, "tokens in the key/value caches of all requests (none: what fits in 80 % of the free memory)", least=1
     )

@@ -55,17 +55,17 @@ def _listed(numbers: tuple[int, ...]) -> str:
 class StaticOptions(TorchOptions):
     batches: tuple[int, ...] = setting(
         (1, 4, 8),
-        "batch sizes that the decode step is prepared for; the largest is the number of requests that run at a time",
+        "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time",
         read=_numbers,
         write=_listed,
     )
     lengths: tuple[int, ...] = setting(
         (512, 2048),
-        "context lengths in tokens that the steps are prepared for; the largest is the limit of prompt and answer",
+        "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer",
         read=_numbers,
         write=_listed,
     )
-    chunk: int = setting(64, "tokens of a prompt that are read at a time, between two decode steps", least=1)
+    chunk: int = setting(64, "prompt tokens per prefill step, between two decode steps", least=1)
 
     def buckets(self, context_length: int) -> Buckets:
         return Buckets.of(self.batches, self.lengths, self.chunk, context_length)

@@ -134,7 +134,8 @@ def _load() -> list[Panel]:
         ),
         lines(
             "Users against safe users",
-            "Users of the running load test, and those that the replicas which are ready can serve (dashed).",
+            "Users of the running closed loop, and those that the replicas which are ready can serve (dashed). An open "
+            "loop has no users: see its load against the safe load.",
             units.Short,
             [
                 Query(load.gauge("enginebench_load_users"), "{{engine}} users"),

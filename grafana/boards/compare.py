@@ -21,6 +21,7 @@ from grafana.promql import Query
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b"'
 SHIFT = " offset ${shift}s"
 FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
+OFFERED = ("enginebench_load_users", "enginebench_load_offered_rate")  # a run has one of them
 EMPTY = "choose two runs, and a time range that holds run A"
 
 
@@ -103,9 +104,9 @@ def _throughput() -> list[Panel]:
 
 def _latency() -> list[Panel]:
     return [
-        _tails("TTFT, A and B", TTFT, "From the instant at which a request was due to its first token"),
+        _tails("TTFT, A and B", TTFT, "From when a request was due to its first token"),
         _tails("TPOT, A and B", TPOT, "Mean time per output token after the first chunk"),
-        _tails("E2E, A and B", E2E, "From the instant at which a request was due to its last token"),
+        _tails("E2E, A and B", E2E, "From when a request was due to its last token"),
     ]
 
 
@@ -120,10 +121,11 @@ def _validity() -> list[Panel]:
             limit=0.99,
         ),
         _lines(
-            "Users, A and B",
-            "Users at work. The lines coincide when both runs have the same plan.",
+            "Offered load, A and B",
+            "Users of a closed loop, or requests scheduled per second in an open one. The lines coincide when both "
+            "runs have the same plan.",
             units.Short,
-            lambda run, shift: gauge_of("enginebench_load_users", run=run, shift=shift),
+            lambda run, shift: " or ".join(gauge_of(name, run=run, shift=shift) for name in OFFERED),
         ),
         _lines(
             "Send lag p99, A and B",

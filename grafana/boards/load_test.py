@@ -59,7 +59,7 @@ def _glance() -> list[Panel]:
         ),
         tile(
             "TTFT p99",
-            "99 % of the first tokens came within this time, counted from the instant at which the request was due. "
+            "99 % of the first tokens came within this time, counted from when the request was due. "
             "When more than 1 % of the requests fail there is no such time.",
             units.Seconds,
             Query(load.quantile_or_edge(0.99, load.TTFT)),
@@ -110,7 +110,7 @@ def _answers() -> list[Panel]:
         lines(
             "Offered against achieved",
             "Requests per second: planned (dashed, open loops only), finished, and those that met every SLO (goodput, "
-            "dotted). The load at which the lines separate is the knee.",
+            "dotted). The knee is the load from which the lines separate.",
             units.RequestsPerSecond,
             [
                 Query(load.gauge("enginebench_load_offered_rate"), "{{engine}} offered"),
@@ -147,8 +147,8 @@ def _clients() -> list[Panel]:
     return [
         lines(
             "Users and requests in flight",
-            "Users at work, and requests sent and not yet answered. In an open loop the second grows without bound "
-            "when the load exceeds the capacity.",
+            "Requests that are due and not yet answered, and the users of a closed loop (dashed). An open loop has no "
+            "users: when its offered rate exceeds the capacity, its requests in flight grow without bound.",
             units.Short,
             [
                 Query(load.gauge("enginebench_load_users"), "{{engine}} users"),
@@ -186,9 +186,9 @@ def _clients() -> list[Panel]:
 
 def _latency() -> list[Panel]:
     return [
-        _percentiles("TTFT", "ttft", load.TTFT, "From the instant at which a request was due to its first token"),
+        _percentiles("TTFT", "ttft", load.TTFT, "From when a request was due to its first token"),
         _percentiles("TPOT", "tpot", load.TPOT, "Per request: mean time per output token after the first chunk"),
-        _percentiles("E2E", "e2e", load.E2E, "From the instant at which a request was due to its last token"),
+        _percentiles("E2E", "e2e", load.E2E, "From when a request was due to its last token"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A scenario is a value: what load to apply, and what to ask. A file in `loadtests/` names one and is a locustfile.
+"""A scenario is a value: the load, and what to send. Each file in `loadtests/` defines one and is a locustfile.
 
 Each field is a setting, declared once in `settings/`: it becomes a flag of `locust -f` and of `enginebench run`, a
 field of Locust's page and an environment variable. A scenario gives defaults of its own; a flag or a variable overrides
@@ -93,7 +93,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         """The trace, read and scaled; `None` where there is none. Raises `ValueError` with a sentence."""
         if not self.trace:
             if self.needs_trace:
-                raise ValueError("give the trace to play again with --trace PATH, such as the folder of a run.")
+                raise ValueError("give a trace with --trace PATH, such as the folder of a run.")
             return None
         return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
 
@@ -135,6 +135,6 @@ def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
     users_given = values.get("load", defaults.load) != defaults.load
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
-        raise ValueError("a load is users (--stages) or requests per second (--rate), not both.")
+        raise ValueError("choose either users (--stages) or requests per second (--rate), not both.")
     if users_given:
         values["rate"] = ()

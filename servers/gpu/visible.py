@@ -1,4 +1,4 @@
-"""Which GPUs this server may use: the others are somebody else's, and their energy is not this engine's."""
+"""Which GPUs this server may use: the energy of the others does not belong to this engine."""
 
 from __future__ import annotations
 

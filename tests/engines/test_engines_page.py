@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_an_engine_has_a_row_a_section_and_what_was_run(name: str) -> None:
-    run = PAGE[PAGE.index("## What has been run") : PAGE.index("## Environments of their own")]
+    run = PAGE[PAGE.index("## What has been tested") : PAGE.index("## Separate environments")]
     assert PAGE.count(f"\n| `{name}` | ") >= 1
     assert f"\n### {name}\n" in PAGE
     assert f"`{name}`" in run

@@ -1,5 +1,6 @@
 """The unoptimised baseline: the right tokens, and all the work that it is meant to waste."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from engines import pytorch_baseline
 from engines.contract.base import EngineUnavailable, GenerateRequest
 from engines.models.fetch import fetch_model
-from engines.pytorch import unoptimized
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt
 from tests.support.engines.tiny_models import write_tiny
@@ -29,6 +29,10 @@ def loaded(folder: Path, model_type: str, **differs: Any) -> tuple[PytorchBaseli
 
 
 def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[int]:
+    import torch
+
+    from engines.pytorch import unoptimized
+
     answer = list(ids)
     for logits in unoptimized.passes(engine.network, answer, torch.device("cpu")):
         answer.append(int(logits.argmax()))
@@ -46,6 +50,8 @@ def chosen(engine: PytorchBaselineEngine, ids: list[int], tokens: int) -> list[i
     ],
 )
 def test_it_generates_the_tokens_of_transformers(model_type: str, differs: dict[str, Any], tmp_path: Path) -> None:
+    import torch
+
     engine, reference = loaded(tmp_path, model_type, **differs)
     for seed in range(3):
         ids = prompt(seed, 4 + 9 * seed)
@@ -62,11 +68,11 @@ def test_each_token_reads_the_whole_sequence_and_waits_after_each_layer(
     waits: list[Any] = []
     network = engine.network
 
-    def observed(ids: torch.Tensor) -> torch.Tensor:
+    def observed(ids: Any) -> Any:
         read.append(len(ids))
         return network(ids)
 
-    monkeypatch.setattr(unoptimized, "synchronize", waits.append)
+    monkeypatch.setattr("engines.pytorch.unoptimized.synchronize", waits.append)
     monkeypatch.setattr(engine, "network", observed)
     list(engine.generate_blocking(GenerateRequest("", tuple(prompt(0, 7)), 5, ignore_eos=True)))
     assert read == [7, 8, 9, 10, 11]
@@ -103,13 +109,9 @@ def test_the_stack_has_the_shape_it_is_named_for() -> None:
     assert network._head.weight.shape == (32_000, 512)
 
 
-def program(text: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "engines.pytorch_baseline"]
-    return subprocess.run(command, input=text, capture_output=True, text=True)
-
-
 def test_as_a_program_it_prints_json() -> None:
-    done = program('{"prompt": "Hello", "iterations": 6}')
+    command = [sys.executable, "-m", "engines.pytorch_baseline"]
+    done = subprocess.run(command, input='{"prompt": "Hello", "iterations": 6}', capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert (printed["model"], printed["prompt_tokens"], printed["iterations"]) == ("random:unoptimized-512", 5, 6)
@@ -119,8 +121,13 @@ def test_as_a_program_it_prints_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["hello", "[]", '{"iterations": 5}', '{"prompt": "x", "iterations": "many"}'])
-def test_a_mistake_gets_a_sentence(text: str) -> None:
-    done = program(text)
-    assert done.returncode == 2
-    assert done.stderr.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
-    assert len(done.stderr.splitlines()) == 1
+def test_a_mistake_gets_a_sentence(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    with pytest.raises(SystemExit) as left:
+        pytorch_baseline.main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith('a JSON object is expected, as in {"prompt": "Hello", "iterations": 50}: ')
+    assert len(said.splitlines()) == 1

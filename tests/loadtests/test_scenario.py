@@ -11,7 +11,7 @@ import configargparse  # type: ignore[import-untyped]
 import pytest
 
 from loadtests.harness.run.options import add_options, read_options, without_secrets
-from loadtests.harness.scenario import Scenario, read, tokens, users
+from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
 from records.load import Users
@@ -61,11 +61,17 @@ def test_values_are_read_from_text(given: dict[str, Any], field: str, value: Any
         ),
         pytest.param({"no_stream": "perhaps"}, "--no-stream is true or false", id="a switch"),
         pytest.param({"prompt_tokens": "uniform:9-3"}, "uniform:16-128", id="a length"),
+        pytest.param({"load": "3", "rate": "5"}, r"users \(--stages\) or .* \(--rate\), not both", id="two loads"),
     ],
 )
 def test_a_wrong_value_gets_a_sentence(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         read(SINGLE, given)
+
+
+def test_users_take_the_place_of_a_scenarios_own_rates() -> None:
+    (stage,) = read(Scenario(rate=rates("20")), {"load": "3"}).plan()
+    assert stage.label == "3 users"
 
 
 def test_every_setting_comes_back_from_its_own_text() -> None:
@@ -121,6 +127,15 @@ def test_headers_are_given_one_by_one_or_a_line_each_and_never_shown(
     help = capsys.readouterr().out
     assert "a-secret" not in help
     assert "Default: 10,50." in help, "and the defaults in it are the scenario's own"
+
+
+def test_objectives_are_repeated_or_separated_by_commas_and_replace_the_default() -> None:
+    searching = Scenario(slo=slo("failures=0.01"))
+    for words in (["--slo", "ttft_p95=0.5", "--slo=tpot_p95=0.05"], ["--slo", "ttft_p95=0.5,tpot_p95=0.05"]):
+        scenario, _ = read_options(parse(searching, *words), searching)
+        assert scenario.slo == slo("ttft_p95=0.5,tpot_p95=0.05")
+    scenario, _ = read_options(parse(searching), searching)
+    assert scenario.slo == slo("failures=0.01")
 
 
 @pytest.mark.parametrize(

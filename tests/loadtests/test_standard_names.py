@@ -24,7 +24,7 @@ print(f"concurrent.futures works, beside {SCENARIO.load[0].label} from {loadtest
 """
 
 
-@pytest.mark.parametrize("folder", ["", "loadtests", "tests"], ids=["the root", "beside the file", "elsewhere"])
+@pytest.mark.parametrize("folder", ["", "loadtests"], ids=["the root", "beside the file"])
 def test_the_standard_concurrent_package_is_still_there(tmp_path: Path, folder: str) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(PROBE)

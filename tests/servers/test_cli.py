@@ -11,19 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from enginebench import app
 from engines.process.watch import Watch
 from servers.settings import ServerSettings, server_settings
 from settings_schema import table
 from tests.support.servers.served import COMMAND, ROOT, body, served, until
-
-
-def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a server that is expected not to start."""
-    done = subprocess.run(
-        [*COMMAND, *arguments], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -45,21 +39,22 @@ def serve(*arguments: str, **environment: str) -> tuple[int, str, str]:
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: tuple[str, ...], sentence: str) -> None:
-    code, out, said = serve(*arguments)
-    assert code == 2, said
-    assert sentence in said
-    assert out == ""
-    assert "Traceback" not in said
-    assert len(said.strip().splitlines()) == 1
+    done = CliRunner().invoke(app, [*COMMAND[3:], *arguments])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, _, said = serve("--engine", "fake", "--port", str(port), "-o", "load_time=50")
-    assert code == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in said
-    assert len(said.strip().splitlines()) == 1
+        command = [*COMMAND, "--engine", "fake", "--port", str(port), "-o", "load_time=50"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,12 +85,15 @@ def test_an_end_while_loading(victim: str, blow: signal.Signals, code: int, sent
     until(lambda: not engine.is_running(), "the engine's process is gone")
 
 
-def test_it_prints_its_address_and_nothing_on_standard_output() -> None:
+def test_it_prints_its_address_and_stops_at_once_when_it_is_idle() -> None:
     with served(arguments=("--served-model", "my-model")) as server:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.url)
         assert server.client.get("/v1/models").json()["data"][0]["id"] == "my-model"
         assert server.ask(1, model="my-model").json()["model"] == "my-model"
         assert server.ask(1, model="fake").status_code == 404
+        engine = server.engine_process()
+        assert server.stop() == 0
+        until(lambda: not engine.is_running(), "the engine's process is gone")
 
 
 def test_it_listens_on_loopback_by_default() -> None:

@@ -337,10 +337,3 @@ def test_a_second_signal_ends_it_at_once() -> None:
         until(lambda: server.client.get("/health").json()["state"] == "draining", "the server drains")
         server.stop()
         until(lambda: not engine.is_running(), "the engine's process is gone")
-
-
-def test_an_idle_server_stops_at_once_and_leaves_no_process_behind() -> None:
-    with served() as server:
-        engine = server.engine_process()
-        assert server.stop() == 0
-        until(lambda: not engine.is_running(), "the engine's process is gone")

@@ -5,6 +5,9 @@
 Prompt tokens and prompts are nearly collinear where prompts have similar lengths; then only one of them is kept.
 Least squares keeps the mean, which throughput depends on; least absolute deviations finds the undisturbed cost. Where
 the two differ, steps are sometimes much longer than usual.
+
+Both are of relative errors. Jitter and disturbances are shares of a step, and a prefill takes ten times as long as a
+decoding step: in absolute errors the few long steps would decide what the short ones cost.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from analysis.plan.errors import CannotPlan
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 BETTER = 0.01  # share of the squared error that a coefficient more must save
 REWEIGHTINGS = 30
+ROUNDS = 5  # of the fit that errors are relative to
+NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
 DRIFT_SECONDS = 10.0
 LEAST_STEPS = 20  # of ten seconds, to be judged
 DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
@@ -63,7 +68,7 @@ class Fit:
     cost: StepCost  # least squares: keeps means
     undisturbed: StepCost  # least absolute deviations: of the usual step
     steps: int
-    explained: float  # share of the steps' variance, R²
+    explained: float  # share of the steps' variance, R², with the weights of the fit
     standard_errors: tuple[float, float, float, float]
     ratios: tuple[TenSeconds, ...]
     warnings: tuple[str, ...]
@@ -96,9 +101,10 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
             f"only {len(seconds)} steps of the engine can be seen in these records, too few to fit what a step costs: "
             "measure with streamed answers, for a longer time."
         )
-    chosen = _chosen(features, seconds)
-    cost, error = _least_squares(features, seconds, chosen)
-    undisturbed, _ = _least_absolute(features, seconds, chosen)
+    rows, ratio = _relative(features, seconds)
+    chosen = _chosen(features, rows, ratio)
+    cost, error = _least_squares(rows, ratio, chosen)
+    undisturbed = _least_absolute(rows, ratio, chosen)
     fitted = features @ cost
     relative = (seconds - fitted) / np.maximum(fitted, 1e-9)
     spread = float(np.sqrt(np.mean(np.minimum(relative**2, 25.0))))
@@ -107,8 +113,8 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
         _step_cost(cost, spread),
         _step_cost(undisturbed, spread),
         len(seconds),
-        1 - error / max(float(((seconds - seconds.mean()) ** 2).sum()), 1e-30),
-        _standard_errors(features, seconds - fitted, chosen),
+        1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
+        _standard_errors(rows, ratio - rows @ cost, chosen),
         ratios,
         (),
     )
@@ -133,54 +139,65 @@ def _features(steps: Steps, slots: int | None) -> Floats:
     return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts])
 
 
-def _chosen(features: Floats, seconds: Floats) -> list[int]:
+def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
+    """Both divided by how long each step takes by a fit, which is made anew with the errors relative to the one before
+    (generalised least squares: Carroll & Ruppert 1988, section 2.1). Divided by the measured seconds, steps that were
+    short by chance would count most."""
+    rows, ratio = features, seconds
+    for _ in range(ROUNDS):
+        cost, _ = _least_squares(rows, ratio, _chosen(features, rows, ratio))
+        expected = np.maximum(features @ cost, NEGLIGIBLE * float(np.median(seconds)))
+        rows, ratio = features / expected[:, None], seconds / expected
+    return rows, ratio
+
+
+def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
     """The columns of the fit: of prompt tokens and prompts one, or both where they can be told apart."""
     fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
     prefills = features[features[:, PROMPTS] > 0]
     if not len(prefills):
         return fixed
-    errors = {extra: _least_squares(features, seconds, [*fixed, *extra])[1] for extra in ((TOKENS,), (PROMPTS,))}
+    errors = {extra: _least_squares(rows, ratio, [*fixed, *extra])[1] for extra in ((TOKENS,), (PROMPTS,))}
     best = (PROMPTS,) if errors[(PROMPTS,)] < (1 - BETTER) * errors[(TOKENS,)] else (TOKENS,)
     if min(np.ptp(prefills[:, TOKENS]), np.ptp(prefills[:, PROMPTS] + prefills[:, TOKENS])) > 0:
         varied = np.std(prefills[:, PROMPTS]) == 0 or np.std(prefills[:, TOKENS]) == 0
         correlation = 0.0 if varied else float(np.corrcoef(prefills[:, PROMPTS], prefills[:, TOKENS])[0, 1])
-        both = _least_squares(features, seconds, [*fixed, TOKENS, PROMPTS])[1]
+        both = _least_squares(rows, ratio, [*fixed, TOKENS, PROMPTS])[1]
         if abs(correlation) < COLLINEAR and both < (1 - BETTER) * errors[best]:
             return [*fixed, TOKENS, PROMPTS]
     return [*fixed, *best]
 
 
 def _least_squares(
-    features: Floats, seconds: Floats, chosen: list[int], weights: Floats | None = None
+    rows: Floats, values: Floats, chosen: list[int], weights: Floats | None = None
 ) -> tuple[Floats, float]:
     """Coefficients, none below zero, and the sum of squared errors."""
-    rows = features[:, chosen]
-    scale = np.maximum(np.abs(rows).max(axis=0), 1e-12)
-    root = np.ones(len(seconds)) if weights is None else np.sqrt(weights)
+    used = rows[:, chosen]
+    scale = np.maximum(np.abs(used).max(axis=0), 1e-12)
+    root = np.ones(len(values)) if weights is None else np.sqrt(weights)
     # nnls on the triangular factor costs the same whatever the number of steps.
-    weighted = rows / scale * root[:, None]
-    q, r = np.linalg.qr(weighted)
-    found, _ = nnls(r, q.T @ (seconds * root))
+    q, r = np.linalg.qr(used / scale * root[:, None])
+    found, _ = nnls(r, q.T @ (values * root))
     whole = np.zeros(4)
     whole[chosen] = found / scale
-    return whole, float(((features @ whole - seconds) ** 2).sum())
+    return whole, float(((rows @ whole - values) ** 2).sum())
 
 
-def _least_absolute(features: Floats, seconds: Floats, chosen: list[int]) -> tuple[Floats, float]:
+def _least_absolute(rows: Floats, values: Floats, chosen: list[int]) -> Floats:
     """By iteratively reweighted least squares (Schlossmacher 1973)."""
-    whole, _ = _least_squares(features, seconds, chosen)
-    floor = 1e-4 * float(np.median(seconds))
+    whole, _ = _least_squares(rows, values, chosen)
+    floor = NEGLIGIBLE * float(np.median(values))
     for _ in range(REWEIGHTINGS):
-        weights = 1 / np.maximum(np.abs(seconds - features @ whole), floor)
-        whole, _ = _least_squares(features, seconds, chosen, weights / weights.mean())
-    return whole, float(np.abs(features @ whole - seconds).sum())
+        weights = 1 / np.maximum(np.abs(values - rows @ whole), floor)
+        whole, _ = _least_squares(rows, values, chosen, weights / weights.mean())
+    return whole
 
 
-def _standard_errors(features: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, float, float, float]:
-    """Robust to a variance that grows with the step (White 1980)."""
-    rows = features[:, chosen]
-    bread = np.linalg.pinv(rows.T @ rows)
-    meat = (rows * residuals[:, None]).T @ (rows * residuals[:, None])
+def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, float, float, float]:
+    """Robust to a variance that differs between steps (White 1980)."""
+    used = rows[:, chosen]
+    bread = np.linalg.pinv(used.T @ used)
+    meat = (used * residuals[:, None]).T @ (used * residuals[:, None])
     errors = np.zeros(4)
     errors[chosen] = np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0))
     base, running, tokens, prompts = errors.tolist()

@@ -5,8 +5,9 @@ them costs. N is the time-average of requests in flight.
 
 The bands are a parametric bootstrap. Each draw sets the stages' throughputs anew, around the fitted law: by their
 intervals, which come from batches of each stage's window, and by the scatter of stages about the law beyond those
-intervals. The law is fitted to every draw. NumPy alone: a report draws these bands, and `scipy.optimize` takes longer
-to import than they take to compute.
+intervals. The scatter is drawn too: few residuals leave its size open, and the bands get the width of Student's t. The
+law is fitted to every draw. NumPy alone: a report draws these bands, and `scipy.optimize` takes longer to import than
+they take to compute.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ ENDS = (0.025, 0.975)
 LEAST_STAGES = 3
 POINTS = 40  # of the curve
 NEGLIGIBLE = 1e-9  # κ that is only rounding
-PRIOR = 2.0  # degrees of freedom with which the stages' own intervals count as evidence of their scatter
+LEAST_FREEDOM = 2  # of the residuals, that they tell how far stages scatter about the law
+ASSUMED = 0.03  # scatter that is assumed at least where they have fewer: that of repeated runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +130,16 @@ def _peak(laws: Floats) -> Floats:
 def _scatter(relative: Floats, residuals: Floats, freedom: int, rng: Generator) -> tuple[Floats, float | None]:
     """What to add to the stages' own errors in each draw, as a standard deviation, and the residuals' own one.
 
-    With few stages the scatter is poorly known, so it is drawn too: from a scaled inverse χ², in which the stages' own
-    variance counts as `PRIOR` degrees of freedom. It is never below the stages' own.
+    The variance of stages about the law is drawn from its posterior given the residuals, a scaled inverse χ² (Gelman et
+    al. 2013, section 3.2), and is never below that of the stages' own errors. With fewer than `LEAST_FREEDOM` degrees
+    of freedom it is the assumed one, or what the residuals show where that is more.
     """
-    own = float((relative**2).mean())
-    squares = float((residuals**2).sum())
-    pooled = PRIOR * own + (squares if freedom > 0 else 0.0)
-    drawn = pooled / rng.chisquare(PRIOR + max(freedom, 0), len(relative))
-    return np.sqrt(np.maximum(drawn - own, 0.0)), math.sqrt(squares / freedom) if freedom > 0 else None
+    own, squares = float((relative**2).mean()), float((residuals**2).sum())
+    seen = math.sqrt(squares / freedom) if freedom > 0 else None
+    if freedom < LEAST_FREEDOM:
+        return np.full(len(relative), math.sqrt(max((seen or 0.0) ** 2 - own, ASSUMED**2))), seen
+    drawn = squares / rng.chisquare(freedom, len(relative))
+    return np.sqrt(np.maximum(drawn - own, 0.0)), seen
 
 
 def draws(estimate: Estimate, rng: Generator, count: int) -> Floats:

@@ -96,8 +96,8 @@ def read_day(path: Path) -> Day:
     steps = np.diff(at)
     if len(at) < 2 or not np.allclose(steps, steps[0]) or steps[0] <= 0 or rates.min() < 0 or rates.max() <= 0:
         raise ValueError(
-            f"{path} is no day of traffic: it is a CSV file with the columns seconds and rate, at equal steps, or with "
-            "a column timestamp and a row for each request."
+            f"{path} is not a day of traffic: use a CSV file with the columns seconds and rate, at equal steps, or "
+            "with a column timestamp and a row for each request."
         )
     return Day(float(steps[0]), rates)
 

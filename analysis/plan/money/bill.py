@@ -1,6 +1,6 @@
 """What a fleet costs: per hour, month and million tokens, against the prices of hosted APIs.
 
-A fleet costs the same whether it is busy or not; costs per token are those of the peak, at which it is busiest.
+A fleet costs the same whether it is busy or not; costs per token are those at the peak.
 """
 
 from __future__ import annotations

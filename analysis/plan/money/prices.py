@@ -78,7 +78,7 @@ def read_prices(path: Path | None) -> Prices:
         raise ValueError(f"the price list {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
+            f"{path} is not a price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
             "[apis.NAME] with per_million_prompt_tokens and per_million_output_tokens."
         ) from None
 

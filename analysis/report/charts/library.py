@@ -1,18 +1,25 @@
-"""The Vega libraries as one script, for pages that draw their charts themselves.
+"""The Vega libraries, which vl-convert carries: in a JavaScript engine, and as a script for pages with charts.
 
-vl-convert carries them and takes seconds to put them together, so they are kept for the next report.
+Both take seconds to begin with. The engine starts beside other work; the script is kept for the next report.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from importlib.metadata import version
+from threading import Thread
 
 import vl_convert
 from markupsafe import Markup
 from platformdirs import user_cache_path
 
 from records.files import write_atomically
+
+
+def start_engine() -> None:
+    """Have vl-convert load its libraries beside other work: it does not hold the interpreter's lock meanwhile."""
+    nothing = {"data": {"values": []}, "mark": "point"}
+    Thread(target=vl_convert.vegalite_to_svg, args=(nothing,), name="vl-convert").start()
 
 
 def vega_script() -> Markup:

@@ -87,7 +87,7 @@ def _against(
     if contrasts is None or throughput.value is None:
         return Estimate(None, why=throughput.why or "these runs are not compared")
     if contrasts.blocked:
-        return Estimate(None, why="the runs are unlike or invalid")
+        return Estimate(None, why="the runs differ or are invalid")
     found = next((one.of(label, THROUGHPUT) for one in contrasts.stages if one.label == stage), None)
     if found is None:
         return Estimate(None, why="not measured in every run")

@@ -1,6 +1,6 @@
 """All runs of a folder on one page, to be sorted by any column: from what each run's `summary.json` says.
 
-Runs that were never reported on have no numbers yet; what is known of them stands in `meta.json`.
+Runs without a report have no numbers yet, only what is in `meta.json`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What makes runs unlike: other scenarios, settings, number formats, lengths, stages or load generators."""
+"""Differences between runs: other scenarios, settings, number formats, lengths, stages or load generators."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from analysis.verdict.summary import RunSummary
 SOFT_SETTINGS = {
     *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
     *("load", "stage_seconds", "stage_requests", "warm_up"),
+    "context",  # the server's own; it limits lengths
 }
 LENGTH_TOLERANCE = 0.1
 CACHED_TOLERANCE = 0.1  # of the prompt's tokens

@@ -1,4 +1,4 @@
-"""What speaks against the numbers of a run.
+"""Problems that make the numbers of a run doubtful.
 
 checks.py          all of them together, and those of requests, prompts and answers
 load_generator.py  was the client late, or its machine busy?

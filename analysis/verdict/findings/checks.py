@@ -61,14 +61,14 @@ def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Find
             "malformed_lines",
             "warn",
             f"{format_count(run.malformed_lines)} lines of requests*.jsonl are not records and were left out",
-            "look for a full disk, or for two runs that wrote into one folder",
+            "check for a full disk, or for two runs that wrote into one folder",
         )
     if run.telemetry.lost:
         yield Finding(
             "records_lost",
             "warn",
             f"{format_count(run.telemetry.lost)} requests could not be recorded: counts and tokens/s are too low",
-            "look for a full disk (locust.log), and run again",
+            "check for a full disk (locust.log), and run again",
         )
     if stages and not any(stage.ok for stage in stages):
         if any(stage.failed for stage in stages):
@@ -100,9 +100,9 @@ def _retries(stage: StageSummary) -> Finding | None:
     return Finding(
         "retries",
         "note" if asked and stage.requests <= STORM * asked else "warn",
-        f"{format_count(stage.requests)} attempts were made for {format_count(asked)} questions, "
-        f"{format_count(stage.ok)} of which were answered; each attempt counts as a request of its own",
-        "read the failures: what clients ask again comes on top of the load",
+        f"{format_count(stage.requests)} attempts were made for {format_count(asked)} logical requests, "
+        f"{format_count(stage.ok)} of which were answered; each attempt is counted as one request",
+        "look at the failures; retries add to the load",
     )
 
 
@@ -185,8 +185,8 @@ def _not_streamed(stage: StageSummary) -> Finding | None:
     return Finding(
         "not_streamed",
         "warn",
-        f"all tokens of {answers.at_once} of {answers.streams} streamed answers came at once: their TTFT is the time "
-        "to the whole answer, and their TPOT means nothing",
+        f"all tokens of {answers.at_once} of {answers.streams} streamed answers arrived at once: their TTFT is the "
+        "time to the whole answer, and their TPOT is meaningless",
         "look for a proxy that buffers responses, or a server that does not stream; compare by E2E",
     )
 
@@ -198,7 +198,7 @@ def _empty_answers(stage: StageSummary) -> Finding | None:
         "empty_answers",
         "warn" if stage.answers.empty > FAILURE_SHARE * stage.ok else "note",
         f"{stage.answers.empty} of {stage.ok} answers were complete and had no content",
-        "look at a prompt and its answer; a chat template or a stop string may end the answer at once",
+        "look at a prompt and its answer; a chat template or a stop string may end the answer immediately",
     )
 
 
@@ -227,7 +227,7 @@ def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
         "warn" if exact or missed > MISSED_SHARE * planned else "note",
         f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token: "
         f"{significant(stage.answers.prompt_tokens or 0)} tokens on average",
-        "ask for longer prompts: a few words keep them apart, and a chat template comes on top"
+        "use longer prompts: unique words and a chat template take some tokens"
         if exact
         else "use a server with /tokenize, or name the model's tokenizer with --tokenizer",
         stage.key,
@@ -254,7 +254,7 @@ def _reconnected(stage: StageSummary) -> Finding | None:
         "reconnected",
         "warn" if stage.reconnected > 0.01 * stage.requests else "note",
         f"{format_count(stage.reconnected)} of {format_count(stage.requests)} requests had to open a connection, which "
-        f"took {format_seconds(connect.p50.value)} at the median; TTFT leaves it out, TTFT (user) has it",
+        f"took {format_seconds(connect.p50.value)} (median); TTFT excludes it, TTFT (user) includes it",
         "have the server keep connections open for longer than a user's think time",
     )
 

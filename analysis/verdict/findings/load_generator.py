@@ -76,9 +76,9 @@ def _lost_processes(run: RunData) -> Iterator[Finding]:
         yield Finding(
             "process_lost",
             "warn",
-            f"{who}{f' with {users} users' if users else ''} left its last trace {format_seconds(trace / SECOND)} "
-            "after the start and did not end in order: it was killed, or its machine was lost. What it had in flight "
-            "counts as cut off, and the window ends there",
+            f"{who}{f' with {users} users' if users else ''} wrote its last record {format_seconds(trace / SECOND)} "
+            "after the start and did not shut down: it was killed, or its machine was lost. Its requests in flight "
+            "count as cut off, and the window ends there",
             "find out what ended it (locust.log, out of memory), and run again",
         )
 
@@ -151,7 +151,7 @@ def _event_loop_late(stage: StageSummary) -> Finding | None:
         "event_loop_late",
         "warn" if _lateness(stage.loop_lag.mean, stage) else "note",
         f"the load generator's event loop was up to {format_seconds(stage.loop_lag.peak)} late",
-        "stop other programs on that machine, or give the load generator one of its own",
+        "stop other programs on that machine, or use a separate machine for the load generator",
     )
 
 

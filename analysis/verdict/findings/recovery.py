@@ -1,4 +1,4 @@
-"""What users felt of a burst, or of a server that was killed or replaced, and when it was over.
+"""The effect of a burst, or of a killed or replaced server, on users, and when it was over.
 
 A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disturbance. Latency
 is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.
@@ -133,7 +133,9 @@ def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> 
         "recovery",
         "note" if recovery.back is not None else "warn",
         f"after {one.what}: " + ", ".join(said),
-        "test a longer time after it, or more capacity" if recovery.back is None else "compare it with what users bear",
+        "test a longer time after it, or more capacity"
+        if recovery.back is None
+        else "compare it with what users accept",
         key,
     )
 

@@ -102,7 +102,7 @@ def _backlog_grew(stage: StageSummary) -> Finding | None:
         "warn",
         f"{significant(stage.offered_rate)} requests arrived a second and {significant(ended)} ended: the backlog grew "
         f"by {format_count(behind)}, so latencies depend on how long the stage lasted",
-        "test lower rates: this one is more than the server can take",
+        "test lower rates: this one exceeds the server's capacity",
     )
 
 

@@ -1,4 +1,4 @@
-"""What grew: with the load, which part of TTFT beyond the knee, above which throughput grows no further."""
+"""Which part of TTFT grew with the load, beyond the knee above which throughput grows no further."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ def answers(
     ] = None,
     url: Annotated[
         list[str] | None,
-        typer.Option(help="An OpenAI-compatible server that is there; may be repeated. The first is the reference."),
+        typer.Option(help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."),
     ] = None,
     option: EngineSettings = None,
-    model: Annotated[str | None, typer.Option(help="What the engines load, or what to ask a --url for.")] = None,
-    prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Different prompts.")] = 16,
-    output_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 48,
-    users: Annotated[int, typer.Option(min=1, help="Requests at once under load.")] = 16,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each prompt is asked under load.")] = 2,
+    model: Annotated[str | None, typer.Option(help="Model that the engines load, or to request from --url.")] = None,
+    prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Number of prompts.")] = 16,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 48,
+    users: Annotated[int, typer.Option(min=1, help="Concurrent requests under load.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each prompt is sent under load.")] = 2,
     at_least: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Exit with 1 if a smaller share is identical, under load or to the reference."),
@@ -57,9 +57,8 @@ def answers(
 ) -> None:
     """Check greedy answers under load against unloaded ones, and engines against a reference.
 
-    Every prompt is asked alone, and then again among many others; equal answers are expected of a deterministic
-    engine. Where servers send log-probabilities, they are compared over the tokens that agree. Perplexity is that of
-    a text that comes with this program.
+    Every prompt is sent alone, and then again among many others; a deterministic engine gives equal answers. If servers
+    send log-probabilities, they are compared over the tokens that agree. Perplexity is that of a built-in text.
 
     Exit code: 0 done, 1 fewer identical answers than --at-least, 2 a usage error or a server that failed.
 
@@ -127,11 +126,11 @@ def _servers(engines: list[str], urls: list[str], options: list[str], model: str
     from loadtests.harness.command.formats import same_format
 
     if not engines and not urls:
-        raise UsageError("say what to ask: --engine NAME to serve one here, or --url of a server that is there.")
+        raise UsageError("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
     if len({*engines, *urls}) < len(engines) + len(urls):
-        raise UsageError("name each --engine and each --url once.")
+        raise UsageError("give each --engine and each --url only once.")
     if len(engines) > 1 and (model or "").startswith("random:"):
-        raise UsageError(f"{model} has other weights in each engine: name a model with trained weights.")
+        raise UsageError(f"{model} has different weights in each engine: name a model with trained weights.")
     given, said = same_format(engine_options(options, engines))
     if said is not None:
         log.print(said, highlight=False, soft_wrap=True)

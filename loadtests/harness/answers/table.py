@@ -50,8 +50,8 @@ def _under_load(result: Checked) -> str:
     if found.identical == found.answers:
         return f"{result.label} gave the same answers under load as alone: {found.answers} of {found.answers}."
     return (
-        f"{result.label} answered otherwise under load in {found.answers - found.identical} of {found.answers} "
-        f"answers, first at {found.unit} {found.earliest}: its results depend on what else is in the batch."
+        f"{result.label} gave different answers under load in {found.answers - found.identical} of {found.answers} "
+        f"cases, first at {found.unit} {found.earliest}: its results depend on what else is in the batch."
     )
 
 
@@ -59,8 +59,8 @@ def _with_reference(result: Checked, reference: str, found: Agreement) -> str:
     if found.identical == found.answers:
         return f"{result.label} gave the answers of {reference}: {found.answers} of {found.answers}."
     return (
-        f"{result.label} gave {found.identical} of {found.answers} answers as {reference} did; the others part at "
-        f"{found.unit} {found.typical:g} (median), the first at {found.unit} {found.earliest}."
+        f"{result.label} gave {found.identical} of {found.answers} answers as {reference} did; the others differ from "
+        f"{found.unit} {found.typical:g} on (median), the first from {found.unit} {found.earliest} on."
     )
 
 

@@ -1,11 +1,11 @@
-"""Measure the load generator against the truth: a scripted server, and a run of Locust like any other, on one clock.
+"""Measure the accuracy of the load generator: an ordinary Locust run against a scripted server, on one clock.
 
-Of every request both sides keep stamps. The server's say when the request had reached this host and when each token was
-written; the client's say when it sent and when tokens came. True TTFT is from the first to the second, and what the
-client says beyond that is its error: the bytes' way through the kernel is in it, the server's slowness is not.
+Both sides timestamp every request: the server its arrival at this host and the write of each token, the client its
+sending and the arrival of tokens. The server's timestamps give the true TTFT, and what the client measures beyond that
+is its error, which includes the way through the kernel but not the server's lateness.
 
-It is the run's own user, workload and recorder that are measured, first with nothing else to do for this machine, then
-beside processes that keep every core busy, as an engine under load on the same machine does.
+The user, workload and recorder of real runs are measured, first on an idle machine, then beside processes that keep
+every core busy, as an engine on the same machine does.
 
     enginebench calibrate
 """
@@ -89,9 +89,11 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
         try:
             grid.append((int(users), float(rate)))
         except ValueError:
-            raise ValueError(f"`{load}` is no load; write users x tokens per second for each, like 100x50.") from None
+            raise ValueError(
+                f"`{load}` is not a load; write users x tokens per second of each, such as 100x50."
+            ) from None
         if grid[-1][0] < 1 or grid[-1][1] <= 0:
-            raise ValueError(f"`{load}` is no load: at least one user and more than 0 tokens per second.")
+            raise ValueError(f"`{load}` is not a load: it needs at least one user and more than 0 tokens per second.")
     return grid
 
 

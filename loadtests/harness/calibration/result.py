@@ -1,4 +1,4 @@
-"""How true the client is on this machine, as measured by `enginebench calibrate` and kept for later runs."""
+"""How accurate the client is on this machine, as `enginebench calibrate` measured it; kept for later runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from records.files import write_atomically
 SCHEMA_VERSION = 2
 Condition = Literal["quiet", "busy"]
 LIMITS = (0.001, 0.005, 0.010)
-"""Seconds of TTFT p99 error for which a calibration says how much load the client bears."""
+"""Seconds of TTFT p99 error up to which a calibration says how much load the client can make."""
 
 
 @dataclass(frozen=True, slots=True)

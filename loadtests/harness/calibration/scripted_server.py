@@ -1,8 +1,8 @@
-"""The truth that the client is calibrated against: a server that writes tokens when they are due and notes the time.
+"""The server that the client is calibrated against: it writes tokens when they are due and records the time.
 
 One thread, one loop, no framework. Each request is stamped by the kernel as it arrives and each token just before and
-just after its write, on the clock that the client uses too. A token that goes out late is no error: what counts is the
-stamp of the write, not the plan. All stamps stay in memory and go to a file at the end.
+just after its write, on the clock that the client uses too. A late token is not an error: the timestamp of
+the write counts, not the plan. All stamps stay in memory and go to a file at the end.
 
     python -m loadtests.harness.calibration.scripted_server --ttft 0.2 --tpot 0.02 --tokens 100 --truth truth.jsonl
 

@@ -49,7 +49,7 @@ def row(cell: Cell) -> list[str]:
 
 def table(calibration: Calibration) -> Table:
     processes = calibration.processes
-    title = f"Error of the client against the truth, {processes} client process{'es' if processes > 1 else ''}"
+    title = f"Measurement error of the client, {processes} client process{'es' if processes > 1 else ''}"
     made = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), title_justify="left")
     for column in COLUMNS:
         made.add_column(column, justify="right", no_wrap=True)

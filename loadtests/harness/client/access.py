@@ -1,4 +1,4 @@
-"""What a server wants to see before it answers: keys, headers, signatures. Keys come from the environment only."""
+"""Authentication of requests: keys, headers, signatures. Keys come from the environment only."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """One request in, one observation out: the measuring client.
 
 The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
-before anything looks at it, by the kernel where the kernel stamps (plain TCP under Linux). Splitting events and reading
+before anything looks at it, by the kernel on Linux. Splitting events and reading
 JSON waits until the request has ended, so that one request's bookkeeping never delays another's stamp.
 
-See how true it is on this machine:  enginebench calibrate
+Measure its accuracy on this machine:  enginebench calibrate
 """
 
 from __future__ import annotations
@@ -156,7 +156,5 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
     } | {name.title(): value for name, value in headers.items()}
     for name, value in lines.items():
         if not name.replace("-", "").isalnum() or any(c in value for c in "\r\n\0"):
-            raise ValueError(
-                f"`{name}` is no header that can be sent: a name is letters, digits and -, a value one line."
-            )
+            raise ValueError(f"`{name}` is not a valid header: a name has letters, digits and -, a value one line.")
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"

@@ -44,9 +44,9 @@ class Address:
         try:
             port = parts.port
         except ValueError:
-            raise ValueError(f"the port in `{url}` is no number from 0 to 65535.") from None
+            raise ValueError(f"the port in `{url}` is not a number from 0 to 65535.") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"`{url}` is no server's address; give one like http://127.0.0.1:8000.")
+            raise ValueError(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
         tls = parts.scheme == "https"
         prefix = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)

@@ -1,4 +1,4 @@
-"""Read the later tokens of many answers together, so that this process does not wake up for each of them.
+"""Read the later tokens of many answers together, to save a wake-up for each of them.
 
 A kernel stamp does not depend on when it is read. So once an answer is under way and is not fast, its tokens may stay
 in the kernel until there are several, over all connections: one wake-up reads them all, and at 5 000 tokens/s that

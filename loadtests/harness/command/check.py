@@ -1,4 +1,4 @@
-"""Plans a scenario with the settings that were given for it, in a process of its own: its file imports Locust.
+"""Check a scenario with the given settings, in a separate process because its file imports Locust.
 
 python -m loadtests.harness.command.check loadtests/spike.py '{"stage_seconds": "5"}'
 """

@@ -1,6 +1,6 @@
 """Run a scenario in a Locust process and follow it; serve engines for it one after the other.
 
-Locust patches the process that imports it, so it runs in a process of its own.
+Locust patches the process that imports it, so it runs in a separate process.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def find_scenario(name: str) -> Path:
     if name.endswith(".py"):
         if Path(name).is_file():
             return Path(name).absolute()
-        raise UsageError(f"there is no file {name}.")
+        raise UsageError(f"the file {name} does not exist.")
     package = find_spec("loadtests")
     assert package is not None
     assert package.submodule_search_locations is not None
@@ -148,7 +148,7 @@ class Subject:
 def subjects(engines: Sequence[str], models: Sequence[str]) -> list[Subject]:
     """Each engine with each model. Raises `UsageError` for a model named twice."""
     if len(set(models)) < len(models):
-        raise UsageError(f"each --model is named once, not as in {', '.join(models)}.")
+        raise UsageError(f"each --model may be given only once, not as in {', '.join(models)}.")
     if len(models) < 2:
         return [Subject(engine, next(iter(models), None)) for engine in engines]
     return [Subject(engine, model, f"{engine} {model}".strip()) for engine in engines for model in models]
@@ -223,7 +223,7 @@ def _run(
         raise RunFailed(_reason(log))
     tally.update()
     if tally.requests + tally.cut_off == 0:
-        raise RunFailed(f"{label}: not one request was sent. {_reason(log)}")
+        raise RunFailed(f"{label}: no request was sent. {_reason(log)}")
     console.print(f"{label}: {tally.total()}", highlight=False)
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None

@@ -1,4 +1,4 @@
-"""Engines that are compared compute in the same number format, where they have one in common."""
+"""Compared engines use the same number format, if they have one in common."""
 
 from __future__ import annotations
 

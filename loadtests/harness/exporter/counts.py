@@ -94,7 +94,7 @@ class Counts:
         return self.scheduled - sum(sum(stage.outcomes.values()) for stage in self.stages.values())
 
     def request_ended(self, record: RequestRecord, good: bool) -> None:
-        """A failure has waited for ever: it counts beyond every edge of what is judged over attempted requests. Of a
+        """A failure is infinitely late: it counts beyond every edge of what is judged over attempted requests. Of a
         request that the run's end cut off, what is known counts."""
         stage = self._stage(record.stage)
         self._changed.add(record.stage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +50,7 @@ class Exporter:
     ) -> None:
         self._facts, self._buckets, self._own = facts_of(plan), buckets, own
         self._stages, self._users = stages, users
+        self._plan = plan.meta.plan
         self._workers: dict[str, Counts] = {}
         self._heard: dict[str, float] = {}  # when each worker sent its last message
         self._looks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
@@ -69,7 +70,7 @@ class Exporter:
 
     @property
     def unheard(self) -> bool:
-        """Whether somebody reads regularly, and a worker has more to tell."""
+        """Whether there is a regular reader, and a worker with more to report."""
         waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
         return waits and not all(one.final for one in self._workers.values())
 
@@ -90,7 +91,7 @@ class Exporter:
         page, self._page = self._page, None
         if page is None:
             return
-        with suppress(KeyboardInterrupt):  # whoever interrupts again does not want to wait
+        with suppress(KeyboardInterrupt):  # a second interrupt ends the wait
             page.wait_for_last_scrape(max(self._final_at or 0.0, *self._heard.values(), 0.0))
         self._close(page)
 
@@ -119,14 +120,20 @@ class Exporter:
         by_label: dict[str, StageCounts] = {}
         for index, counts in sorted(total.stages.items()):
             by_label.setdefault(labels.get(index, OTHER_STAGES), StageCounts(self._buckets.empty())).add(counts)
+        is_open = self._is_open(begun)
         now = Now(
             stage=labels[begun[-1].index] if begun else "",
             stage_index=begun[-1].index if begun else 0,
-            users=0 if self._final_at is not None else self._users(),
+            users=None if is_open else self._users() if self._final_at is None else 0,
             in_flight=total.in_flight,
-            offered=self._offered() if begun and isinstance(begun[-1].load, Rate) else None,
+            offered=self._offered() if is_open else None,
         )
         return families(self._facts, now, by_label, self._buckets)
+
+    def _is_open(self, begun: Sequence[Stage]) -> bool:
+        """Of the stage that is on, or else of those planned. An open loop's Locust users only send the arrivals."""
+        loads = [begun[-1].load] if begun else [stage.load for stage in self._plan]
+        return any(isinstance(load, Rate) for load in loads)
 
     def _offered(self) -> float:
         """Requests scheduled per second."""

@@ -26,12 +26,12 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Of all processes together, at one moment. `offered` is requests per second over the last seconds of an open loop,
-    and `None` in a closed one, which offers what it is answered."""
+    """Of all processes together, at one moment. A closed loop has `users`; an open one has `offered`, the requests
+    scheduled per second over the last seconds. The other one is `None`."""
 
     stage: str
     stage_index: int
-    users: int
+    users: int | None
     in_flight: int
     offered: float | None
 
@@ -59,7 +59,7 @@ def _gauges(facts: RunFacts, now: Now) -> Iterator[str]:
     here = {**facts.common, "stage": now.stage}
     for name, about, value in (
         ("stage_index", "Which stage is on, from 0.", now.stage_index),
-        ("users", "Users of all processes; one for each process in an open loop.", now.users),
+        ("users", "Users of all processes; closed loops only.", now.users),
         ("in_flight", "Requests that are due and have not ended.", now.in_flight),
         ("offered_rate", "Requests scheduled per second, over the last seconds; open loops only.", now.offered),
     ):

@@ -1,7 +1,7 @@
-"""Marks a run and its stages on Grafana's dashboards, where `GRAFANA_URL` says which Grafana.
+"""Annotate a run and its stages in the Grafana at `GRAFANA_URL`.
 
 Each is an annotation with a begin, made as it begins, and an end, added when it is known: a killed run keeps its
-marks. They are sent from a greenlet of their own; a Grafana that does not answer costs the run nothing.
+marks. They are sent from a separate greenlet, so a slow Grafana does not delay the run.
 
     GRAFANA_URL=http://127.0.0.1:3000 GRAFANA_TOKEN=glsa_… locust -f loadtests/concurrent.py
 """
@@ -89,7 +89,7 @@ class GrafanaAnnotations:
             self._failed = True
             # The error's own text has the address, which may have a password in it.
             reason = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else error
-            logger.warning("Grafana does not take annotations (%s); the run goes on without them.", reason)
+            logger.warning("Grafana does not accept annotations (%s); the run continues without them.", reason)
 
 
 def grafana_annotations(
@@ -103,5 +103,5 @@ def grafana_annotations(
     except httpx.InvalidURL:
         address = httpx.URL()
     if address.scheme not in ("http", "https") or not address.host:
-        raise ValueError(f"{URL} is no http or https address; unset it, or write it like http://127.0.0.1:3000.")
+        raise ValueError(f"{URL} is not an http or https address; unset it, or use one such as http://127.0.0.1:3000.")
     return GrafanaAnnotations(address, environment.get(TOKEN), meta, since)

@@ -1,4 +1,4 @@
-"""Gather the parts of one run that workers on several hosts have written.
+"""Collect the parts of one run that workers on several hosts wrote.
 
 A worker that shares no disk with Locust's master writes a folder of the run's name on its own host. Copy these folders
 here by any means, and this adds their records to the master's. Every file belongs to one worker, so nothing is
@@ -45,6 +45,6 @@ def _run_id(folder: Path) -> str:
     try:
         return read_meta(folder).run_id
     except (FileNotFoundError, NotADirectoryError):
-        raise NotThisRun(f"{folder} is no folder of a run: it has no meta.json.") from None
+        raise NotThisRun(f"{folder} is not the folder of a run: it has no meta.json.") from None
     except ValueError as error:
         raise NotThisRun(str(error)) from error

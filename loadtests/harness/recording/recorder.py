@@ -2,7 +2,7 @@
 
 Every line is one write to an unbuffered file: the operating system has it as soon as the request has ended, so even a
 killed process loses nothing. That costs microseconds per request, not per token. A full disk is reported once; the run
-goes on, and the first line that fits again is complete.
+continues, and the first line that fits again is complete.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Recorder:
         if not self._told:
             self._told = True
             logger.error(
-                "Cannot write to %s (%s). The run goes on, but what it measures is lost until there is room again.",
+                "Cannot write to %s (%s). The run continues, but its measurements are lost until there is space again.",
                 self.path,
                 error,
             )

@@ -1,7 +1,7 @@
 """Once a second: the load generator's own state, and beside it what the server's `/metrics` says.
 
-The two are sampled apart, so that a server that is slow to answer a scrape does not hold up the other. How late the
-event loop is, a greenlet measures that asks to be woken every 20 ms: what delays it delays a request that is due, too.
+The two are sampled apart, so that a server that is slow to answer a scrape does not hold up the other. The
+delay of the event loop is measured by a greenlet that wakes every 20 ms: what delays it also delays due requests.
 """
 
 from __future__ import annotations

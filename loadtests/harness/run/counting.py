@@ -67,6 +67,6 @@ def _load(file: Path) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises a bare Exception for a malformed file
-        raise ValueError(f"{path} is no tokenizer ({error}).") from None
+        raise ValueError(f"{path} is not a tokenizer ({error}).") from None
     tokenizer.no_truncation()
     return tokenizer

@@ -42,13 +42,13 @@ def _argument(one: Setting, default: Any) -> dict[str, Any]:
 
 
 class _Lines(argparse.Action):
-    """What is given several times becomes one text of several lines."""
+    """What is given several times becomes one text of several lines, in place of the default."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, f"{before}\n{values}" if before else values)
+        setattr(namespace, self.dest, values if before == self.default else f"{before}\n{values}")
 
 
 def _checked(one: Setting) -> Callable[[str], str]:

@@ -1,4 +1,4 @@
-"""Before a run: ask the server what it is, name the run, lay down its folder and its plan."""
+"""Before a run: query the server, name the run, and write its folder and plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prepare(
 ) -> RunPlan:
     """Raises `UnreachableServer`, `ValueError` or `OSError`, each with a sentence."""
     if "@" in urlsplit(url).netloc:
-        raise ValueError(f"an address with a password in it would end up in reports: set {KEY_VARIABLE} instead.")
+        raise ValueError(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
     access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
     with Target(url, access) as target:
         served = look_at(target, scenario, settings)

@@ -144,7 +144,7 @@ class Target:
             ) from error
         except (httpx.InvalidURL, ValueError) as error:
             raise UnreachableServer(
-                f"`{self.url}` is no address of a server ({error}): give one such as http://127.0.0.1:8000."
+                f"`{self.url}` is not the address of a server ({error}): give one such as http://127.0.0.1:8000."
             ) from error
 
 

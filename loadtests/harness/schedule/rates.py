@@ -2,7 +2,7 @@
 
     8            8 requests a second
     2..20        a ramp: the rate of the warm-up is 2, and it rises to 20 over the window
-    20x5+2x25    a cycle: 20 requests a second for 5 s, then 2 for 25 s, again and again
+    20x5+2x25    a cycle: 20 requests a second for 5 s, then 2 for 25 s, repeated
 
 A rate that changes is a time change of a process of rate 1: the n-th arrival comes where the integral of the rate
 reaches the process's n-th instant, so Poisson arrivals stay Poisson (Çinlar 1975, Introduction to Stochastic Processes,
@@ -23,7 +23,7 @@ from random import Random
 from loadtests.harness.schedule.arrivals import Second, gaps
 from records.load import Load, Rate
 
-GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, again and again)"
+GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, repeated)"
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 Segment = tuple[Second, float, float]
 """Seconds, and the rate at their beginning and end, between which it changes evenly."""

@@ -1,4 +1,4 @@
-"""When a client asks again after a failure: as the common SDKs do, with exponential backoff and jitter.
+"""When a client retries after a failure: with exponential backoff and jitter, as common SDKs do.
 
 A server's `Retry-After` counts, if it is reasonable; otherwise half a second, doubled with each attempt up to eight
 seconds, less up to a quarter at random, so that clients that failed together do not come back together.

@@ -73,7 +73,7 @@ def plan_stages(
     with a sentence when nothing is left to be measured.
     """
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"a stage lasts longer than 0 seconds, not {seconds:g}.")
+        raise ValueError(f"a stage must last longer than 0 seconds, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         before = Extent(round(requests * amount) if share else round(amount), "requests")
@@ -88,7 +88,7 @@ def plan_stages(
         before, window = Extent(warm), Extent(seconds - warm)
     for load in loads:
         if requests is not None and isinstance(load, Rate) and load.varies:
-            raise ValueError(f"how long a stage of {load.label} lasts is given with --stage-seconds.")
+            raise ValueError(f"the length of a stage of {load.label} is set with --stage-seconds.")
     bound = max(seconds, LEAST_BOUND)
     varied = {
         setting: [str(value) for value in values]

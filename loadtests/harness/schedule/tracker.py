@@ -1,4 +1,4 @@
-"""What this process knows of the stage that is on: its users, and the requests they have scheduled and finished."""
+"""The current stage in this process: its users, and the requests that they scheduled and finished."""
 
 from __future__ import annotations
 

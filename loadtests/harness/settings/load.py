@@ -30,7 +30,7 @@ class LoadSettings:
     )
     rate: tuple[Rate, ...] = setting(
         (),
-        f"An open loop in place of users: requests per second of each stage, however long answers take: {RATES}.",
+        f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
         metavar="RATE",
         read=parse_rates,
         write=write_rates,
@@ -38,15 +38,15 @@ class LoadSettings:
     )
     arrivals: str = setting(
         "poisson",
-        "When requests arrive in an open loop: poisson, constant, or gamma:cv=2 (in bursts; below 1 evenly).",
+        "Arrival process of an open loop: poisson, constant, or gamma:cv=2 (bursty above 1, regular below).",
         metavar="PROCESS",
         read=parse_arrivals,
         group=LOAD,
     )
     max_in_flight: int = setting(
         5000,
-        "Most requests in flight in an open loop, over all processes; an arrival beyond it is not sent and counts as "
-        "dropped, a failure.",
+        "Limit on requests in flight in an open loop, over all processes; an arrival beyond it is not sent and counts "
+        "as dropped, a failure.",
         metavar="N",
         least=1,
         group=LOAD,
@@ -56,15 +56,15 @@ class LoadSettings:
     )
     stage_requests: int | None = setting(
         None,
-        "Requests of a stage after its warm-up, in place of a length in seconds.",
+        "Requests per stage after its warm-up, instead of a length in seconds.",
         metavar="N",
         least=1,
         group=LOAD,
     )
     warm_up: tuple[float, bool] = setting(
         (0.2, True),
-        "Start of each stage that is not counted: seconds (with --stage-requests: requests) or a share. It is "
-        "prolonged until every user has had an answer.",
+        "Start of each stage that is not counted: seconds (with --stage-requests: requests) or a share of the stage. "
+        "It lasts at least until every user has had an answer.",
         metavar="S|%",
         read=parse_warm_up,
         write=write_warm_up,
@@ -72,7 +72,7 @@ class LoadSettings:
     )
     think_time: Pause = setting(
         Pause("fixed"),
-        f"Seconds between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
+        f"Pause in seconds between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
         metavar="S",
         read=parse_pause,
         write=str,
@@ -83,15 +83,15 @@ class LoadSettings:
     )
     trace: str = setting(
         "",
-        "Recorded requests to play again: a Mooncake, Azure, BurstGPT or ShareGPT trace, a CSV or JSONL file, or the "
-        "folder of a run. With --rate it says only what is asked, and not when.",
+        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, a CSV or JSONL file, or the folder of a run. With "
+        "--rate only its requests are used, not its times.",
         metavar="PATH",
         group=LOAD,
     )
     trace_as: TraceOptions = setting(
         TraceOptions(),
-        "How the trace is read and played, as in speed=2,share=0.1,span=600-1200,longest=8192 or, for the columns of a "
-        "file of your own, time=ts,prompt=tokens_in,output=tokens_out.",
+        "How to read and play the trace, such as speed=2,share=0.1,span=600-1200,longest=8192; for other files, the "
+        "names of the columns, such as time=ts,prompt=tokens_in,output=tokens_out.",
         metavar="HOW",
         read=parse_options,
         write=write_options,
@@ -100,8 +100,8 @@ class LoadSettings:
     needs_trace: bool = False
     command: str | None = setting(
         None,
-        "Shell command that this host runs once, --at seconds after the first stage began: to stop, start or replace a "
-        "server. {engine} stands for the process of an engine that `enginebench run --engine` has started.",
+        "Shell command to run once on this host, --at seconds into the first stage, to stop, start or replace a "
+        "server. {engine} is the process ID of the engine that `enginebench run --engine` has started.",
         metavar="COMMAND",
         group=LOAD,
         on_page=False,
@@ -111,15 +111,15 @@ class LoadSettings:
     )
     patience: float | None = setting(
         None,
-        "Seconds after which a user leaves who has no first token: the connection is closed; it counts as a timeout.",
+        "Seconds without a first token after which a user disconnects; the request counts as a timeout.",
         metavar="S",
         least=0.001,
         group=LOAD,
     )
     retries: int = setting(
         0,
-        "Times that a client asks again after a refusal, a server's error or a lost connection: as Retry-After says, "
-        "else after half a second, doubled each time, with jitter.",
+        "Retries after a refusal, a server error or a lost connection: when Retry-After says, else after half a "
+        "second, doubled each time, with jitter.",
         metavar="N",
         least=0,
         group=LOAD,

@@ -46,7 +46,7 @@ def checked_object(text: str) -> str:
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise ValueError(f"this is no JSON ({error}): `{text}`.") from None
+        raise ValueError(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):
         raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
     return text
@@ -58,7 +58,7 @@ class RequestSettings:
 
     prompt_tokens: tuple[Lengths, ...] = setting(
         parse_several("uniform:64-192"),
-        f"Prompt length in tokens: {GRAMMAR}; several, as in 10,50,100, make a stage each.",
+        f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
         **several_lengths,
     )
     prompt_kind: Kind = setting(
@@ -66,7 +66,7 @@ class RequestSettings:
     )
     shared_prefix_tokens: tuple[int, ...] = setting(
         (0,),
-        "Tokens at the start of every prompt that are the same for all; several, as in 0,512, make a stage each.",
+        "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",
         metavar="N",
         read=parse_prefixes,
         write=write_prefixes,
@@ -74,26 +74,26 @@ class RequestSettings:
     )
     output_tokens: tuple[Lengths, ...] = setting(
         parse_several("uniform:32-96"),
-        "Most tokens of an answer: as for prompts.",
+        "Maximum length of an answer in tokens; same syntax as --prompt-tokens.",
         **several_lengths,
     )
     lengths_from: str = setting(
         "",
-        "JSONL or Parquet file with prompt_tokens and output_tokens, from which both lengths are drawn together.",
+        "JSONL or Parquet file with prompt_tokens and output_tokens, to draw both lengths together.",
         metavar="FILE",
         read=checked_pairs,
         group=REQUESTS,
     )
     dataset: str = setting(
         "",
-        "JSONL or Parquet file of what to ask: prompt or messages, and perhaps output_tokens.",
+        "JSONL or Parquet file of requests: prompt or messages, and optionally output_tokens.",
         metavar="FILE",
         read=checked_dataset,
         group=REQUESTS,
     )
     classes: tuple[RequestClass, ...] = setting(
         (),
-        f"Kinds of requests, each with a share of the users: {CLASSES_GRAMMAR}.",
+        f"Request classes, each with a share of the users: {CLASSES_GRAMMAR}.",
         metavar="CLASSES",
         read=parse_classes,
         write=write_classes,
@@ -104,7 +104,7 @@ class RequestSettings:
     )
     turns: Lengths = setting(
         Lengths("fixed", 1),
-        "Requests of a conversation, each of which sends all that was said before, the real answers included.",
+        "Requests per conversation; each sends the whole history, including the real answers.",
         metavar="N",
         read=parse_lengths,
         write=str,
@@ -112,7 +112,7 @@ class RequestSettings:
     )
     turn_tokens: Lengths | None = setting(
         None,
-        "Tokens that each turn after the first adds to its conversation. Default: as --prompt-tokens.",
+        "Tokens that each turn after the first adds to its conversation. Default: same as --prompt-tokens.",
         metavar="N",
         read=parse_lengths,
         write=str,
@@ -120,41 +120,43 @@ class RequestSettings:
     )
     for_context: int | None = setting(
         None,
-        "Context for which the lengths are meant: they are scaled down for a server that has less.",
+        "Context length that the lengths are meant for; they are scaled down for a server with less.",
         metavar="N",
         least=1,
         group=REQUESTS,
     )
     ignore_eos: Literal["auto", "yes", "no"] = setting(
-        "auto", "Make answers run to full length; auto: where the server says it can.", group=REQUESTS
+        "auto", "Make answers run to full length; auto: where the server supports it.", group=REQUESTS
     )
     endpoint: Endpoint = setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse.", group=REQUESTS
     )
     extra_body: str = setting(
         "",
-        'JSON object that is merged into each request, as in {"top_k": 1}; null removes a field.',
+        'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
         metavar="JSON",
         read=checked_object,
         group=REQUESTS,
     )
     max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = setting(
-        "auto", "Name of the answer's limit in OpenAI's chat API; auto: the one that the server takes.", group=REQUESTS
+        "auto",
+        "Field that limits the answer in OpenAI's chat API; auto: the one that the server accepts.",
+        group=REQUESTS,
     )
-    no_stream: bool = setting(False, "Ask for whole answers instead of streams; there is no TTFT then.", group=REQUESTS)
+    no_stream: bool = setting(False, "Request whole answers instead of streams; there is no TTFT then.", group=REQUESTS)
     temperature: float | None = setting(
         0.0,
-        "Sampling temperature; 0 is greedy, none leaves it to the server, as some models require.",
+        "Sampling temperature; 0 is greedy, none leaves it to the server, which some models require.",
         metavar="T",
         least=0,
         group=REQUESTS,
     )
-    seed: int = setting(0, "Seed of lengths and arrivals, and of the prompts.", metavar="N", group=REQUESTS)
+    seed: int = setting(0, "Seed of lengths, arrivals and prompts.", metavar="N", group=REQUESTS)
     same_prompts: bool = setting(
         False,
-        "Draw the prompts from the seed alone, so that every run asks the same ones; a prefix cache may know them.",
+        "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
         group=REQUESTS,
     )
     request_timeout: float = setting(
-        600.0, "Seconds after which a request is given up.", metavar="S", least=0.1, group=REQUESTS
+        600.0, "Seconds after which a request times out.", metavar="S", least=0.1, group=REQUESTS
     )

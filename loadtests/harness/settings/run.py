@@ -31,13 +31,11 @@ class RunSettings:
     """Where and under what name a run is kept, and how the server is reached."""
 
     model: str | None = setting(
-        None, "Model to ask for. Default: the first one the server lists.", metavar="NAME", group=REQUESTS
+        None, "Model to request. Default: the first one that the server lists.", metavar="NAME", group=REQUESTS
     )
-    runs: Path = setting(
-        Path("runs"), "Folder in which each run gets a folder of its own.", metavar="FOLDER", group=RUN
-    )
+    runs: Path = setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", group=RUN)
     label: str | None = setting(
-        None, "What reports call this run. Default: the server's engine, else its address.", metavar="NAME", group=RUN
+        None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME", group=RUN
     )
     run_id: str | None = setting(
         None,
@@ -51,21 +49,21 @@ class RunSettings:
     )
     prompt_set: str | None = setting(
         None,
-        "Runs of the same set ask the same prompts. Default: a new set for each run.",
+        "Runs with the same set send the same prompts. Default: a new set for each run.",
         metavar="NAME",
         group=RUN,
         on_page=False,
     )
     tokenizer: Path | None = setting(
         None,
-        "The model's tokenizer.json, or a folder with it, to make prompts of exact lengths where the server has no "
+        "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
         "/tokenize.",
         metavar="PATH",
         group=REQUESTS,
     )
     exporter: Address | None = setting(
         ("127.0.0.1", 9646),
-        "Where the metrics of the load test itself are served to Prometheus while it runs; none: nowhere.",
+        "Address on which the load test serves its own metrics to Prometheus; none: no exporter.",
         metavar="HOST:PORT",
         read=read_address,
         write=write_address,

@@ -33,20 +33,21 @@ class SearchSettings:
 
     by: Literal["stages", "rate", "users", "agents"] = setting(
         "stages",
-        "What is searched for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
+        "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
         group=SEARCH,
     )
     slo: tuple[Objective, ...] = setting(
         (),
-        f"What a load must keep to be met: {OBJECTIVES}; several with commas between.",
+        f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
-        read=lambda text: parse_objectives([text]),
+        read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
         group=SEARCH,
+        repeatable=True,
     )
     search_range: tuple[float, float] = setting(
         (1.0, 10_000.0),
-        "The first load that a search tries, and the highest; it goes below the first where that is too much.",
+        "First and highest load that a search tries; it goes below the first if that is too high.",
         metavar="FIRST-HIGHEST",
         read=parse_range,
         write=write_range,
@@ -54,7 +55,7 @@ class SearchSettings:
     )
     search_seconds: float = setting(
         3600.0,
-        "Seconds after which a search ends, with what it has certified by then.",
+        "Time limit of a search in seconds; it reports what it has certified by then.",
         metavar="S",
         least=1,
         group=SEARCH,

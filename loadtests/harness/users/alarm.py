@@ -1,4 +1,4 @@
-"""Call something at an exact instant, from the event loop.
+"""Call a function at an exact time, from the event loop.
 
 The loop's own timers are good to a millisecond, because epoll counts in milliseconds. A timerfd wakes epoll when it is
 due (Linux): what is scheduled then starts within some ten microseconds while the loop is idle, without any spinning.

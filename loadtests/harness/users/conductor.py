@@ -1,4 +1,4 @@
-"""Carries the stages of a run through in the process that plans it: listens, decides, tells the others."""
+"""Controls the stages of a run, in the process that plans it: collects reports, decides, and tells the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends this process's share of an open loop's arrivals, each at its instant, whoever still waits for an answer.
+"""Sends this process's share of an open loop's arrivals, each at its instant, however many others wait for an answer.
 
 The schedule is drawn ahead (`schedule/rates.py`) and requests are written before they are due. An alarm fires at the
 instant of the next one and hands it to an open connection. What cannot be sent because too many requests are in flight
@@ -85,7 +85,7 @@ class Dispatcher:
                 written = self._write_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
                 gevent.sleep(TURN if written else 0)
-            self._closing = True  # whoever would ask again gives up
+            self._closing = True  # pending retries are dropped
             self._queue.clear()
             self._retries.clear()
             while self._pool.in_flight:

@@ -1,4 +1,4 @@
-"""Runs a command while the load goes on: a server killed, replaced, started. What users feel of it is on record."""
+"""Runs a command during the load, such as one that kills, replaces or starts a server, and records when it ran."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Disturbance:
         self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """A command that is running already goes on."""
+        """A command that is already running continues."""
         gevent.kill(self._greenlet)
 
     def _run(self) -> None:

@@ -58,7 +58,7 @@ _exporter: Exporter | None = None
 _runner: Runner | None = None
 _initialised = Event()
 _command: str | None = None
-"""The shell command of the command line. Whoever sees Locust's page may change options, and must not change this."""
+"""The shell command of the command line. Locust's page can change options, but must not change this one."""
 
 
 def current_run() -> ActiveRun | None:

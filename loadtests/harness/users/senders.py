@@ -1,4 +1,4 @@
-"""A pool of open connections for an open loop, each with a greenlet that sends what it is handed.
+"""A pool of open connections for an open loop, each with a greenlet that sends the requests it is given.
 
 An arrival must not wait for a connection to be opened. So some are always spare: opened ahead, in the background, and
 checked while they are idle, because a server closes those that it thinks unused.

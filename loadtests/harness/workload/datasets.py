@@ -1,4 +1,4 @@
-"""Files of people's own: prompts to ask, and pairs of prompt and answer lengths.
+"""Files given by the user: prompts, and pairs of prompt and answer lengths.
 
 A dataset is JSONL or Parquet. Each row has a `prompt` (text) or `messages` (a list of `role` and `content`), and may
 have `output_tokens`, the most tokens of its answer. Every process of a run reads the file where it is.
@@ -93,7 +93,7 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     row = json.loads(line)
                     if not isinstance(row, dict):
-                        raise ValueError(f"line {number} is no JSON object")
+                        raise ValueError(f"line {number} is not a JSON object")
                     yield row
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}.") from None

@@ -103,9 +103,9 @@ def numbers_in(path: str) -> tuple[float, ...]:
     except OSError as error:
         raise ValueError(f"cannot read the numbers in {path}: {error.strerror}.") from None
     except ValueError as error:
-        raise ValueError(f"{path} has one number a line ({error}).") from None
+        raise ValueError(f"{path} must have one number per line ({error}).") from None
     if not numbers or min(numbers) < 0:
-        raise ValueError(f"{path} has one number a line, none of them below 0.")
+        raise ValueError(f"{path} must have one number per line, none below 0.")
     return numbers
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 from loadtests.harness.workload.distribution import Distribution
 
-GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with a number a line"
+GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with one number per line"
 
 
 class Lengths(Distribution):

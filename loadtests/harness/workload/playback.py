@@ -79,7 +79,7 @@ def played(path: str, options: TraceOptions, seed: int) -> Trace:
     trace = read_trace(path, options.format, options.columns)
     trace = scaled(clipped(trace, options.span, options.longest), options.speed, options.share, seed)
     if not trace.requests:
-        raise ValueError(f"nothing of the trace {path} is left to be played ({write_options(options)}).")
+        raise ValueError(f"nothing is left of the trace {path} ({write_options(options)}).")
     return trace
 
 
@@ -87,7 +87,7 @@ def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePl
     """The one stage in which a trace is played to its end. Raises `ValueError` where it has no times."""
     name = Path(path).name
     if not trace.is_timed:
-        raise ValueError(f"the trace {name} has no times: say with --rate how many of its requests arrive a second.")
+        raise ValueError(f"the trace {name} has no times: set the requests per second with --rate.")
     seconds = trace.times[-1] + LAST
     amount, share = warm_up
     before = amount * seconds if share else amount

@@ -1,4 +1,4 @@
-"""What a trace's requests ask: prompts of the recorded lengths, which share what the recorded ones shared.
+"""Prompts of a trace: of the recorded lengths, with the shared prefixes that were recorded.
 
 They are random words, unless the trace has texts.
 """

@@ -1,4 +1,4 @@
-"""A conversation: each turn sends all that was said before, the real answers among it, and something new."""
+"""A conversation: each turn sends the whole history, including the real answers, and new text."""
 
 from __future__ import annotations
 

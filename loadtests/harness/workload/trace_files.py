@@ -1,4 +1,4 @@
-"""Reads recorded days: published traces, access logs by the names of their columns, and the folders of our own runs.
+"""Readers of traces: published ones, access logs by the names of their columns, and folders of runs.
 
 mooncake   JSONL: timestamp (ms), input_length, output_length, hash_ids of blocks of 512 tokens
            (Qin et al., FAST 2025; github.com/kvcache-ai/Mooncake, FAST25-release/traces)
@@ -42,7 +42,7 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
         raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
         raise ValueError(
-            f"{path} is no trace in the format {form} ({error!r}): name another with --trace-as format=…"
+            f"{path} is not a trace in the format {form} ({error!r}): name another with --trace-as format=…"
         ) from None
     if not requests:
         raise ValueError(f"the trace {path} has no request with a prompt and an answer.")
@@ -77,9 +77,7 @@ def _guessed(path: Path, columns: str) -> str:
         return "mooncake"
     if '"conversations"' in begin:
         return "sharegpt"
-    raise ValueError(
-        f"{path} is in no format that is known by its beginning: name its columns with --trace-as {COLUMNS}."
-    )
+    raise ValueError(f"{path} has an unknown format: name its columns with --trace-as {COLUMNS}.")
 
 
 def _mooncake(path: Path, _: str) -> Iterator[TraceRequest]:

@@ -1,4 +1,4 @@
-"""What users ask: prompts of a wanted length, no two alike, conversations, or what a file has.
+"""What users send: unique prompts of a given length, conversations, or the contents of a file.
 
 A server with a prefix cache need not compute a prompt that it has seen, so every prompt starts with words of its own,
 and another run asks other words; `--shared-prefix-tokens` and `--same-prompts` ask for the opposite. Each user draws

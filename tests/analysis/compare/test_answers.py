@@ -43,7 +43,7 @@ def test_answers_are_the_same_throughout_or_not(tmp_path: Path, answers: str, id
 def test_a_comparison_says_that_answers_differ(tmp_path: Path) -> None:
     base, engine = measured(tmp_path, "base", SAME), measured(tmp_path, "engine", "xycdefghij" * 10)
     found = contrast([base, engine], "base", allow_invalid=True)
-    assert found.otherwise == ["engine answers otherwise than base to 2 of 10 prompts."]
+    assert found.otherwise == ["engine and base give different answers to 2 of 10 prompts."]
     assert found.sentence.endswith(found.otherwise[0])
 
 

@@ -147,7 +147,7 @@ def test_what_differs_blocks_the_claim(summaries: list[RunSummary], change: dict
     runs = [dataclasses.replace(run, **change) if run.label == "candle" else run for run in summaries]
     contrasts = contrast(runs)
     assert kind in {finding.kind for finding in contrasts.differ}
-    assert contrasts.sentence.startswith("Nothing is claimed, because the runs are unlike")
+    assert contrasts.sentence.startswith("Nothing is claimed, because the runs differ")
     allowed = contrast(runs, allow_different=True)
     assert allowed.blocked is None
     assert allowed.sentence.startswith("candle against transformers at 4 users: better in TTFT p50")
@@ -294,7 +294,7 @@ def test_the_command(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--baseline", "vllm"], "no run is of `vllm`; the baseline is one of candle, transformers."),
+        (["--baseline", "vllm"], "there are no runs of `vllm`; the baseline is one of candle, transformers."),
         (["--stage", "9 users"], "the runs have no common stage `9 users`; choose from 1 user, 4 users."),
     ],
 )

@@ -190,6 +190,19 @@ def test_a_saved_baseline_is_small_and_is_replaced(baseline: Path, tmp_path: Pat
     assert stage.latencies["tpot"].p50.value == pytest.approx(0.02, rel=0.05)
 
 
+@pytest.fixture(scope="module")
+def places(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of runs: three of the baseline's engine, two of it, of another engine, of another machine."""
+    folder = tmp_path_factory.mktemp("places")
+    found = {"baseline": baseline, "runs": runs_of(folder / "runs", seeds=range(3))}
+    found |= {"two": runs_of(folder / "two", seeds=range(2)), "other": folder / "other", "host": folder / "host"}
+    for k in range(3):
+        simulate(found["other"] / str(k), Engine("other"), (2, 4), 10.0, seed=k, repeat=k)
+        one = Engine("vllm", prefill=0.05)
+        simulate(found["host"] / str(k), one, (2, 4), 10.0, seed=k, repeat=k, host={"cpu": "Another"})
+    return found
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -204,15 +217,9 @@ def test_a_saved_baseline_is_small_and_is_replaced(baseline: Path, tmp_path: Pat
         pytest.param(["--baseline", "{baseline}", "{host}"], "measured by different clients", id="another machine"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(baseline: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
-    places = {"baseline": baseline, "runs": runs_of(tmp_path / "runs", seeds=range(3))}
-    places["two"] = runs_of(tmp_path / "two", seeds=range(2))
-    places["other"] = tmp_path / "other"
-    places["host"] = tmp_path / "host"
-    for k in range(3):
-        simulate(places["other"] / str(k), Engine("other"), (2, 4), 10.0, seed=k, repeat=k)
-        one = Engine("vllm", prefill=0.05)
-        simulate(places["host"] / str(k), one, (2, 4), 10.0, seed=k, repeat=k, host={"cpu": "Another"})
+def test_what_cannot_be_judged_is_refused(
+    baseline: Path, places: dict[str, Path], arguments: list[str], said: str
+) -> None:
     result = CliRunner().invoke(app, ["gate", *(text.format(**places) for text in arguments)])
     assert result.exit_code == 2
     assert said in result.stderr

@@ -182,7 +182,7 @@ def test_a_load_that_the_file_does_not_say_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "load_stats_history.csv").unlink()
     result = imported(tmp_path / "runs", str(file))
     assert result.exit_code == 2
-    assert "does not say under what load it was made: add --users N or --rate REQUESTS_A_SECOND." in result.stderr
+    assert "does not state its load: add --users N or --rate REQUESTS_PER_SECOND." in result.stderr
     _, stage = run_of(tmp_path / "runs", str(file), "--rate", "5")
     assert (stage.label, stage.is_open) == ("5 req/s", True)
 
@@ -190,10 +190,10 @@ def test_a_load_that_the_file_does_not_say_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("a.json", "{}", "is of no known format; known are guidellm's benchmarks.json"),
+        ("a.json", "{}", "has an unknown format; known are guidellm's benchmarks.json"),
         ("a.json", "{", "is not JSON"),
         ("a.csv", "a,b\n", "is not Locust's PREFIX_stats.csv"),
-        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be understood (KeyError('start_time'))"),
+        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be read (KeyError('start_time'))"),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: str, complaint: str) -> None:

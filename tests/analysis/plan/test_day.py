@@ -41,7 +41,7 @@ def test_requests_are_counted_by_the_minute(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["a,b\n1,2\n", "seconds,rate\n0,1\n1,1\n5,1\n", "", "seconds,rate\n0,x\n1,2\n"])
 def test_what_is_no_day_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "day.csv").write_text(text)
-    with pytest.raises(ValueError, match="is no day of traffic"):
+    with pytest.raises(ValueError, match="is not a day of traffic"):
         read_day(tmp_path / "day.csv")
 
 

@@ -64,8 +64,8 @@ def test_a_price_whose_page_was_not_read_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param("[gpus.X]\nhourly = 3", "is no price list", id="a key of another name"),
-        pytest.param("gpus = = 3", "is no price list", id="no TOML"),
+        pytest.param("[gpus.X]\nhourly = 3", "is not a price list", id="a key of another name"),
+        pytest.param("gpus = = 3", "is not a price list", id="no TOML"),
         pytest.param(None, "cannot be read", id="no file"),
     ],
 )

@@ -77,8 +77,8 @@ def test_a_load_that_one_replica_was_never_measured_at_names_the_next_run(opened
     ("arguments", "sentence"),
     [
         pytest.param(("--peak", "40"), "--peak is a rate such as 40req/s", id="a load without its unit"),
-        pytest.param((), "say what must be borne and how well", id="no peak"),
-        pytest.param(("--peak", "9users"), "say what must be borne and how well", id="no objective"),
+        pytest.param((), "a plan needs a load and an objective", id="no peak"),
+        pytest.param(("--peak", "9users"), "a plan needs a load and an objective", id="no objective"),
         pytest.param(
             ("--peak", "9users", "--slo", "ttft_p99=0.001"),
             "no number of replicas meets",

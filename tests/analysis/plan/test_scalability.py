@@ -56,6 +56,9 @@ def test_the_fit_is_the_least_squares_solution_without_negative_coefficients() -
         pytest.param(0.0, N, id="stages as exact as they say"),
         pytest.param(0.01, N, id="stages that scatter as much again"),
         pytest.param(0.03, np.array([1.0, 2, 4, 8, 16, 24, 40, 60, 80]), id="three times as much, many stages"),
+        pytest.param(0.03, N, id="three times as much"),
+        pytest.param(0.03, N[:4], id="three times as much, four stages"),
+        pytest.param(0.03, N[[0, 2, 4]], id="three times as much, and no residual to show it"),
     ],
 )
 def test_the_band_holds_the_true_curve(scatter: float, loads: Floats) -> None:
@@ -65,7 +68,7 @@ def test_the_band_holds_the_true_curve(scatter: float, loads: Floats) -> None:
         found = fit_law(loads, estimates(throughput(LAW, loads)[0] * (1 + noise)))
         middle = found.curve[len(found.curve) // 2]
         inside += _holds(middle.throughput, throughput(LAW, np.array([middle.in_flight]))[0, 0])
-    assert inside / runs >= 0.88
+    assert inside / runs >= 0.93
 
 
 def _holds(estimate: Estimate, truth: float) -> bool:

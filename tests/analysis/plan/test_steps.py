@@ -57,6 +57,14 @@ def test_noise_of_ten_per_cent_moves_the_cost_by_less_than_two(tmp_path: Path) -
     assert found.model.cost.spread == pytest.approx(0.1, rel=0.1)
 
 
+def test_long_prefills_do_not_decide_what_a_decoding_step_costs(tmp_path: Path) -> None:
+    """Steps of 11 to 400 ms with much noise. By absolute errors, the cost per running request would be 13 % off."""
+    server = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.3)
+    run = write_run(tmp_path / "run", server, users(2, 6, 12, 20), Asked(prompt=(20, 4000)), seed=2, window=20.0)
+    cost = fit_stages(measured_stages([load_run(run)])).model.cost
+    assert (cost.base, cost.per_running) == pytest.approx((0.01, 0.001), rel=0.03)
+
+
 def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
     full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12)).model
     assert (full.slots, full.slots_from, full.most_running) == (8, "saturation", 8)

@@ -99,5 +99,5 @@ def test_the_published_schema_is_what_the_command_writes() -> None:
 def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:
     done = report(folder, "-o", folder / "report.pdf")
     assert done.exit_code == 2
-    assert "give it one of the suffixes .html, .md, .csv, .parquet, .json" in " ".join(done.stderr.split())
+    assert "use one of .html, .md, .csv, .parquet, .json" in " ".join(done.stderr.split())
     assert not (folder / "report.pdf").exists()

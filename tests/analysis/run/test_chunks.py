@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 
 from analysis.run import chunks as slices
-from analysis.run.chunks import chunks_of
+from analysis.run.chunks import Chunks, RunChunks, chunks_of
 from analysis.run.flow import Arrivals
 from analysis.run.gaps import GapCounter, PooledGaps
 from analysis.run.lines import SCHEMA
@@ -71,6 +72,29 @@ def test_pooled_percentiles_are_those_of_all_gaps(
         assert one.deviation == pytest.approx(values.std(ddof=1) / SECOND, rel=1e-9, abs=1e-15)
         assert (one.least, one.largest) == (values.min() / SECOND, values.max() / SECOND)
     assert found[2] is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "readings"),
+    [pytest.param(10_000, 1, id="they fit into memory"), pytest.param(500, 2, id="they do not, though the first do")],
+)
+def test_chunks_are_read_once_where_they_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, readings: int
+) -> None:
+    path = table(tmp_path, [[k, 2 * k] for k in range(1, 31)])
+    read: list[Path] = []
+
+    def reading(of: Path) -> Iterator[Chunks]:
+        read.append(of)
+        return chunks_of(of)
+
+    monkeypatch.setattr(slices, "SLICE", 4)
+    monkeypatch.setattr(slices, "KEPT", kept)
+    monkeypatch.setattr(slices, "chunks_of", reading)
+    chunks = RunChunks(path)
+    passes = [sorted(gap for part in chunks for gap in part.gaps.tolist()) for _ in range(2)]
+    assert passes[0] == passes[1] == sorted([*range(1, 31), *range(2, 61, 2)])
+    assert read == [path] * readings
 
 
 def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:

@@ -171,6 +171,15 @@ def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -
     assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-2", "0-3", "0-5"]
 
 
+def test_spaces_in_a_list_and_a_list_that_is_null_are_read(tmp_path: Path) -> None:
+    spaced, without = (json.loads(record(k, k * SECOND, icl=(5, 7)).to_line()) for k in range(2))
+    write_run(tmp_path, META, [])
+    lines = [json.dumps(spaced), json.dumps(without | {"icl": None})]
+    (tmp_path / "requests-0.jsonl").write_text("\n".join([*lines, ""]))
+    assert write_table(tmp_path, uncounted) == 0
+    assert table(tmp_path)["icl"].to_list() == [[5, 7], []]
+
+
 def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, META, [record(k, k) for k in range(50)])
     monkeypatch.setattr(reader, "BLOCK_BYTES", 333)  # less than a line

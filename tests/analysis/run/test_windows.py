@@ -60,7 +60,7 @@ def test_a_killed_process_ends_the_window_where_it_left_its_last_trace(tmp_path:
     stage = summary.stages[0]
     assert (stage.end, stage.complete, stage.cut_off, stage.requests) == (7.0, False, 1, 5)
     lost = [finding for finding in summary.findings if finding.kind == "process_lost"]
-    assert lost[0].evidence.startswith("the load generator left its last trace 7.00 s after the start")
+    assert lost[0].evidence.startswith("the load generator wrote its last record 7.00 s after the start")
 
 
 def test_a_run_that_was_stopped_in_its_warm_up_gets_a_sentence(tmp_path: Path) -> None:

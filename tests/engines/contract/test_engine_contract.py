@@ -12,8 +12,6 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
 from engines.contract.registry import ENGINES, engine_class, load_engine, spec
-from engines.models.fetch import fetch_model
-from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.installed import InstalledEngine
 from engines.process.stream import ReceivedChunk
@@ -21,9 +19,13 @@ from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
+from tests.support.engines.ten_questions import Question, answers_of, assert_those_of_transformers, small_model
 from tests.support.servers.served import served
 
-STATIC = ("torch-jit", "torch-compile", "cuda-graph", "compile-cuda-graph")
+ON_A_GPU = ("cuda-graph", "compile-cuda-graph")
+STATIC = ("torch-jit", "torch-compile", *ON_A_GPU)
+BASELINE = "pytorch-baseline"  # which knows no other number format than 32-bit floats
+EXACT = (*STATIC, "transformers", "transformers-batching", "candle", "burn", "mistralrs", "vllm")
 LOADING = 1800  # seconds, for a library that is loaded on a busy machine
 CANCELLING = 5  # seconds, on a machine with nothing else to do
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
@@ -59,16 +61,16 @@ def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dic
     if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
         os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
         return write_tiny_llama(folder), {"same_tokens": "no"}
-    if name in STATIC:  # in floats of 32 bits, in which the size of the batch changes no answer
-        few_shapes = {"dtype": "float32", "batches": "1,4", "lengths": "1024"}
-        return with_weights(fetch_model("random:llama-3.2-tiny")), few_shapes
     if name == "remote":
         return None, {"url": f"{url}/v1"}
+    if not spec(name).needs_model:
+        return None, {"ttft": "0.01", "tpot": "0.001"}
+    exact = {"dtype": "float32"}  # in which the size of the batch changes no answer
+    if name in STATIC:  # of which preparing one shape takes seconds
+        return small_model(), exact | {"batches": "4", "lengths": "1024"}
     if name == "vllm":  # compiling takes a minute
-        return with_weights(fetch_model("random:llama-3.2-tiny")), {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
-    if spec(name).needs_model:  # what the engines say with a trained model is checked in their own tests
-        return with_weights(fetch_model("random:llama-3.2-tiny")), {}
-    return None, {"ttft": "0.01", "tpot": "0.001"}
+        return small_model(), exact | {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
+    return small_model(), exact if name in EXACT else {}
 
 
 def _text(chunks: list[ReceivedChunk]) -> str:
@@ -76,7 +78,9 @@ def _text(chunks: list[ReceivedChunk]) -> str:
 
 
 def _as_parameter(name: str) -> object:
-    """Engines in environments of their own have a marker: `make test` does not install them."""
+    """Engines in environments of their own, and those for a GPU, have markers: `make test` starts neither."""
+    if name in ON_A_GPU:
+        return pytest.param(name, marks=pytest.mark.gpu)
     own = name in ENGINES and issubclass(engine_class(name), InstalledEngine)
     return pytest.param(name, marks=pytest.mark.own_environment) if own else name
 
@@ -179,6 +183,14 @@ def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
 
     for chunks, finish in loaded.background.run(all_at_once()):
         assert (_text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
+
+
+def test_ten_prompts_get_the_tokens_of_transformers(loaded: Loaded, request: pytest.FixtureRequest) -> None:
+    if loaded.name not in (*EXACT, BASELINE):
+        pytest.skip(f"{loaded.name} does not compute with these weights in 32-bit floats")
+    questions: list[Question] = request.getfixturevalue("questions")
+    answers = loaded.background.run(answers_of(loaded.engine, loaded.info, questions))
+    assert_those_of_transformers(answers, loaded.info, questions)
 
 
 def test_it_reports_its_memory(loaded: Loaded) -> None:

@@ -209,6 +209,19 @@ def test_every_family_says_what_transformers_says(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_16_bits_hold_activations_whose_squares_they_do_not(
+    name: str, rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+) -> None:
+    """Trained models have activations of hundreds, whose squares are beyond the largest 16-bit number, 65 504."""
+    rust_program(name)
+    model, reference = write_tiny(tmp_path, "llama", embedding_scale=3000)
+    dtype, (chunk,) = first_words(name, model, {"dtype": "float16", "concurrency": "2"}, PROMPT, background)
+    (_, logprob), *_ = reference.likeliest(PROMPT, 1)
+    assert dtype == "float16"
+    assert chunk.logprobs[0].logprob == pytest.approx(logprob, abs=0.05)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_setting_is_told_before_anything_starts(name: str) -> None:
     with pytest.raises(ValueError, match="`concurrency` is 1 or more"):
         from_text(engine_class(name).Options, {"concurrency": "0"})

@@ -1,6 +1,7 @@
 """The Rust side of the line protocol, held against the Python side by the same recorded conversations."""
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
 from engines.contract.protocol import decode_to_child, decode_to_parent, encode
+from engines.models.cache import built_once, cache_folder
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
 from tests.conftest import BackgroundLoop
@@ -113,8 +115,16 @@ def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: Backgrou
 
 
 def test_the_rust_side_passes_its_tests(echo: Path) -> None:
-    done = rust_programs.cargo(["test", "--locked", "--quiet", "--workspace"], quiet=True)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    """Once for the same sources, recordings and compiler, as `go test` does: to compile them takes minutes of CPU."""
+    compiler = rust_programs.cargo(["--version"], quiet=True).stdout
+    recorded = [path.read_text(encoding="utf-8") for path in sorted(RECORDED.iterdir())]
+    facts = repr((sorted(map(rust_programs._stem, rust_programs.PROGRAMS.values())), compiler, recorded))
+
+    def run(passed: Path) -> None:
+        done = rust_programs.cargo(["test", "--locked", "--quiet", "--workspace"], quiet=True)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+    built_once(cache_folder() / "suite" / f"rust-tests-{hashlib.sha256(facts.encode()).hexdigest()[:16]}", run)
 
 
 def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,10 +6,6 @@ from engines.contract.base import GenerateRequest
 from engines.models.fetch import fetch_model
 from engines.static.batch import Batch, Sequence
 from engines.static.buckets import Buckets
-from engines.static.decoder import Decoder
-from engines.static.engine import StaticOptions
-from engines.static.step import Step
-from engines.static.torch_jit import TorchJitEngine
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.static_decoder import generated, logits_are_those_of_transformers
@@ -24,12 +20,15 @@ def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...
     import torch
     from tokenizers import Tokenizer
 
+    from engines.static.decoder import Decoder
+    from engines.static.step import Step
+
     folder = fetch_model().folder
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     reference, taken_apart = Reference.of(folder), Reference.of(folder).model
     shape = DecoderShape.of(taken_apart.config, "test")
     step = Step(shape, weights_of(taken_apart, BUCKETS.lengths[-1]))
-    batch = Batch(Decoder(step, BUCKETS, TorchJitEngine(None, StaticOptions()).prepare))
+    batch = Batch(Decoder(step, BUCKETS, lambda step, shape, example: step))
     requests = [GenerateRequest("", one, TOKENS, ignore_eos=True) for one in prompts]
     sequences = [Sequence(one, tokenizer, frozenset(), torch.device("cpu"), BUCKETS.lengths[-1]) for one in requests]
     answers = generated(batch, *sequences)

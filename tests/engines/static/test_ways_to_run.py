@@ -1,21 +1,24 @@
-"""Traced, compiled, packaged, captured: every way to run a step says what the step itself says, again and again."""
+"""Traced, packaged, captured: every way to run a step says what the step itself says, again and again.
 
+What `torch.compile` makes of it is in tests/engines/contract/test_engine_contract.py, with ten prompts too.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.models.cache import cache_folder
+from engines.static import torch_compile
 from engines.static.batch import Batch
 from engines.static.cuda_graph import CompileCudaGraphEngine, CudaGraphEngine, captured
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
 from engines.static.torch_jit import TorchJitEngine
-from tests.support.engines import cuda_graph_stand_in
 from tests.support.engines.static_decoder import (
-    FEW_BUCKETS,
     ONE_BUCKET,
     Small,
     generated,
@@ -34,10 +37,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """For what is compiled: a package of yesterday would hide a mistake of today."""
+def cache() -> Iterator[Path]:
+    """For what is compiled, which takes a minute of CPU: kept while the sources are the same, because a package made by
+    other sources would hide a mistake of these."""
+    sources = b"".join(
+        Path(torch_compile.__file__).with_name(name).read_bytes() for name in ("torch_compile.py", "step.py")
+    )
+    folder = cache_folder() / "suite" / hashlib.sha256(sources).hexdigest()[:16]
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
         patch.setenv("ENGINEBENCH_CACHE", str(folder))
         yield folder
 
@@ -58,21 +65,19 @@ def test_traced(small: Small) -> None:
     ten_prompts_then_together(small.batch(TorchJitEngine(None, StaticOptions()).prepare), small)
 
 
-def test_compiled(small: Small) -> None:
-    prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
-    ten_prompts_then_together(small.batch(prepare, FEW_BUCKETS), small)
-
-
 def test_compiled_ahead_of_time_and_kept(small: Small, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = TorchCompileEngine(None, TorchCompileOptions(aot=True)).prepare
     ten_prompts_then_together(small.batch(prepare, ONE_BUCKET), small)
-    ((package, made),) = [(path, path.stat().st_mtime_ns) for path in cache.glob("aot/*/layer.pt2")]
-    monkeypatch.setattr(torch.export, "export", None)  # a second start exports nothing
+    packages = {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")}
+    assert packages
+    monkeypatch.setattr("torch.export.export", None)  # a second start exports nothing
     assert generated(small.batch(prepare, ONE_BUCKET), small.sequence(PROMPTS[3])) == [small.expected(PROMPTS[3])]
-    assert [(path, path.stat().st_mtime_ns) for path in cache.glob("aot/*/layer.pt2")] == [(package, made)]
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")} == packages
 
 
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.engines import cuda_graph_stand_in
+
     graphs = cuda_graph_stand_in.install(monkeypatch)
     batch = small.batch(CudaGraphEngine(None, StaticOptions()).prepare)
     assert len(graphs) == 4, "two batch sizes, two lengths; prompts are read without a graph"
@@ -80,16 +85,24 @@ def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(graph.replays > 0 for graph in graphs)
 
 
-@pytest.mark.parametrize(
-    ("step", "refused"),
-    [
-        pytest.param(lambda ids, starts, last, *cache: ids + torch.zeros(1), "zeros|full", id="a constant"),
-        pytest.param(lambda ids, starts, last, *cache: ids[: int(starts[0])], "_local_scalar_dense", id="a number"),
-    ],
-)
+def a_constant(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
+    import torch
+
+    return ids + torch.zeros(1)
+
+
+def a_number(ids: Any, starts: Any, last: Any, *cache: Any) -> Any:
+    return ids[: int(starts[0])]
+
+
+@pytest.mark.parametrize(("step", "refused"), [(a_constant, "zeros|full"), (a_number, "_local_scalar_dense")])
 def test_the_stand_in_refuses_what_a_gpu_would(
     step: Callable[..., Any], refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
+    from tests.support.engines import cuda_graph_stand_in
+
     cuda_graph_stand_in.install(monkeypatch)
     example = tuple(torch.ones(2, dtype=torch.long) for _ in range(3))
     with pytest.raises(cuda_graph_stand_in.RefusedInCapture, match=refused):
@@ -121,7 +134,7 @@ def test_what_inductor_cannot_compile_gets_a_sentence(small: Small, monkeypatch:
     def broken(*inputs: Any) -> None:
         raise RuntimeError("cc1plus: out of memory\nand a hundred lines more")
 
-    monkeypatch.setattr(torch, "compile", lambda *given, **settings: broken)
+    monkeypatch.setattr("torch.compile", lambda *given, **settings: broken)
     prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
     with pytest.raises(EngineUnavailable, match=r"could not compile a layer \(RuntimeError: cc1plus: out of memory\)$"):
         small.batch(prepare, ONE_BUCKET)

@@ -10,7 +10,9 @@ import sys
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from enginebench import app
 from loadtests.harness.answers.agreement import Agreement, Answer, agreement
 from loadtests.harness.answers.asking import Asking, NoAnswer, Perplexity
 from loadtests.harness.client.access import Access
@@ -113,21 +115,23 @@ def test_the_fake_engine_answers_alike_under_load() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param([], "say what to ask", id="nothing to ask"),
-        pytest.param(["--engine", "fake", "--engine", "fake"], "name each --engine and each --url once", id="twice"),
+        pytest.param([], "say what to test", id="nothing to ask"),
+        pytest.param(
+            ["--engine", "fake", "--engine", "fake"], "give each --engine and each --url only once", id="twice"
+        ),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server"),
         pytest.param(
             ["--engine", "candle", "--engine", "burn", "--model", "random:llama-3.2-tiny"],
-            "has other weights in each engine",
+            "has different weights in each engine",
             id="random weights",
         ),
     ],
 )
 def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
-    code, _, said = answers(*words)
-    assert code == 2
-    assert sentence in " ".join(said.split())
-    assert "Traceback" not in said
+    done = CliRunner().invoke(app, ["answers", *words, "--json"])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.stderr.split())
 
 
 def test_perplexity_is_that_of_the_tokens_given_those_before_them() -> None:

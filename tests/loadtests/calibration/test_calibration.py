@@ -8,18 +8,40 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loadtests.harness.calibration.calibrate import TTFT, measure, pace, parse_grid, percentile
+from loadtests.harness.calibration.calibrate import TTFT, pace, parse_grid, percentile
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
 
 
 @pytest.fixture(scope="module")
-def cell() -> Cell:
-    return measure(users=10, rate=50, seconds=2.0, processes=2)
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibration]:
+    """What the command prints of a small load, and what it keeps. One process beside the busy load is enough here,
+    because other tests measure meanwhile."""
+    from loadtests import cli
+
+    folder = tmp_path_factory.mktemp("calibrated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("loadtests.harness.calibration.result.platformdirs.user_data_path", lambda _: folder)
+        patch.setattr("os.cpu_count", lambda: 1)
+        done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
+    assert done.exit_code == 0, done.output
+    (kept,) = (folder / "calibration").glob("*-2.json")
+    made = load(kept)
+    assert made is not None
+    return done.stdout, made
 
 
 @pytest.mark.alone
-def test_a_small_calibration_finds_the_client_true(cell: Cell) -> None:
+def test_the_command_keeps_and_prints_what_it_found(calibrated: tuple[str, Calibration]) -> None:
+    printed, kept = calibrated
+    assert "10 × 50" in printed
+    assert "On this host the TTFT p99 error is" in printed
+    assert [(cell.condition, cell.users, cell.rate) for cell in kept.cells] == [("quiet", 10, 50), ("busy", 10, 50)]
+
+
+@pytest.mark.alone
+def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibration]) -> None:
+    cell = calibrated[1].cells[0]
     assert cell.failures == 0
     assert cell.requests >= 15  # ten users, an answer every 1.2 s, for more than two seconds
     assert 250 < cell.tokens_per_second < 550
@@ -41,9 +63,8 @@ def of(*loads: tuple[float, float]) -> Calibration:
     return Calibration("2026-01-01T00:00:00+00:00", 1, cells, {}, {})
 
 
-@pytest.mark.alone
-def test_a_calibration_comes_back_from_its_file(tmp_path: Path, cell: Cell) -> None:
-    made = replace(of(), cells=(cell,), host={"cores": 2})
+def test_a_calibration_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = replace(of((5, 0.0001)), host={"cores": 2})
     save(made, tmp_path / "new" / "here-1.json")
     assert load(tmp_path / "new" / "here-1.json") == made
     assert load(tmp_path / "missing.json") is None
@@ -90,20 +111,13 @@ def test_percentiles_are_values_that_occurred() -> None:
 def test_loads_are_users_times_rate() -> None:
     assert parse_grid("100x50,10x2.5") == [(100, 50.0), (10, 2.5)]
     for wrong in ("100", "x50", "0x50", "5x-1", "axb"):
-        with pytest.raises(ValueError, match="is no load"):
+        with pytest.raises(ValueError, match="is not a load"):
             parse_grid(wrong)
 
 
-@pytest.mark.alone
-def test_the_command_keeps_and_prints_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_load_gets_a_sentence() -> None:
     from loadtests import cli
 
-    monkeypatch.setattr("loadtests.harness.calibration.result.platformdirs.user_data_path", lambda _: tmp_path)
-    done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "5x40", "--seconds", "1"])
-    assert done.exit_code == 0, done.output
-    assert "5 × 40" in done.stdout
-    assert "On this host the TTFT p99 error is" in done.stdout
-    assert len(list((tmp_path / "calibration").glob("*-1.json"))) == 1
     refused = CliRunner().invoke(cli.app, ["calibrate", "--loads", "many"])
     assert refused.exit_code == 2
     assert "write users x tokens per second" in refused.output

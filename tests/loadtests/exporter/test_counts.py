@@ -141,7 +141,9 @@ def test_what_does_not_apply_is_absent() -> None:
     found = page(counted(ANSWERED, objectives=RunObjectives()), RunObjectives())
     assert ("good_requests_total", "5 users") not in found, "without objectives nothing is good or bad"
     assert ("offered_rate", "5 users") not in found, "a closed loop offers what it is answered"
-    assert page(counted(ANSWERED), offered=2.5)["offered_rate", "5 users"] == 2.5
+    found = page(counted(ANSWERED), users=None, offered=2.5)
+    assert found["offered_rate", "5 users"] == 2.5
+    assert ("users", "5 users") not in found, "an open loop has arrivals and no users"
 
 
 def test_buckets_never_decrease() -> None:

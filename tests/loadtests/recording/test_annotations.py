@@ -107,7 +107,7 @@ def test_a_grafana_that_refuses_costs_one_warning(tmp_path: Path) -> None:
         load = start(server, tmp_path, *STAGES, environment=environment)
         output = load.wait()
         assert load.process.returncode == 0
-    assert output.count("Grafana does not take annotations") == 1
+    assert output.count("Grafana does not accept annotations") == 1
     assert "401" in output
 
 
@@ -117,5 +117,5 @@ def test_without_an_address_nothing_is_marked() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:3000", "http://", "ftp://x"])
 def test_a_wrong_address_is_said_before_the_run(address: str) -> None:
-    with pytest.raises(ValueError, match="GRAFANA_URL is no http or https address"):
+    with pytest.raises(ValueError, match="GRAFANA_URL is not an http or https address"):
         grafana_annotations(META, 0, {"GRAFANA_URL": address})

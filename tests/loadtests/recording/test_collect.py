@@ -30,7 +30,7 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     run, other = part(tmp_path / "run", 0), part(tmp_path / "other", 1, run_id="another")
     with pytest.raises(NotThisRun, match="another, not to a-run"):
         collect(run, [other])
-    with pytest.raises(NotThisRun, match="no folder of a run"):
+    with pytest.raises(NotThisRun, match="not the folder of a run"):
         collect(run, [tmp_path])
 
 

@@ -118,14 +118,14 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     assert live.stages[0].good == good
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_locusts_page_has_the_tab(tmp_path: Path, processes: int) -> None:
+def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:
+    """That of a single process is in tests/loadtests/scenarios/test_concurrent.py."""
     port = free_port()
     with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
         locust = start(
             server, tmp_path, "--stages", "4", "--stage-seconds", "6", "--slo", "ttft_p95=0.02",
             "--web-host", "127.0.0.1", "--web-port", str(port), "--autostart", "--autoquit", "4", headless=False,
-            processes=processes,
+            processes=2,
         )  # fmt: skip
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx.HTTPTransport(retries=50)) as page:
             found: list[dict[str, str]] = []

@@ -105,7 +105,7 @@ def test_the_chat_template_is_known_from_the_servers_own_count(tokenizer: Path, 
         pytest.param("chat", "ids", None, "--endpoint completions", id="ids in a chat"),
         pytest.param("completions", "ids", None, "give --tokenizer", id="ids of an unknown tokenizer"),
         pytest.param("chat", "words", Path("/nowhere"), "no tokenizer.json", id="no such file"),
-        pytest.param("chat", "words", Path(__file__), "is no tokenizer", id="another file"),
+        pytest.param("chat", "words", Path(__file__), "is not a tokenizer", id="another file"),
     ],
 )
 def test_what_cannot_be_counted_gets_a_sentence(

@@ -188,8 +188,8 @@ def asked_by_users(users: int, prompt_tokens: int, seed: int, prompt_set: str) -
     return found
 
 
-@pytest.mark.parametrize("processes", [4])
-def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path, processes: int) -> None:
+def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path) -> None:
+    processes = 4
     with ScriptedServer() as server:
         locust = start(
             server, tmp_path, "--stages", "4,8", "--stage-seconds", "1.5", "--prompt-tokens", "40", "--seed", "7",
@@ -254,10 +254,8 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        pytest.param(["--stages", "many"], "such as 10,20,40", id="stages that are no numbers"),
-        pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
         pytest.param(["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server there"),
-        pytest.param(["--host", "http://me:word@localhost"], "set ENGINEBENCH_API_KEY", id="a password in the address"),
+        pytest.param(["--warm-up", "2"], "nothing left to measure", id="a warm-up that fills the stage"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
@@ -283,6 +281,7 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
                 form = {"host": server.url, "load": users, "stage_seconds": "30", "no_stream": "false"}
                 assert page.post("/swarm", data=form).json()["success"]
                 locust.wait_until(lambda asked=asked: len(server.bodies) >= asked + 5)  # type: ignore[misc]
+                locust.wait_until(lambda: answered_in_the_newest_stage(page) >= 5)
                 page.post("/stop")
             locust.wait_until(lambda: all(read_meta(run).stages[0].end for run in locust.runs.iterdir()))
         finally:
@@ -292,6 +291,12 @@ def test_each_start_from_the_web_page_makes_a_run_of_its_own(tmp_path: Path) -> 
     assert [read_meta(run).stages[0].load for run in runs] == [Users(1), Users(2)]
     assert all((read_meta(run).stages[0].end or 0) < 30_000 * MS for run in runs)
     assert sum(len(list(read_requests(run))) for run in runs) == len(server.bodies)
+
+
+def answered_in_the_newest_stage(page: httpx.Client) -> int:
+    """As the tab of Locust's page has it."""
+    (table,) = page.get("/stats/requests").json()["extended_stats"]
+    return int(table["data"][0]["answered"]) if table["data"] else 0
 
 
 def answers(page: httpx.Client) -> bool:

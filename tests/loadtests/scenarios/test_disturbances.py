@@ -23,14 +23,15 @@ def recoveries(run: Path) -> list[Finding]:
     return [finding for finding in summarise(load_run(run)).findings if finding.kind == "recovery"]
 
 
-def test_a_command_is_run_at_its_time_and_recorded(tmp_path: Path) -> None:
+def test_a_command_is_run_at_its_time_and_recorded_and_its_failure_is_told(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.02)) as server:
         locust = start(
             server, tmp_path, "--rate", "20", "--stage-seconds", "6", "--warm-up", "1", "--at", "3",
-            "--command", f"echo said; touch {tmp_path}/done", scenario=ROOT / "loadtests/failover.py",
+            "--command", f"echo said; touch {tmp_path}/done; exit 3", scenario=ROOT / "loadtests/failover.py",
         )  # fmt: skip
         output = locust.wait()
     assert locust.process.returncode == 0, output
+    assert "ended with exit code 3" in output
     assert (tmp_path / "done").exists()
     assert (locust.run / "command.log").read_text() == "said\n"
     (event,) = locust.meta.events
@@ -38,25 +39,6 @@ def test_a_command_is_run_at_its_time_and_recorded(tmp_path: Path) -> None:
     assert event.t - locust.meta.stages[0].start == pytest.approx(3 * SECOND, abs=0.2 * SECOND)
     (finding,) = recoveries(locust.run)
     assert "0 requests failed" in finding.evidence
-
-
-def test_a_command_that_fails_is_told_in_the_log(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(
-            server, tmp_path, "--rate", "5", "--stage-seconds", "3", "--warm-up", "1", "--at", "1",
-            "--command", "exit 3",
-            scenario=ROOT / "loadtests/failover.py",
-        )  # fmt: skip
-        assert "ended with exit code 3" in locust.wait()
-
-
-def test_without_an_engine_of_its_own_failover_asks_for_a_command(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, scenario=ROOT / "loadtests/failover.py")
-        output = locust.wait()
-    assert "give a --command of your own" in output
-    assert "Traceback" not in output
-    assert locust.process.returncode == 2
 
 
 def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
@@ -105,19 +87,3 @@ def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
     (stage,) = locust.meta.stages
     assert (stage.steady_end or 0) - (stage.steady_start or 0) == 3 * SECOND
     assert {one.user for one in locust.records} == {0, 1}
-
-
-def test_a_real_server_at_two_rates(tmp_path: Path) -> None:
-    with served("ttft=0.05") as server:
-        locust = start(
-            server, tmp_path, "--rate", "10,20", "--stage-seconds", "4", "--warm-up", "1", "--output-tokens", "4",
-            scenario=ROOT / "loadtests/rate.py",
-        )  # fmt: skip
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
-    assert {one.outcome for one in locust.records} == {"ok"}
-    stages = summarise(load_run(locust.run)).stages
-    assert [stage.label for stage in stages] == ["10 req/s", "20 req/s"]
-    for stage in stages:
-        assert stage.ok == stage.requests > 10
-        assert 0.05 <= (stage.latencies["ttft"].p50.value or 0.0) < 1.0

@@ -45,11 +45,3 @@ def test_a_run_through_another_api(
     ttft = statistics.median(BY_NAME["ttft"].of(one) or 0.0 for one in records)
     assert 0.099 < ttft < 0.15
     assert all(b"a-secret" not in path.read_bytes() for path in locust.run.iterdir())
-
-
-def test_bedrock_without_credentials_gets_a_sentence(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--endpoint", "bedrock", "--model", "m")
-        output = locust.wait()
-    assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK" in output
-    assert locust.process.returncode == 2

@@ -173,7 +173,6 @@ def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None
         assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
 
 
-@pytest.mark.alone
 def test_bursts_come_as_the_profile_says(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
@@ -208,18 +207,3 @@ def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> Non
     on_their_way = len(locust.records) - sent  # a busy server has not read all of them
     assert 0 <= on_their_way <= 20, "more than a second of arrivals"
     assert {one.outcome for one in locust.records} == {"cut_off"}
-
-
-def test_users_and_rates_together_are_refused(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--rate", "5", "--stages", "3", scenario=RATE)
-        output = locust.wait()
-    assert "users (--stages) or requests per second (--rate), not both" in output
-    assert locust.process.returncode == 2
-
-
-def test_users_take_the_place_of_a_scenarios_own_rates(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "2", scenario=RATE)
-        finished(locust)
-    assert [stage.label for stage in locust.meta.stages] == ["3 users"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from loadtests.harness.schedule.retries import pause_before_retry
 from records.request import Observation, Outcome, RequestRecord
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
-from tests.support.servers.served import served, until
+from tests.support.servers.served import Served, served, until
 
 RATE = ROOT / "loadtests/rate.py"
 
@@ -90,23 +91,31 @@ def test_a_refusal_is_asked_again_and_recorded_by_attempt(tmp_path: Path, load: 
     if load[0] == "--rate":  # the warm-up of users lasts until each had an answer: their window has no retries
         findings = summarise(load_run(locust.run)).findings
         (finding,) = [finding for finding in findings if finding.kind == "retries"]
-        assert re.search(r"(\d+) attempts were made for (\d+) questions, (\d+) of which", finding.evidence)
+        assert re.search(r"(\d+) attempts were made for (\d+) logical requests, (\d+) of which", finding.evidence)
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Served]:
+    """The first token takes five seconds."""
+    with served("ttft=5", arguments=("--warmup-tokens", "0")) as server:
+        yield server
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("load", [("--stages", "4"), ("--rate", "8")])
-def test_the_server_stops_computing_for_users_who_have_left(tmp_path: Path, load: tuple[str, str]) -> None:
-    """The first token takes five seconds here, and users wait for one."""
-    with served("ttft=5") as server:
-        before = server.metric("generation_tokens_total")
-        locust = start(
-            server, tmp_path, *load, "--stage-seconds", "4", "--warm-up", "0", "--patience", "1", "--stop-timeout", "5",
-            scenario=RATE,
-        )  # fmt: skip
-        locust.wait_until(lambda: (server.metric("requests_running") or 0) > 0)
-        locust.wait()
-        until(lambda: server.metric("requests_running") == 0, "the server lets go of them", 2)
-        assert server.metric("generation_tokens_total") == before
+def test_the_server_stops_computing_for_users_who_have_left(
+    slow: Served, tmp_path: Path, load: tuple[str, str]
+) -> None:
+    """They wait for one second."""
+    before = slow.metric("generation_tokens_total")
+    locust = start(
+        slow, tmp_path, *load, "--stage-seconds", "4", "--warm-up", "0", "--patience", "1", "--stop-timeout", "5",
+        scenario=RATE,
+    )  # fmt: skip
+    locust.wait_until(lambda: (slow.metric("requests_running") or 0) > 0)
+    locust.wait()
+    until(lambda: slow.metric("requests_running") == 0, "the server lets go of them", 2)
+    assert slow.metric("generation_tokens_total") == before
     outcomes = Counter((one.outcome, one.detail) for one in locust.records if one.outcome != "cut_off")
     assert outcomes.keys() == {("timeout", "the user left before the first token")}
     waited = [(one.t_end - one.t_sched) / 1e9 for one in locust.records if one.outcome == "timeout"]
@@ -114,7 +123,6 @@ def test_the_server_stops_computing_for_users_who_have_left(tmp_path: Path, load
     assert sorted(waited)[len(waited) // 2] == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.alone
 def test_who_has_seen_a_token_stays(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.3, tpot=0.3, tokens=6)) as server:
         locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--patience", "1")

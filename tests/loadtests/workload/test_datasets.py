@@ -86,7 +86,7 @@ def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
         pytest.param(checked_dataset, '{"question": 1}\n', "row 1 of .* neither `prompt`", id="no prompt"),
         pytest.param(checked_dataset, "", "is empty", id="nothing"),
         pytest.param(checked_dataset, "no json\n", "is not JSONL", id="no JSON"),
-        pytest.param(checked_dataset, "[1]\n", "line 1 is no JSON object", id="no object"),
+        pytest.param(checked_dataset, "[1]\n", "line 1 is not a JSON object", id="no object"),
         pytest.param(checked_pairs, '{"prompt_tokens": 4}\n', "both prompt_tokens and output_tokens", id="no pair"),
     ],
 )

@@ -27,6 +27,13 @@ def impatient() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
+def paced() -> Iterator[Served]:
+    """10 ms a token, and short limits on headers."""
+    with served("tpot=0.01", arguments=("--header-timeout", "0.3", "--max-header-bytes", "4000")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     file = tmp_path_factory.mktemp("keys") / "keys"
     file.write_text("\n".join(KEYS))
@@ -109,10 +116,9 @@ def test_bytes_that_begin_no_request_do_not_keep_a_connection(impatient: Served)
         pytest.param(b"\x16\x03\x01\x02\x00", id="no HTTP"),
     ],
 )
-def test_a_later_request_that_is_refused_does_not_break_into_a_running_stream(more: bytes) -> None:
+def test_a_later_request_that_is_refused_does_not_break_into_a_running_stream(more: bytes, paced: Served) -> None:
     content = json.dumps(body(100, stream=True)).encode()
-    limits = ("--header-timeout", "0.3", "--max-header-bytes", "4000")
-    with served("tpot=0.01", arguments=limits) as server, server.connect() as connection:
+    with paced.connect() as connection:
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
         answer = connection.recv(65536)
         connection.sendall(more)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import GenerateRequest, Model
 from engines.static.batch import Batch
 from engines.static.batch import Sequence as Running
 from engines.static.buckets import Buckets
-from engines.static.decoder import Decoder
-from engines.static.step import Step
 from engines.static.weights import DecoderShape, weights_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
+if TYPE_CHECKING:
+    from engines.static.decoder import Decoder
+    from engines.static.step import Step
+
 BUCKETS = Buckets((1, 4), (32, 64), 16)
 ONE_BUCKET = Buckets((1,), (64,), 1)  # prompts are read by the decode step
-FEW_BUCKETS = Buckets((4,), (64,), 16)  # where preparing one takes seconds
-
 
 WITHIN = 1e-5  # of the largest logit: the sums of 32-bit floats in another order
 
@@ -39,12 +39,16 @@ class Small:
         import torch
         from transformers import AutoModelForCausalLM
 
+        from engines.static.step import Step
+
         net = AutoModelForCausalLM.from_pretrained(self.model.folder, dtype=torch.float32)
         return Step(self.shape, weights_of(net, BUCKETS.lengths[-1]))
 
     def batch(
         self, prepare: Callable[..., Any] = lambda step, shape, example: step, buckets: Buckets = BUCKETS
     ) -> Batch:
+        from engines.static.decoder import Decoder
+
         return Batch(Decoder(self.step(), buckets, prepare))
 
     def sequence(self, prompt: Sequence[int], max_tokens: int = 12, **settings: Any) -> Running:

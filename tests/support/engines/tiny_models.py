@@ -28,7 +28,7 @@ SHAPE = {
 }
 
 
-def write_tiny(folder: Path, model_type: str, **differs: Any) -> tuple[Model, Reference]:
+def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **differs: Any) -> tuple[Model, Reference]:
     """A model of that family in `folder`, and what it should say."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -39,6 +39,7 @@ def write_tiny(folder: Path, model_type: str, **differs: Any) -> tuple[Model, Re
     for name, weights in model.named_parameters():
         if weights.dim() == 1:  # norms begin as ones and biases as zeros, which would hide a mistake
             torch.nn.init.normal_(weights, float("norm" in name), 0.2)
+    model.get_input_embeddings().weight.data *= embedding_scale
     model.save_pretrained(folder)
     tokenizer = json.loads((fetch_model().folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(fit_vocabulary(tokenizer, VOCABULARY)))

@@ -48,7 +48,8 @@ impl Cache {
             1 => queries.reshape([kv_heads, groups, size]),
             _ => queries.permute([1, 0, 2]).reshape([kv_heads, groups * count, size]),
         };
-        let scores = queries.matmul(keys) * (size as f64).powf(-0.5);
+        // Scaled before the product, which may be beyond the largest 16-bit number.
+        let scores = (queries * (size as f64).powf(-0.5)).matmul(keys);
         let scores = match mask {
             Some(mask) => scores + mask.clone(),
             None => scores,

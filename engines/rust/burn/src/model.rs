@@ -39,9 +39,11 @@ struct Norm {
 }
 
 impl Norm {
+    /// In 32 bits: the squares of common activations are beyond the largest 16-bit number, 65 504.
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let scale = (x.clone().square().mean_dim(1) + self.epsilon).sqrt().recip();
-        x * scale * self.factors.clone()
+        let wide = x.clone().cast(DType::F32);
+        let scale = (wide.square().mean_dim(1) + self.epsilon).sqrt().recip();
+        x.clone() * scale.cast(x.dtype()) * self.factors.clone()
     }
 }
 

@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::Instant;
 
+const OVERFLOWED: &str = "the model computed no number for any token: its values are beyond the number format (dtype).";
+
 /// Consecutive tokens of one sequence: `tokens` stand at positions `start..` of the sequence in `slot`.
 /// A piece with `start == 0` begins a new sequence there. `wants_logits` marks a piece that ends with the last known
 /// token.
@@ -254,7 +256,7 @@ impl<M: Model> Batch<M> {
         for slot in writing {
             let sequence = self.slots[slot].as_mut().expect("a share has a sequence");
             let row = rows.next().ok_or_else(|| anyhow::anyhow!("the model gave too few logits"))?;
-            if let Some(reason) = sequence.write(row, vocabulary, end_of_text, info.context_length) {
+            if let Some(reason) = sequence.write(row, vocabulary, end_of_text, info.context_length)? {
                 ended.push((slot, reason));
             }
         }
@@ -293,19 +295,20 @@ impl Sequence {
         Piece { slot, start: self.fed, tokens: &self.tokens[self.fed..end], wants_logits: end == self.tokens.len() }
     }
 
-    /// Sample the next token and send its text. Returns the reason if it was the last.
+    /// Sample the next token and send its text. Returns the reason if it was the last. Fails where the model has
+    /// overflowed: an answer of arbitrary tokens would be measured as if it were one.
     fn write(
         &mut self,
         logits: &mut [f32],
         vocabulary: &Vocabulary,
         end_of_text: &[u32],
         context_length: usize,
-    ) -> Option<FinishReason> {
+    ) -> Result<Option<FinishReason>, Failure> {
         let request = &self.answer.request;
         if self.produced < request.min_tokens && !request.ignore_eos {
             end_of_text.iter().for_each(|&id| logits[id as usize] = f32::NEG_INFINITY);
         }
-        let token = self.sampler.choose(logits);
+        let token = self.sampler.choose(logits).ok_or_else(|| Failure::internal(OVERFLOWED))?;
         self.tokens.push(token);
         self.produced += 1;
         let end = end_of_text.contains(&token) && !request.ignore_eos;
@@ -324,11 +327,11 @@ impl Sequence {
             None => self.answer.chunk(&send, 1),
             Some(count) => self.answer.chunk_with_logprobs(&send, vec![logprob(vocabulary, logits, token, count)]),
         }
-        match (stopped || end, full) {
+        Ok(match (stopped || end, full) {
             (true, _) => Some(FinishReason::Stop),
             (false, true) => Some(FinishReason::Length),
             (false, false) => None,
-        }
+        })
     }
 }
 

@@ -19,13 +19,15 @@ impl Sampler {
         Self { temperature: request.temperature, top_p: request.top_p, random, candidates: Vec::new() }
     }
 
-    /// `logits`: one per token of the vocabulary.
-    pub fn choose(&mut self, logits: &[f32]) -> u32 {
-        if self.temperature < GREEDY_BELOW { argmax(logits) } else { self.draw(logits) }
+    /// `logits`: one per token of the vocabulary. `None` where no token can be chosen: a model that overflowed its
+    /// number format gives NaN for all of them.
+    pub fn choose(&mut self, logits: &[f32]) -> Option<u32> {
+        let first = first_largest(logits)?;
+        Some(if self.temperature < GREEDY_BELOW { first } else { self.draw(logits, first) })
     }
 
-    fn draw(&mut self, logits: &[f32]) -> u32 {
-        let most = largest(logits);
+    fn draw(&mut self, logits: &[f32], first: u32) -> u32 {
+        let most = logits[first as usize];
         let scale = 1.0 / self.temperature;
         self.candidates.clear();
         self.candidates.extend((0..).zip(logits).map(|(id, logit)| (((logit - most) * scale).exp(), id)));
@@ -41,7 +43,7 @@ impl Sampler {
                 return id;
             }
         }
-        argmax(logits) // rounding left a remainder
+        first // rounding left a remainder
     }
 
     /// Keep the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2020). Gives its weight.
@@ -63,10 +65,13 @@ impl Sampler {
     }
 }
 
-/// The first of the largest, as PyTorch has it.
-fn argmax(logits: &[f32]) -> u32 {
+/// Where the largest stands; of several, the first, as PyTorch has it.
+fn first_largest(logits: &[f32]) -> Option<u32> {
     let most = largest(logits);
-    logits.iter().position(|&logit| logit == most).unwrap_or(0) as u32
+    if most == f32::NEG_INFINITY {
+        return None;
+    }
+    logits.iter().position(|&logit| logit == most).map(|at| at as u32)
 }
 
 /// In lanes, so that the compiler may use the machine's vectors: a vocabulary is long.
@@ -114,20 +119,27 @@ mod tests {
         let mut sampler = sampler(temperature, top_p, 1);
         let mut counts = vec![0.0; logits.len()];
         for _ in 0..100_000 {
-            counts[sampler.choose(logits) as usize] += 1e-5;
+            counts[sampler.choose(logits).unwrap() as usize] += 1e-5;
         }
         counts
     }
 
     #[test]
     fn greedy_takes_the_first_of_the_largest() {
-        assert_eq!(sampler(0.0, 1.0, 1).choose(&[0.0, 3.0, -1.0, 3.0]), 1);
+        assert_eq!(sampler(0.0, 1.0, 1).choose(&[0.0, 3.0, -1.0, 3.0]), Some(1));
+    }
+
+    #[test]
+    fn nothing_is_chosen_where_no_logit_is_a_number() {
+        for temperature in [0.0, 1.0] {
+            assert_eq!(sampler(temperature, 1.0, 1).choose(&[f32::NAN; 40]), None);
+        }
     }
 
     #[test]
     fn temperatures_near_zero_are_greedy() {
         for temperature in [1e-30, 1e-9, 9e-4] {
-            assert_eq!(sampler(temperature, 1.0, 1).choose(&[0.0, 2.999, -1.0, 3.0]), 3);
+            assert_eq!(sampler(temperature, 1.0, 1).choose(&[0.0, 2.999, -1.0, 3.0]), Some(3));
         }
     }
 
@@ -157,7 +169,7 @@ mod tests {
         let logits: Vec<f32> = (0..1000).map(|one| (one % 7) as f32).collect();
         let draw = |seed| -> Vec<u32> {
             let mut sampler = sampler(1.0, 0.9, seed);
-            (0..20).map(|_| sampler.choose(&logits)).collect()
+            (0..20).filter_map(|_| sampler.choose(&logits)).collect()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));

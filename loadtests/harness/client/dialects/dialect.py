@@ -50,7 +50,7 @@ class ModelRequest:
         """Raises `ValueError` with a sentence for token ids."""
         messages = tuple(part for part in self.prompt if isinstance(part, Message))
         if len(messages) < len(self.prompt):
-            raise ValueError("only --endpoint completions takes token ids as a prompt.")
+            raise ValueError("only --endpoint completions accepts token ids as a prompt.")
         return messages
 
     def apart(self) -> tuple[str, list[Message]]:

@@ -1,4 +1,4 @@
-"""Is a proportion above or below q? A test that may be looked at after every request and stopped at any of them.
+"""Is a proportion above or below q? A sequential test that may be evaluated and stopped after any request.
 
 The likelihood ratio of each p above q against q itself is a nonnegative supermartingale wherever the true proportion is
 at most q, and so is its mean over a mixture of such p (Robbins 1970). By Ville's inequality it ever reaches 1/α with

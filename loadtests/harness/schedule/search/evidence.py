@@ -1,6 +1,6 @@
-"""What a probe has shown so far, and for how many independent requests it stands.
+"""What a probe has shown so far, and its effective number of independent requests.
 
-Requests that wait in one queue wait alike: at capacity, thousands of them carry the information of dozens. Counts are
+Latencies in one queue are correlated: at capacity, thousands of requests carry the information of dozens. Counts are
 kept by equal slices of time, in the order in which requests were scheduled. From sums over batches of slices comes the
 correlation time τ, the number of requests that are worth one (batch means, Law & Kelton).
 

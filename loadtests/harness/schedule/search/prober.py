@@ -1,4 +1,4 @@
-"""Runs a search on stages: makes each probe a stage, judges it by what all processes count, and keeps the trail."""
+"""Runs a search on stages: each probe is a stage, judged by the counts of all processes, and is recorded."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     certify    fresh probes a little below and a little above the estimate, which end when a confidence sequence has
                decided them; one that cannot decide is followed by one further out
 
-Pure: no clock, no sleep, no I/O. Whoever runs the probes calls `look` with the evidence so far, as often as they like.
+Pure: no clock, no sleep, no I/O. The caller runs the probes, and calls `look` with the evidence so far at any time.
 """
 
 from __future__ import annotations

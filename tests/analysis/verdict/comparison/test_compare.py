@@ -142,6 +142,12 @@ def test_different_scenarios_are_not_compared(quick: RunSummary, slow: RunSummar
     assert (comparison.standings, comparison.stage) == ((), None)
 
 
+def test_how_long_a_sequence_a_server_takes_is_nothing_it_was_asked(quick: RunSummary, slow: RunSummary) -> None:
+    longer = dataclasses.replace(slow, workload={**slow.workload, "context": 8192})
+    shorter = dataclasses.replace(quick, workload={**quick.workload, "context": 2048})
+    assert "workloads_differ" not in {finding.kind for finding in compare([longer, shorter]).findings}
+
+
 def test_nothing_in_common_is_said(quick: RunSummary, tmp_path: Path) -> None:
     comparison = compare([quick, run(tmp_path, SLOW, (3,))])
     assert (comparison.stage, comparison.winner) == (None, None)

@@ -167,7 +167,7 @@ def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, sever
             changed(output_tokens=64, first_chunk_tokens=64, chunks=1, icl=(), planned_output_tokens=64),
             "not_streamed",
             "warn",
-            "all tokens of 140 of 140 streamed answers came at once",
+            "all tokens of 140 of 140 streamed answers arrived at once",
             id="a buffering proxy that sends one chunk",
         ),
         pytest.param(
@@ -176,7 +176,7 @@ def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, sever
             ),
             "not_streamed",
             "warn",
-            "streamed answers came at once",
+            "streamed answers arrived at once",
             id="a buffering proxy that sends all chunks together",
         ),
         pytest.param(

@@ -30,8 +30,8 @@ def test_lost_records_break_littles_law(tmp_path: Path) -> None:
 
 
 def test_a_steady_queue_is_not_called_unsteady(tmp_path: Path) -> None:
-    """Forty simulated windows; the trend tests may cry wolf once."""
-    runs = [simulate(tmp_path / str(seed), Engine(noise=0.5), (4, 8), 15.0, seed=seed) for seed in range(20)]
+    """Twenty simulated windows; the trend tests may cry wolf once."""
+    runs = [simulate(tmp_path / str(seed), Engine(noise=0.5), (4, 8), 15.0, seed=seed) for seed in range(10)]
     cries = [f for run in runs for f in summarise(load_run(run)).findings if f.kind == "never_steady"]
     assert len(cries) <= 1
 

@@ -1,0 +1,31 @@
+"""Before a run: what is refused with a sentence, and leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from loadtests.harness.run.prepare import prepare
+from loadtests.harness.scenario import Scenario, tokens, users
+from loadtests.harness.settings.run import RunSettings
+from tests.support.servers.scripted import Script, ScriptedServer
+
+LONG = Scenario(load=users("1"), prompt_tokens=tokens("1000,4000"))
+
+
+def prepare_run(url: str, runs: Path) -> None:
+    prepare("long", LONG, RunSettings(runs=runs), url, LONG.plan(), workers=1, hosts=1, grace=0.0)
+
+
+def test_an_address_with_a_password_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="would appear in reports: set ENGINEBENCH_API_KEY instead"):
+        prepare_run("http://me:word@localhost", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_is_too_small_for_every_stage_is_refused(tmp_path: Path) -> None:
+    with (
+        ScriptedServer(Script(engine={"name": "scripted", "context_length": 500})) as server,
+        pytest.raises(ValueError, match="the server's context of 500 tokens is too short for every stage"),
+    ):
+        prepare_run(server.url, tmp_path)
+    assert list(tmp_path.iterdir()) == []
