@@ -28,9 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
     lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are in two groups, "torch"
-    and, where it is the reference for other programs, "rust": its import takes ten seconds of CPU, and one group would
-    be the longest of all. The largest groups start first; among single tests those of these rooms do,
-    which take longest: a long test at the end would run alone.
+    and, where it is the reference for other programs and for files, "reference": its import takes ten seconds of CPU,
+    and one group would be the longest of all. The largest groups start first; among single tests those of these rooms
+    do, which take longest: a long test at the end would run alone.
     """
     items.sort(key=lambda item: not any(room in item.path.as_posix() for room in LONG))
     for item in items:

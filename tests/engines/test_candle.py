@@ -18,7 +18,7 @@ from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
-pytestmark = pytest.mark.xdist_group("rust")
+pytestmark = pytest.mark.xdist_group("reference")
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,26 @@ def test_a_gguf_file_says_what_its_own_numbers_say_in_transformers(
     assert_near(chunk, reference.likeliest(PROMPT, VOCABULARY), tokenizer, within)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "q8_0", "q4_0", "q4_1"])
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", "BF16"), ("float16", "F16"), ("q8_0", "Q8_0")])
 def test_weights_are_rounded_while_loading(
+    dtype: str,
+    kind: str,
+    rust_program: Callable[[str], Path],
+    background: BackgroundLoop,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+) -> None:
+    """As the package of GGUF rounds them."""
+    rust_program("candle")
+    model, _ = write_tiny(tmp_path / "floats", "llama")
+    _, rounded = write_tiny_gguf(tmp_path / "rounded", kind)
+    kept, (chunk,) = first_words("candle", model, {"dtype": dtype}, PROMPT, background, logprobs=20)
+    assert kept == dtype
+    assert_near(chunk, rounded.likeliest(PROMPT, VOCABULARY), tokenizer, 0.3)
+
+
+@pytest.mark.parametrize("dtype", ["q4_0", "q4_1"])
+def test_weights_of_four_bits_still_know_what_comes_next(
     dtype: str, candle: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
     kept, (chunk,) = first_words("candle", fetch_model(), {"dtype": dtype}, prompts[5], background)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,11 +108,10 @@ def test_the_stack_has_the_shape_it_is_named_for() -> None:
     assert network._head.weight.shape == (32_000, 512)
 
 
-def test_as_a_program_it_prints_json() -> None:
-    command = [sys.executable, "-m", "engines.pytorch_baseline"]
-    done = subprocess.run(command, input='{"prompt": "Hello", "iterations": 6}', capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+def test_as_a_program_it_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"prompt": "Hello", "iterations": 6}'))
+    pytorch_baseline.main()
+    printed = json.loads(capsys.readouterr().out)
     assert (printed["model"], printed["prompt_tokens"], printed["iterations"]) == ("random:unoptimized-512", 5, 6)
     assert len(printed["token_seconds"]) == 6
     assert printed["seconds"] == pytest.approx(sum(printed["token_seconds"]))

@@ -93,7 +93,7 @@ def test_a_span_joins_the_callers_trace_and_has_the_times_of_the_answer(
         name: timing[name] for name in ("queue", "prefill", "decode")
     }
     assert phases["prefill"][1] >= 0.2
-    assert phases["decode"][1] >= 0.099  # five tokens after the first
+    assert phases["decode"][1] >= 0.09  # five tokens after the first, which a busy machine may notice late
     begun = phases["decode"][0] - phases["prefill"][0]
     assert begun / SECOND == pytest.approx(timing["prefill"], abs=1e-5)
     whole = (span.end_time_unix_nano - span.start_time_unix_nano) / SECOND

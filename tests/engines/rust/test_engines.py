@@ -23,7 +23,7 @@ from tests.support.engines.reference import Reference
 from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text
 from tests.support.engines.tiny_models import write_tiny
 
-pytestmark = pytest.mark.xdist_group("rust")
+pytestmark = pytest.mark.xdist_group("reference")
 
 NAMES = ["candle", "burn"]
 

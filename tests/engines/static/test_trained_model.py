@@ -12,8 +12,8 @@ from tests.support.engines.static_decoder import generated, logits_are_those_of_
 
 pytestmark = pytest.mark.xdist_group("torch")
 
-BUCKETS = Buckets((10,), (64,), 32)
-TOKENS = 8
+BUCKETS = Buckets((10,), (64,), 8)
+TOKENS = 6
 
 
 def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...]]) -> None:

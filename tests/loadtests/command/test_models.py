@@ -63,9 +63,7 @@ def test_memory_is_measured_for_every_model_that_fits(tmp_path: Path) -> None:
     command += ["--prompt-tokens", "32,64", "--output-tokens", "4", "--stage-seconds", "1", "--allow-invalid", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["invalid"] is True, "a second of one user is too short, and that was allowed"
-    runs = document["runs"]
+    runs = json.loads(done.stdout)["runs"]
     assert [run["label"] for run in runs] == ["fake random:llama-3.2-tiny", "fake random:gpt2"]
     assert {len(run["stages"]) for run in runs} == {2}
     assert {read_meta(Path(run["folder"])).model for run in runs} == {"random:llama-3.2-tiny", "random:gpt2"}

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
+from loadtests import cli
 from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
@@ -133,8 +134,7 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
             Job.of(find_scenario(scenario), given, 1, [])
 
 
-def test_an_invalid_run_leaves_with_2(tmp_path: Path) -> None:
-    """Unless told otherwise: with --allow-invalid see test_models.py."""
+def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
         command += ["--runs", str(tmp_path)]
@@ -143,6 +143,7 @@ def test_an_invalid_run_leaves_with_2(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
+    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
 
 
 def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 pytestmark = pytest.mark.alone
+HOSTS = pytest.mark.xdist_group("two hosts")  # beside the runs of one host, not after them
 
 USERS = 8
 LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7", "--prompt-set", "a-set")
@@ -166,6 +167,7 @@ def collected(hosts: tuple[Path, list[Path]]) -> tuple[Result, Path]:
     return early, run
 
 
+@HOSTS
 def test_each_host_keeps_its_part_until_they_are_collected(collected: tuple[Result, Path]) -> None:
     early, run = collected
     assert early.exit_code == 2
@@ -175,6 +177,7 @@ def test_each_host_keeps_its_part_until_they_are_collected(collected: tuple[Resu
     }
 
 
+@HOSTS
 def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> None:
     """Every duration is one clock's, and each host counts from its own start of the run."""
     _, run = collected
@@ -203,6 +206,7 @@ def shift(record: RequestRecord, late: int) -> RequestRecord:
     return dataclasses.replace(record, **moved)
 
 
+@HOSTS
 def test_a_host_whose_start_is_seconds_off_has_the_same_durations(
     tmp_path: Path, collected: tuple[Result, Path]
 ) -> None:

@@ -17,6 +17,7 @@ from records.files import read_meta, read_requests
 from records.request import RequestRecord
 from records.run import RunMeta
 from records.stage import Stage
+from tests.support.forked import POSSIBLE, Forked
 from tests.support.servers.scripted import ScriptedServer
 from tests.support.servers.served import Served
 
@@ -30,7 +31,7 @@ MS = 1_000_000
 class Locust:
     """A Locust process that can be stopped in several ways, and the runs it left."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     runs: Path
 
     def wait(self, timeout: float = 120) -> str:
@@ -90,8 +91,11 @@ def start(
         for name, value in os.environ.items()
         if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_", "GRAFANA_"))
     }
+    command += ["--headless"] if headless else []
+    if POSSIBLE and preparation is None:
+        return Locust(Forked(("locust.main",), command, cwd, {**inherited, **environment}, merged=True), runs)
     process = subprocess.Popen(
-        [*command, "--headless"] if headless else command,
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

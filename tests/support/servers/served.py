@@ -19,8 +19,11 @@ import httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.forked import POSSIBLE, Forked
+
 ROOT = Path(__file__).parents[3]
 COMMAND = (sys.executable, "-m", "enginebench", "serve", "--port", "0")
+LIBRARIES = ("typer", "fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "psutil", "msgspec")
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -30,7 +33,7 @@ class Served:
     """`client` speaks to it; `process` is the server's own."""
 
     url: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     client: httpx.Client
 
     def ask(self, tokens: int = 4, path: str = CHAT, **fields: Any) -> httpx.Response:
@@ -88,7 +91,7 @@ def running(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
 @contextmanager
 def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path = ROOT) -> Iterator[tuple[Served, str]]:
     """The same, with the standard error up to the line that says that it is ready."""
-    process = subprocess.Popen(command, cwd=cwd, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+    process = _begun(command, os.environ | environment, cwd)
     try:
         assert process.stderr is not None
         output = ""
@@ -111,6 +114,12 @@ def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
                 process.kill()
         if process.stderr is not None:
             process.stderr.close()
+
+
+def _begun(command: list[str], environment: Mapping[str, str], cwd: Path) -> subprocess.Popen[str] | Forked:
+    if POSSIBLE and command[1:3] == ["-m", "enginebench"]:
+        return Forked(LIBRARIES, command[1:], cwd, environment)
+    return subprocess.Popen(command, cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def until(condition: Any, what: str, seconds: float = 15) -> None:

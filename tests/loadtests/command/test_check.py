@@ -1,0 +1,19 @@
+"""The check of a scenario before anything is started. What it refuses: test_run_cli.py."""
+
+import subprocess
+import sys
+
+from tests.support.loadtests.locust_process import ROOT
+
+CODE = """
+import sys
+from loadtests.harness.command.check import main
+
+main("loadtests/agents.py", '{"stage_seconds": "5"}')
+print([name for name in ("locust", "gevent") if name in sys.modules])
+"""
+
+
+def test_it_does_not_import_locust_for_our_scenarios() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", CODE], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,164 @@
+"""Programs whose libraries are imported already: a process that holds them forks one for each start.
+
+Importing Locust or FastAPI takes more CPU than many a test needs for all else. The forked process imports what is ours,
+and runs the program as its command does. The commands themselves are started by tests/loadtests/test_standard_names.py,
+tests/loadtests/command, tests/servers/test_cli.py and others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+POSSIBLE = sys.platform == "linux"
+WIDTH = 10  # characters of a process id, or an exit code
+
+
+class Forked:
+    """As much of `subprocess.Popen` as the tests use.
+
+    `program` is a script, or a module behind `-m`. The libraries `held` are imported before. What the process says on
+    standard error, and if `merged` on standard output too, can be read here.
+    """
+
+    def __init__(
+        self,
+        held: Sequence[str],
+        program: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        merged: bool = False,
+    ) -> None:
+        self._command = [str(part) for part in program]
+        said, to_us = os.pipe()
+        self._status, to_status = os.pipe()
+        start = {"program": self._command, "cwd": str(cwd), "environment": dict(environment)}
+        outputs = [to_us if merged else 1, to_us, to_status]
+        socket.send_fds(_server(*held)[0], [json.dumps(start).encode()], outputs)
+        for fd in (to_us, to_status):
+            os.close(fd)
+        said_text: IO[str] = os.fdopen(said, "r", encoding="utf-8", errors="replace")
+        self.stdout: IO[str] | None = said_text if merged else None
+        self.stderr: IO[str] | None = None if merged else said_text
+        self._heard = b""
+        self.returncode: int | None = None
+        self.pid = self._next_status(None)
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self.returncode = self._next_status(timeout)
+            os.close(self._status)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """All that it says until its end. After a timeout it can be called again."""
+        said = self.stdout or self.stderr
+        assert said is not None
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while data := self._read(said.fileno(), 65536, deadline):
+            self._heard += data
+        self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return self._heard.decode(errors="replace"), ""
+
+    def send_signal(self, sent: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, sent)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _next_status(self, timeout: float | None) -> int:
+        return int(self._read(self._status, WIDTH, None if timeout is None else time.monotonic() + timeout))
+
+    def _read(self, fd: int, most: int, deadline: float | None) -> bytes:
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not ready.poll(None if patience is None else 1000 * patience):
+            raise subprocess.TimeoutExpired(self._command, patience or 0.0)
+        return os.read(fd, most)
+
+
+@cache
+def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """It ends when its socket closes, with this process."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, __file__, str(far.fileno()), *held]
+    with far:
+        return near, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True
+        )
+
+
+def serve(control: socket.socket, held: Sequence[str]) -> None:
+    """In the process that holds libraries: fork for each message, until there is nobody who sends any."""
+    close, fork, waitpid, handle = os.close, os.fork, os.waitpid, signal.signal  # gevent replaces them
+    for name in held:
+        importlib.import_module(name)
+    handle(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
+        if not message:
+            return
+        if fork() == 0:
+            break
+        for fd in fds:
+            close(fd)
+    control.close()
+    output, errors, status = fds
+    handle(signal.SIGCHLD, signal.SIG_DFL)
+    if pid := fork():  # this one tells how the program ends
+        close(output)
+        close(errors)
+        with suppress(OSError):
+            os.write(status, b"%*d" % (WIDTH, pid))
+            os.write(status, b"%*d" % (WIDTH, os.waitstatus_to_exitcode(waitpid(pid, 0)[1])))
+        os._exit(0)
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for fd in fds:
+        close(fd)
+    _run(**json.loads(message))
+
+
+def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    if gevent := sys.modules.get("gevent"):
+        any_gevent: Any = gevent
+        any_gevent.reinit()
+    if program[0] == "-m":
+        sys.argv, sys.path[0] = program[1:], cwd
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[0] = program, str(Path(program[0]).parent)
+        runpy.run_path(program[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
