@@ -71,7 +71,7 @@ def test_the_markdown_has_the_table_and_the_findings(written: Path) -> None:
     assert text.startswith("# fake: load test\n\n**fake served ")
     rows = [line.split("|") for line in text.partition("## Deployment")[0].splitlines() if line.startswith("|")]
     assert len({len(row) for row in rows}) == 1, "as many cells in every row"
-    assert [row[1].strip() for row in rows] == ["users", "--:", "2", "4", "12"]
+    assert [row[1].strip() for row in rows] == ["users", "---:", "2", "4", "12"]
     assert "**missed**: fake, ttft_p95 ≤ 200 ms" in text
     assert "- **" in text.partition("## Findings")[2]
     advice, _, costs = text.partition("## Deployment recommendation")[2].partition("## Costs")
