@@ -143,8 +143,9 @@ def _answers(api: httpx.Client, expr: str) -> int:
 @pytest.mark.parametrize("panel", PANELS)
 def test_every_query_of_every_panel_is_answered_with_data(watched: Watched, panel: dict[str, Any]) -> None:
     for query in panel["targets"]:
-        of_users = {"on_gpu": True, "run": RUNS["b"]} if ONLY_OF_USERS.search(query["expr"]) else {}
-        expr = watched.fill_in(query["expr"], **{"on_gpu": bool(ONLY_WITH_A_GPU.search(query["expr"]))} | of_users)
+        of_users = bool(ONLY_OF_USERS.search(query["expr"]))
+        on_gpu = of_users or bool(ONLY_WITH_A_GPU.search(query["expr"]))
+        expr = watched.fill_in(query["expr"], on_gpu=on_gpu, run=RUNS["b" if of_users else "a"])
         series = watched.ask(expr)
         assert series, expr
         assert any(math.isfinite(float(one["value"][1])) for one in series), f"{expr}: {series}"
