@@ -142,8 +142,8 @@ def _unserved_users(stage: StageSummary) -> Finding | None:
     return Finding(
         "unserved_users",
         "warn",
-        f"{format_count(stage.unserved_users)} users had no answer yet when the warm-up reached its longest duration: "
-        "the window began before the load was complete",
+        f"{format_count(stage.unserved_users)} of the users had no answer yet when the warm-up reached its longest "
+        "duration: the window began before the load was complete",
         "make the stages longer, or test fewer users: the server may not have the capacity for so many",
     )
 
@@ -154,7 +154,7 @@ def _unanswered(stage: StageSummary) -> Finding | None:
     return Finding(
         "unanswered",
         "warn",
-        f"{format_count(stage.unanswered)} requests of the window had no answer when the stage reached its longest "
+        f"{format_count(stage.unanswered)} of the window's requests had no answer when the stage reached its longest "
         "duration: they ended under the load of the next stage, or were cut off",
         "make the stages longer, or ask for shorter answers",
     )
