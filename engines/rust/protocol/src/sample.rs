@@ -22,12 +22,14 @@ impl Sampler {
     /// `logits`: one per token of the vocabulary. `None` where no token can be chosen: a model that overflowed its
     /// number format gives NaN for all of them.
     pub fn choose(&mut self, logits: &[f32]) -> Option<u32> {
-        let first = first_largest(logits)?;
-        Some(if self.temperature < GREEDY_BELOW { first } else { self.draw(logits, first) })
+        let most = largest(logits);
+        if most == f32::NEG_INFINITY {
+            return None;
+        }
+        Some(if self.temperature < GREEDY_BELOW { first(logits, most) } else { self.draw(logits, most) })
     }
 
-    fn draw(&mut self, logits: &[f32], first: u32) -> u32 {
-        let most = logits[first as usize];
+    fn draw(&mut self, logits: &[f32], most: f32) -> u32 {
         let scale = 1.0 / self.temperature;
         self.candidates.clear();
         self.candidates.extend((0..).zip(logits).map(|(id, logit)| (((logit - most) * scale).exp(), id)));
@@ -43,7 +45,7 @@ impl Sampler {
                 return id;
             }
         }
-        first // rounding left a remainder
+        first(logits, most) // rounding left a remainder
     }
 
     /// Keep the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2020). Gives its weight.
@@ -65,13 +67,9 @@ impl Sampler {
     }
 }
 
-/// Where the largest stands; of several, the first, as PyTorch has it.
-fn first_largest(logits: &[f32]) -> Option<u32> {
-    let most = largest(logits);
-    if most == f32::NEG_INFINITY {
-        return None;
-    }
-    logits.iter().position(|&logit| logit == most).map(|at| at as u32)
+/// Where `most`, the largest, stands; of several, the first, as PyTorch has it.
+fn first(logits: &[f32], most: f32) -> u32 {
+    logits.iter().position(|&logit| logit == most).expect("the largest is one of them") as u32
 }
 
 /// In lanes, so that the compiler may use the machine's vectors: a vocabulary is long.
@@ -169,7 +167,7 @@ mod tests {
         let logits: Vec<f32> = (0..1000).map(|one| (one % 7) as f32).collect();
         let draw = |seed| -> Vec<u32> {
             let mut sampler = sampler(1.0, 0.9, seed);
-            (0..20).filter_map(|_| sampler.choose(&logits)).collect()
+            (0..20).map(|_| sampler.choose(&logits).unwrap()).collect()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
