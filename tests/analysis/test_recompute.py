@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -22,9 +19,8 @@ from analysis.cli import app
 from tests.support.analysis import recompute
 from tests.support.analysis.recompute import NS, Line
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
+from tests.support.loadtests import locust_process
 from tests.support.servers.scripted import Script, ScriptedServer
-
-ROOT = Path(__file__).parents[2]
 
 
 def report(*arguments: str | Path) -> None:
@@ -66,14 +62,12 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run: real Locust, real HTTP, a scripted server."""
-    runs = tmp_path_factory.mktemp("measured")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
     with ScriptedServer(Script(ttft=0.02, tpot=0.004, tokens=9)) as server:
-        command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--headless", "--host", server.url]
-        command += ["--stages", "2,6", "--stage-seconds", "4", "--runs", str(runs)]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env=environment)
-    (folder,) = (path.parent for path in runs.glob("*/meta.json"))
-    return folder
+        options = ("--stages", "2,6", "--stage-seconds", "4")
+        locust = locust_process.start(server, tmp_path_factory.mktemp("measured"), *options)
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    return locust.run
 
 
 @pytest.fixture(scope="module", params=["synthetic", "measured"])

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +12,38 @@ from tokenizers import Tokenizer
 from engines.contract.base import EngineInfo, EngineUnavailable
 from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
-from engines.process.child import ChildEngine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text
+from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
 pytestmark = pytest.mark.xdist_group("reference")
 
 
-@pytest.fixture(scope="module")
-def candle(rust_program: Callable[[str], Path], background: BackgroundLoop) -> Iterator[ChildEngine]:
-    rust_program("candle")
-    engine = load_engine("candle", fetch_model(), {"dtype": "float32", "device": "cpu", "concurrency": "8"})
-    background.run(engine.start())
-    yield engine
-    background.run(engine.stop())
-
-
 def test_answers_in_a_full_cache_are_those_of_an_empty_one(
-    candle: ChildEngine, prompts: list[tuple[int, ...]], rust_program: Callable[[str], Path], background: BackgroundLoop
+    rust_program: Callable[[str], Path], background: BackgroundLoop
 ) -> None:
     """130 tokens of keys and values are wanted and 60 allowed: requests wait, and some are computed again."""
+    rust_program("candle")
+    model = small_model()
+    prompts = [tuple((37 * at + 991 * number) % 15_000 for at in range(10)) for number in range(5)]
+    options = {"dtype": "float32", "device": "cpu", "concurrency": "8"}
 
-    async def crowded() -> tuple[int, list[str]]:
-        options = {"dtype": "float32", "device": "cpu", "concurrency": "8", "kv_tokens": "60"}
-        engine = load_engine("candle", fetch_model(), options)
+    async def answers(at_once: bool, **more: str) -> tuple[int, list[str]]:
+        engine = load_engine("candle", model, options | more)
         info = await engine.start()
         try:
-            answers = [answer(engine, prompt, max_tokens=16) for prompt in prompts[:5]]
-            return info.context_length, [text(chunks) for chunks in await asyncio.gather(*answers)]
+            asked = [answer(engine, prompt, max_tokens=16) for prompt in prompts]
+            chunks = await asyncio.gather(*asked) if at_once else [await one for one in asked]
+            return info.context_length, [text(each) for each in chunks]
         finally:
             await engine.stop()
 
-    context_length, together = background.run(crowded())
-    alone = [text(background.run(answer(candle, prompt, max_tokens=16))) for prompt in prompts[:5]]
+    context_length, together = background.run(answers(True, kv_tokens="60"))
+    _, alone = background.run(answers(False))
     assert context_length == 60
+    assert len(set(alone)) == 5
     assert sum(one == other for one, other in zip(together, alone, strict=True)) >= 4, "a tie may fall either way"
 
 
@@ -155,8 +151,9 @@ def test_weights_are_rounded_while_loading(
 
 @pytest.mark.parametrize("dtype", ["q4_0", "q4_1"])
 def test_weights_of_four_bits_still_know_what_comes_next(
-    dtype: str, candle: ChildEngine, prompts: list[tuple[int, ...]], background: BackgroundLoop
+    dtype: str, rust_program: Callable[[str], Path], prompts: list[tuple[int, ...]], background: BackgroundLoop
 ) -> None:
+    rust_program("candle")
     kept, (chunk,) = first_words("candle", fetch_model(), {"dtype": dtype}, prompts[5], background)
     assert (kept, chunk.text) == (dtype, " ")
 

@@ -70,7 +70,7 @@ def chosen(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
 
 def test_the_tokens_are_those_of_generate(loaded: Loaded) -> None:
     prompt = "Once upon a time, in a small village near the sea, there lived"
-    assert chosen(loaded, prompt, 32) == generated(loaded, prompt, 32)
+    assert chosen(loaded, prompt, 16) == generated(loaded, prompt, 16)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mamba"])
@@ -104,17 +104,17 @@ def test_a_stop_string_is_met_across_tokens(loaded: Loaded) -> None:
 
 
 def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
-    chunks = loaded.chunks(ignore_eos=True, max_tokens=24)
-    assert (len(chunks), chunks[-1].finish_reason) == (24, "length")
+    chunks = loaded.chunks(ignore_eos=True, max_tokens=12)  # its own answer has 8
+    assert (len(chunks), chunks[-1].finish_reason) == (12, "length")
 
 
 def test_min_tokens_puts_the_end_off(loaded: Loaded) -> None:
-    assert len(loaded.chunks(min_tokens=16, max_tokens=40)) > 16
+    assert len(loaded.chunks(min_tokens=12, max_tokens=16)) > 12
 
 
 def test_a_seed_repeats_and_sampling_varies(loaded: Loaded) -> None:
     prompt = "A list of random words:"
-    one, again, other = (loaded.text(prompt, temperature=1.2, seed=seed, max_tokens=10) for seed in (1, 1, 2))
+    one, again, other = (loaded.text(prompt, temperature=1.2, seed=seed, max_tokens=6) for seed in (1, 1, 2))
     assert one == again
     assert one != other
 

@@ -1,8 +1,9 @@
-"""Programs whose libraries are imported already: a process that holds them forks one for each start.
+"""Programs whose modules are imported already: a process that holds them forks one for each start.
 
-Importing Locust or FastAPI takes more CPU than many a test needs for all else. The forked process imports what is ours,
-and runs the program as its command does. The commands themselves are started by tests/loadtests/test_standard_names.py,
-tests/loadtests/command, tests/servers/test_cli.py and others.
+Importing Locust or FastAPI takes more CPU than many a test needs for all else. Modules of our own may be held if their
+import does nothing but define. The forked process imports the others, and runs the program as its command does. The
+commands themselves are started by tests/loadtests/test_standard_names.py, tests/loadtests/command,
+tests/servers/test_cli.py and others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WIDTH = 10  # characters of a process id, or an exit code
 class Forked:
     """As much of `subprocess.Popen` as the tests use.
 
-    `program` is a script, or a module behind `-m`. The libraries `held` are imported before. What the process says on
+    `program` is a script, or a module behind `-m`. The modules `held` are imported before. What the process says on
     standard error, and if `merged` on standard output too, can be read here.
     """
 
@@ -105,7 +106,7 @@ class Forked:
 def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """It ends when its socket closes, with this process."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, __file__, str(far.fileno()), *held]
+    command = [sys.executable, "-P", __file__, str(far.fileno()), *held]
     with far:
         return near, subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=[far.fileno()], start_new_session=True
@@ -113,7 +114,7 @@ def _server(*held: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def serve(control: socket.socket, held: Sequence[str]) -> None:
-    """In the process that holds libraries: fork for each message, until there is nobody who sends any."""
+    """In the process that holds modules: fork for each message, until there is nobody who sends any."""
     close, fork, waitpid, handle = os.close, os.fork, os.waitpid, signal.signal  # gevent replaces them
     for name in held:
         importlib.import_module(name)
@@ -153,10 +154,12 @@ def _run(program: list[str], cwd: str, environment: dict[str, str]) -> None:
         any_gevent: Any = gevent
         any_gevent.reinit()
     if program[0] == "-m":
-        sys.argv, sys.path[0] = program[1:], cwd
+        sys.argv = program[1:]
+        sys.path.insert(0, cwd)
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv, sys.path[0] = program, str(Path(program[0]).parent)
+        sys.argv = program
+        sys.path.insert(0, str(Path(program[0]).parent))
         runpy.run_path(program[0], run_name="__main__")
 
 

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tests.support.engines.ten_questions import Question, questions_of, small_model
+from tests.support.engines.small_model import small_model
+from tests.support.engines.ten_questions import Question, questions_of
 
 
 @pytest.fixture(scope="session")

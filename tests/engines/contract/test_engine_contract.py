@@ -19,7 +19,8 @@ from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
-from tests.support.engines.ten_questions import Question, answers_of, assert_those_of_transformers, small_model
+from tests.support.engines.small_model import small_model
+from tests.support.engines.ten_questions import Question, answers_of, assert_those_of_transformers
 from tests.support.servers.served import served
 
 ON_A_GPU = ("cuda-graph", "compile-cuda-graph")

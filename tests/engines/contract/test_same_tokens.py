@@ -3,17 +3,22 @@ their own, or another measure because they round."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from engines.contract.base import EngineInfo
+from engines.contract.base import EngineInfo, Model
 from engines.contract.registry import engine_class, load_engine
+from engines.models.fetch import fetch_model
+from engines.models.random.weights import with_weights
 from tests.conftest import BackgroundLoop
+from tests.support.engines.small_model import small_model
 from tests.support.engines.ten_questions import (
     Answers,
     Question,
     answers_of,
     assert_those_of_transformers,
-    small_model,
+    questions_of,
 )
 
 LOADING = 1800  # seconds, for a library that is loaded on a busy machine
@@ -22,9 +27,9 @@ OWN = pytest.mark.own_environment
 
 
 async def started_and_asked(
-    name: str, options: dict[str, str], questions: list[Question]
+    name: str, options: dict[str, str], questions: list[Question], model: Model
 ) -> tuple[EngineInfo, Answers]:
-    engine = load_engine(name, small_model(), options)
+    engine = load_engine(name, model, options)
     info = await engine.start()
     try:
         return info, await answers_of(engine, info, questions)
@@ -32,18 +37,22 @@ async def started_and_asked(
         await engine.stop()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        pytest.param("vllm", VLLM | {"speculative_tokens": "3"}, id="vllm, guessing", marks=OWN),
-        pytest.param("lmrs", {"dtype": "float32"}, id="lmrs", marks=pytest.mark.lmrs),
-    ],
-)
-def test_ten_prompts_get_the_tokens_of_transformers(
-    name: str, options: dict[str, str], questions: list[Question], background: BackgroundLoop
+@OWN
+def test_vllm_that_guesses_tokens_gets_those_of_transformers(
+    questions: list[Question], background: BackgroundLoop
 ) -> None:
-    info, answers = background.run(started_and_asked(name, options, questions), LOADING)
+    work = started_and_asked("vllm", VLLM | {"speculative_tokens": "3"}, questions, small_model())
+    info, answers = background.run(work, LOADING)
     assert_those_of_transformers(answers, info, questions)
+
+
+@pytest.mark.lmrs
+def test_lmrs_gets_the_tokens_of_transformers(tmp_path: Path, background: BackgroundLoop) -> None:
+    """It reads only prompts in the chat template of Llama 3, whose special tokens are the last of its vocabulary."""
+    model = with_weights(fetch_model("random:llama-3.2-tiny"))
+    asked = questions_of(model, tmp_path / "transformers-answers")
+    info, answers = background.run(started_and_asked("lmrs", {"dtype": "float32"}, asked, model), LOADING)
+    assert_those_of_transformers(answers, info, asked)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +67,7 @@ def test_an_engine_that_rounds_begins_most_answers_alike(
 ) -> None:
     if (reason := engine_class(name).why_not_here()) is not None:
         pytest.skip(f"{name} cannot run here: {reason}")
-    _, answers = background.run(started_and_asked(name, options, questions), LOADING)
+    _, answers = background.run(started_and_asked(name, options, questions, small_model()), LOADING)
     for texts in (answers.alone, answers.together):
         begun = [question.answer[: len(question.answer) // 4] for question in questions]
         alike = sum(text.startswith(beginning) for text, beginning in zip(texts, begun, strict=True))

@@ -11,12 +11,11 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import EngineCrashed, GenerateRequest
 from engines.machine.devices import usable_cores, visible_gpus
-from engines.models.fetch import fetch_model
-from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
 from engines.process.watch import Watch
+from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
 
 PROMPT = "Once upon a time, in a small village near the sea, there lived"
@@ -107,7 +106,7 @@ def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
 def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
-    model = with_weights(fetch_model("random:llama-3.2-tiny"))
+    model = small_model()
     ids = Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(PROMPT).ids
 
     async def main() -> None:

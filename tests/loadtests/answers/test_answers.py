@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import subprocess
-import sys
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from enginebench import app
 from loadtests.harness.answers.agreement import Agreement, Answer, agreement
@@ -61,11 +58,8 @@ def chat(*tokens: tuple[str, float]) -> bytes:
     return json_answer("200 OK", {"choices": [{"message": message, "logprobs": {"content": listed}}]})
 
 
-def answers(*words: str) -> tuple[int, list[dict[str, Any]], str]:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "enginebench", "answers", *words, "--json"], capture_output=True, text=True
-    )
-    return done.returncode, json.loads(done.stdout) if done.stdout else [], done.stderr
+def answers(*words: str) -> Result:
+    return CliRunner().invoke(app, ["answers", *words, "--json"])
 
 
 def test_a_server_whose_answers_change_under_load_is_told_from_one_whose_do_not() -> None:
@@ -73,8 +67,9 @@ def test_a_server_whose_answers_change_under_load_is_told_from_one_whose_do_not(
     missing = json_answer("404 Not Found", {})
     alone, loaded = chat(("a", -0.5), (" b", -0.25)), chat(("a", -0.5), (" c", -0.75))
     with WireServer([models], [missing], [alone], [loaded], [loaded], [missing]) as server:
-        code, (found,), _ = answers("--url", server.url, "--prompts", "1", "--users", "1", "--at-least", "1")
-    assert code == 1
+        done = answers("--url", server.url, "--prompts", "1", "--users", "1", "--at-least", "1")
+    assert done.exit_code == 1, done.stderr
+    (found,) = json.loads(done.stdout)
     assert (found["under_load"]["answers"], found["under_load"]["identical"]) == (2, 0)
     assert (found["under_load"]["earliest"], found["under_load"]["unit"]) == (2, "token")
     assert found["under_load"]["logprob_difference"] == 0.0
@@ -108,8 +103,10 @@ def test_only_a_server_that_refuses_log_probabilities_is_asked_without(
 
 
 def test_the_fake_engine_answers_alike_under_load() -> None:
-    code, (found,), _ = answers("--engine", "fake", "--prompts", "4", "--users", "8", "--at-least", "1")
-    assert (code, found["under_load"]["identical"], found["under_load"]["answers"]) == (0, 8, 8)
+    done = answers("--engine", "fake", "--prompts", "4", "--users", "8", "--at-least", "1")
+    assert done.exit_code == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["under_load"]["identical"], found["under_load"]["answers"]) == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +125,7 @@ def test_the_fake_engine_answers_alike_under_load() -> None:
     ],
 )
 def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
-    done = CliRunner().invoke(app, ["answers", *words, "--json"])
+    done = answers(*words)
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 2
     assert sentence in " ".join(done.stderr.split())

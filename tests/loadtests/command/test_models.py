@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import io
 from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
+from loadtests import cli
+from loadtests.harness.command.drive import Job, find_scenario, subjects
 from loadtests.harness.command.models import Preset, expanded, free_memory, presets, too_large
 from records.files import read_meta
-from tests.support.loadtests.locust_process import ROOT
 
 GB = 10**9
 SMALL = Preset("small", True, {"float32": 4 * GB, "float16": 2 * GB, "8-bit": GB, "4-bit": GB // 2})
@@ -57,13 +57,18 @@ def test_presets_are_those_that_the_engines_list() -> None:
 
 
 def test_memory_is_measured_for_every_model_that_fits(tmp_path: Path) -> None:
-    """The fake engine has any model's name and loads none; a number format of which nothing fits is not asked for."""
-    command = [sys.executable, "-m", "enginebench", "run", "memory", "--engine", "fake", "--runs", str(tmp_path)]
-    command += ["--model", "random:llama-3.2-tiny", "--model", "random:gpt2", "--stages", "1"]
-    command += ["--prompt-tokens", "32,64", "--output-tokens", "4", "--stage-seconds", "1", "--allow-invalid", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
-    assert [run["label"] for run in runs] == ["fake random:llama-3.2-tiny", "fake random:gpt2"]
-    assert {len(run["stages"]) for run in runs} == {2}
-    assert {read_meta(Path(run["folder"])).model for run in runs} == {"random:llama-3.2-tiny", "random:gpt2"}
+    """The fake engine has any model's name and loads none."""
+    names = ["random:llama-3.2-tiny", "random:mistral-7b", "random:gpt2"]
+    given = {"load": "1", "prompt_tokens": "32,64", "output_tokens": "4", "stage_seconds": "1", "runs": str(tmp_path)}
+    job, options, said = Job.of(find_scenario("memory"), given, 1, []), dict[str, list[str]](fake=[]), io.StringIO()
+    console, runs = Console(file=said, width=400), list[Path]()
+    large = Preset("mistral-7b", False, {"float16": 10**15})
+    known = [large if preset.name == large.name else preset for preset in presets()]
+    fitting, all_fit = cli._that_fit(subjects(["fake"], names), options, known, names, console)
+    assert not all_fit
+    assert "random:mistral-7b needs at least 1000000.0 GB" in said.getvalue()
+    assert cli._measure(job, options, fitting, None, 1, console, runs)
+    metas = [read_meta(run) for run in runs]
+    assert [meta.label for meta in metas] == ["fake random:llama-3.2-tiny", "fake random:gpt2"]
+    assert [meta.model for meta in metas] == ["random:llama-3.2-tiny", "random:gpt2"]
+    assert [len(meta.stages) for meta in metas] == [2, 2]

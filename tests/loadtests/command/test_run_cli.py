@@ -1,5 +1,6 @@
 """`enginebench run`: serve, load, stop, report; and what it says when something is wrong."""
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from enginebench import app
@@ -134,7 +136,8 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
             Job.of(find_scenario(scenario), given, 1, [])
 
 
-def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
+def test_an_invalid_run_leaves_with_2(tmp_path: Path) -> None:
+    """Unless told otherwise: see tests/loadtests/scenarios/test_disturbances.py."""
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
         command += ["--runs", str(tmp_path)]
@@ -143,7 +146,6 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
-    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
 
 
 def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
@@ -231,21 +233,21 @@ TWIN = "cockatoo"  # the same engine under another name
 
 
 @pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], subprocess.CompletedProcess[str]]:
-    """Two engines with one model, twice each: the folders in the order in which they were run."""
-    folder = tmp_path_factory.mktemp("repeated")
-    command = [*RUN, "--engine", NAME, "--engine", TWIN, "-o", "tpot=0.002", "--repeat", "2", "--stages", "2"]
-    command += ["--stage-seconds", "1.5", "--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:4-8"]
-    with installed(package := tmp_path_factory.mktemp("parrot")):
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]:
+    """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
+    given = {"load": "2", "stage_seconds": "1.5", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
+    engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, installed(package := tmp_path_factory.mktemp("parrot")):
+        for name in os.environ.keys() - ENVIRONMENT.keys():
+            patch.delenv(name)
         twin = package / "twin-1.dist-info"
         twin.mkdir()
         (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
         (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
-        path = os.environ["PYTHONPATH"]
-        environment = ENVIRONMENT | {"PYTHONPATH": path}
-        done = subprocess.run([*command, "--runs", folder], capture_output=True, text=True, env=environment)
-    assert "Traceback" not in done.stderr
-    return sorted((path.parent for path in folder.glob("*/meta.json")), key=lambda run: read_meta(run).started_at), done
+        job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
+        options = engine_options(["tpot=0.002"], engines)
+        assert cli._measure(job, options, subjects(engines, []), None, 2, Console(file=said), runs)
+    return runs, said.getvalue()
 
 
 def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]]]:
@@ -257,20 +259,17 @@ def asked(run: Path) -> dict[int, list[tuple[str | None, int | None, int | None]
     return found
 
 
-Repeated = tuple[list[Path], subprocess.CompletedProcess[str]]
-
-
-def test_repeats_are_interleaved_and_numbered(repeated: Repeated) -> None:
-    runs, done = repeated
+def test_repeats_are_interleaved_and_numbered(repeated: tuple[list[Path], str]) -> None:
+    runs, said = repeated
     metas = [read_meta(run) for run in runs]
     assert [(meta.label, meta.repeat) for meta in metas] == [(NAME, 0), (TWIN, 0), (TWIN, 1), (NAME, 1)]
-    assert done.returncode in {0, 2}, "two seconds of two users are too few samples to be valid"
-    assert "round 2 of 2" in done.stderr
-    assert NAME in done.stdout
-    assert TWIN in done.stdout
+    assert sorted(metas, key=lambda meta: meta.started_at) == metas
+    assert "round 2 of 2" in said
 
 
-def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(repeated: Repeated) -> None:
+def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
+    repeated: tuple[list[Path], str],
+) -> None:
     """The same prompts within a round, others in the next one, and the same planned lengths in both."""
     parrot_0, twin_0, twin_1, parrot_1 = (asked(run) for run in repeated[0])
     sets = [read_meta(run).workload["prompt_set"] for run in repeated[0]]

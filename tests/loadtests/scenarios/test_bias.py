@@ -1,12 +1,13 @@
 """Long answers are measured under the load they were asked for: the next stage bends neither TPOT nor throughput."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from analysis.cli import app
+from tests.support.loadtests.locust_process import start
 from tests.support.servers.served import served
 
 pytestmark = pytest.mark.alone
@@ -18,12 +19,12 @@ FIRST, EACH, FURTHER = 0.05, 0.003, 0.0005  # seconds to the first token, per to
 def test_answers_of_hundreds_of_tokens_are_measured_without_bias(tmp_path: Path, lengths: str) -> None:
     """An engine whose tokens take longer the more requests run: 4 users, then 16, answers as long as the window."""
     with served(f"ttft={FIRST}", f"tpot={EACH}", f"tpot_per_running={FURTHER}") as server:
-        command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--headless", "--only-summary"]
-        command += ["--host", server.url, "--stages", "4,16", "--stage-seconds", "2", "--output-tokens", lengths]
-        command += ["--runs", str(tmp_path), "--run-id", "bias"]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-    report = [sys.executable, "-m", "enginebench", "report", str(tmp_path / "bias"), "--json", "--allow-invalid"]
-    done = subprocess.run(report, capture_output=True, text=True, timeout=60)
+        locust = start(
+            server, tmp_path, "--stages", "4,16", "--stage-seconds", "2", "--output-tokens", lengths, "--run-id", "bias"
+        )
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    done = CliRunner().invoke(app, ["report", str(locust.run), "--json", "--allow-invalid"])
     (run,) = json.loads(done.stdout)["runs"]
     assert [stage["label"] for stage in run["stages"]] == ["4 users", "16 users"]
     for stage, users in zip(run["stages"], (4, 16), strict=True):

@@ -6,17 +6,16 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.cli import app
 from analysis.run.load import load_run, with_metrics
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
+from enginebench import app
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
 from loadtests.harness.workload.material import Material
@@ -161,9 +160,8 @@ def collected(hosts: tuple[Path, list[Path]]) -> tuple[Result, Path]:
     assert read_meta(run).hosts == 2
     assert list(run.glob("requests*")) == []
     early = CliRunner().invoke(app, ["report", str(run)])
-    command = [sys.executable, "-m", "enginebench", "collect", *map(str, [run, *parts])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["collect", *map(str, [run, *parts])])
+    assert done.exit_code == 0, done.stderr
     return early, run
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
+from analysis.cli import app
 from records.request import SENT
 from records.schema import json_schema
-from tests.support.servers.served import ROOT, served
+from tests.support.loadtests.locust_process import start
+from tests.support.servers.served import served
 
 pytestmark = pytest.mark.alone
 
@@ -24,26 +25,17 @@ E2E = TTFT + (TOKENS - 1) * TPOT
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """One run of known delays: its folder, and what `enginebench report --json` says of its only stage."""
-    runs = tmp_path_factory.mktemp("runs")
+    options = ("--stages", str(USERS), "--stage-seconds", "8", "--output-tokens", str(TOKENS))
     with served(f"ttft={TTFT}", f"tpot={TPOT}") as server:
-        command = [sys.executable, "-m", "locust", "-f", "loadtests/concurrent.py", "--host", server.url, "--headless"]
-        command += [
-            "--stages",
-            str(USERS),
-            "--stage-seconds",
-            "8",
-            "--output-tokens",
-            str(TOKENS),
-            "--runs",
-            str(runs),
-        ]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    (folder,) = (path.parent for path in runs.glob("*/meta.json"))
-    command = [sys.executable, "-m", "enginebench", "report", str(folder), "--json", "--allow-invalid"]
-    document = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120).stdout)
+        locust = start(server, tmp_path_factory.mktemp("runs"), *options)
+        output = locust.wait()
+    assert locust.process.returncode == 0, output
+    done = CliRunner().invoke(app, ["report", str(locust.run), "--json", "--allow-invalid"])
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
     (run,) = document["runs"]
     (stage,) = run["stages"]
-    return folder, stage
+    return locust.run, stage
 
 
 def test_300_ms_to_the_first_token_are_300_ms(reported: tuple[Path, dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from tests.support.servers.served import Served
 ROOT = Path(__file__).parents[3]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
+HELD = ("locust.main", "httpx", "msgspec", "records.files", "records.metrics", "settings_schema")
 MS = 1_000_000
 
 
@@ -93,7 +94,7 @@ def start(
     }
     command += ["--headless"] if headless else []
     if POSSIBLE and preparation is None:
-        return Locust(Forked(("locust.main",), command, cwd, {**inherited, **environment}, merged=True), runs)
+        return Locust(Forked(HELD, command, cwd, {**inherited, **environment}, merged=True), runs)
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

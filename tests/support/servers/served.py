@@ -23,7 +23,7 @@ from tests.support.forked import POSSIBLE, Forked
 
 ROOT = Path(__file__).parents[3]
 COMMAND = (sys.executable, "-m", "enginebench", "serve", "--port", "0")
-LIBRARIES = ("typer", "fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "psutil", "msgspec")
+HELD = ("typer", "uvloop", "httptools", "servers.cli", "servers.app", "servers.serve", "servers.openai.prompts")
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -118,7 +118,7 @@ def started(command: list[str], environment: Mapping[str, str] = {}, cwd: Path =
 
 def _begun(command: list[str], environment: Mapping[str, str], cwd: Path) -> subprocess.Popen[str] | Forked:
     if POSSIBLE and command[1:3] == ["-m", "enginebench"]:
-        return Forked(LIBRARIES, command[1:], cwd, environment)
+        return Forked(HELD, command[1:], cwd, environment)
     return subprocess.Popen(command, cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True)
 
 
