@@ -157,7 +157,8 @@ class Process(asyncio.SubprocessProtocol):
     def _deliver(self, answer: ReceivedChunk | _ReceivedDone) -> None:
         if isinstance(answer, ReceivedChunk):
             if (stream := self._streams.get(answer.id)) is not None:
-                stream.feed(answer, self.last_output_at)
+                answer.read_at = self.last_output_at
+                stream.feed(answer)
         elif (stream := self._streams.pop(answer.id, None)) is not None:
             stream.end(answer.finish_reason, usage=answer.usage)
 
