@@ -27,6 +27,7 @@ from engines.contract.base import (
 from engines.contract.protocol import (
     MAX_LINE_BYTES,
     VERSION,
+    Cancel,
     ChunkReady,
     Done,
     Failed,
@@ -122,7 +123,7 @@ class Process(asyncio.SubprocessProtocol):
             cast(asyncio.WriteTransport, pipe).write(encode(message, msgspec.json.encode))
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
-        stream = self._streams[id] = Stream(self, id)
+        stream = self._streams[id] = Stream(lambda: self.send(Cancel(id)))
         self.send(Generate(id, request))
         return stream
 

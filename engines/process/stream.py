@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from engines.contract.base import EngineError, FinishReason, TokenLogprob, Usage
-from engines.contract.protocol import Cancel
-
-if TYPE_CHECKING:
-    from engines.process.process import Process
 
 
 class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):
@@ -34,11 +29,10 @@ class Stream:
     not the stream is still being iterated.
     """
 
-    __slots__ = ("_child", "_ended", "_error", "_id", "_pending", "_waiter", "finish_reason", "on_end", "usage")
+    __slots__ = ("_ask_to_stop", "_ended", "_error", "_pending", "_waiter", "finish_reason", "on_end", "usage")
 
-    def __init__(self, child: Process, id: int) -> None:
-        self._child = child
-        self._id = id
+    def __init__(self, ask_to_stop: Callable[[], None]) -> None:
+        self._ask_to_stop = ask_to_stop
         self._pending: list[ReceivedChunk] = []
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
@@ -67,7 +61,7 @@ class Stream:
     def cancel(self) -> None:
         """Ask the engine to stop. The stream ends, with `finish_reason` "cancelled", when it has stopped."""
         if not self._ended:
-            self._child.send(Cancel(self._id))
+            self._ask_to_stop()
 
     async def stopped(self) -> None:
         """Wait until the engine is done with this request, discarding what it still sends."""
