@@ -9,6 +9,8 @@ from tokenizers import Tokenizer
 from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
+from tests.support.engines.small_model import small_model
+from tests.support.engines.ten_questions import questions_of, recorded_questions
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
@@ -71,6 +73,13 @@ def chosen(loaded: Loaded, prompt: str, tokens: int) -> list[int]:
 def test_the_tokens_are_those_of_generate(loaded: Loaded) -> None:
     prompt = "Once upon a time, in a small village near the sea, there lived"
     assert chosen(loaded, prompt, 16) == generated(loaded, prompt, 16)
+
+
+def test_the_recorded_answers_are_those_of_transformers() -> None:
+    """To which tests/engines/contract holds every engine."""
+    for said, recorded in zip(questions_of(small_model()), recorded_questions(), strict=True):
+        assert said.ids == recorded.ids
+        assert said.logprobs == pytest.approx(recorded.logprobs, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mamba"])

@@ -21,7 +21,7 @@ from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
 from tests.support.engines.small_model import small_model
-from tests.support.engines.ten_questions import Question, answers_of, assert_those_of_transformers
+from tests.support.engines.ten_questions import answers_of, assert_those_of_transformers, recorded_questions
 from tests.support.servers.served import served
 
 ON_A_GPU = ("cuda-graph", "compile-cuda-graph")
@@ -187,10 +187,10 @@ def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
         assert (_text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
 
 
-def test_ten_prompts_get_the_tokens_of_transformers(loaded: Loaded, request: pytest.FixtureRequest) -> None:
+def test_ten_prompts_get_the_tokens_of_transformers(loaded: Loaded) -> None:
     if loaded.name not in (*EXACT, BASELINE):
         pytest.skip(f"{loaded.name} does not compute with these weights in 32-bit floats")
-    questions: list[Question] = request.getfixturevalue("questions")
+    questions = recorded_questions()
     answers = loaded.background.run(answers_of(loaded.engine, loaded.info, questions))
     assert_those_of_transformers(answers, loaded.info, questions)
 

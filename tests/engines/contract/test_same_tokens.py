@@ -3,7 +3,7 @@ their own, or another measure because they round."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.support.engines.ten_questions import (
     answers_of,
     assert_those_of_transformers,
     questions_of,
+    recorded_questions,
 )
 
 LOADING = 1800  # seconds, for a library that is loaded on a busy machine
@@ -28,7 +29,7 @@ OWN = pytest.mark.own_environment
 
 
 async def started_and_asked(
-    name: str, options: dict[str, str], questions: list[Question], model: Model
+    name: str, options: dict[str, str], questions: Sequence[Question], model: Model
 ) -> tuple[EngineInfo, Answers]:
     engine = load_engine(name, model, options)
     info = await engine.start()
@@ -39,19 +40,18 @@ async def started_and_asked(
 
 
 @OWN
-def test_vllm_that_guesses_tokens_gets_those_of_transformers(
-    questions: list[Question], background: BackgroundLoop
-) -> None:
+def test_vllm_that_guesses_tokens_gets_those_of_transformers(background: BackgroundLoop) -> None:
+    questions = recorded_questions()
     work = started_and_asked("vllm", VLLM | {"speculative_tokens": "3"}, questions, small_model())
     info, answers = background.run(work, LOADING)
     assert_those_of_transformers(answers, info, questions)
 
 
 @pytest.mark.lmrs
-def test_lmrs_gets_the_tokens_of_transformers(tmp_path: Path, background: BackgroundLoop) -> None:
+def test_lmrs_gets_the_tokens_of_transformers(background: BackgroundLoop) -> None:
     """It reads only prompts in the chat template of Llama 3, whose special tokens are the last of its vocabulary."""
     model = with_weights(fetch_model("random:llama-3.2-tiny"))
-    asked = questions_of(model, tmp_path / "transformers-answers")
+    asked = questions_of(model)
     info, answers = background.run(started_and_asked("lmrs", {"dtype": "float32"}, asked, model), LOADING)
     assert_those_of_transformers(answers, info, asked)
 
@@ -64,8 +64,9 @@ def test_lmrs_gets_the_tokens_of_transformers(tmp_path: Path, background: Backgr
     ],
 )
 def test_an_engine_that_rounds_begins_most_answers_alike(
-    name: str, options: dict[str, str], questions: list[Question], background: BackgroundLoop
+    name: str, options: dict[str, str], background: BackgroundLoop
 ) -> None:
+    questions = recorded_questions()
     if (reason := engine_class(name).why_not_here()) is not None:
         pytest.skip(f"{name} cannot run here: {reason}")
     _, answers = background.run(started_and_asked(name, options, questions, small_model()), LOADING)

@@ -12,7 +12,7 @@ from tests.support.engines.static_decoder import generated, logits_are_those_of_
 
 pytestmark = pytest.mark.xdist_group("torch")
 
-BUCKETS = Buckets((10,), (64,), 8)
+BUCKETS = Buckets((1, 10), (64,), 16)
 TOKENS = 6
 
 
@@ -34,4 +34,4 @@ def test_ten_prompts_get_the_tokens_of_transformers(prompts: list[tuple[int, ...
     answers = generated(batch, *sequences)
     for one, answer in zip(prompts, answers, strict=True):
         assert answer == reference.greedy(one, TOKENS, answer)
-    logits_are_those_of_transformers(batch.decoder, reference, prompts, [answer[:2] for answer in answers])
+    logits_are_those_of_transformers(batch.decoder, reference, prompts[:3], [answer[:2] for answer in answers[:3]])

@@ -136,8 +136,7 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
             Job.of(find_scenario(scenario), given, 1, [])
 
 
-def test_an_invalid_run_leaves_with_2(tmp_path: Path) -> None:
-    """Unless told otherwise: see tests/loadtests/scenarios/test_disturbances.py."""
+def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[500] * 1000)) as server:
         command = [*RUN, "--url", server.url, "--json", "--stages", "1", "--stage-seconds", "2"]
         command += ["--runs", str(tmp_path)]
@@ -146,6 +145,7 @@ def test_an_invalid_run_leaves_with_2(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["invalid"] is True
     assert [f["kind"] for f in document["runs"][0]["findings"] if f["severity"] == "invalid"] == ["failures"]
+    assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
 
 
 def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:

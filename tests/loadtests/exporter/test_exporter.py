@@ -56,7 +56,7 @@ def exported(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFac
     folder, port = tmp_path_factory.mktemp("exporter"), free_port()
     with (
         prometheus(program("prometheus"), folder, load=[f"127.0.0.1:{port}"]) as api,
-        ScriptedServer(Script(ttft=0.02, tpot=0.005, tokens=6, statuses=[500, 503])) as server,
+        ScriptedServer(Script(ttft=0.02, tpot=0.02, tokens=6, statuses=[500, 503])) as server,
     ):
         options = ["--stages", "8,4", "--stage-seconds", "3", "--warm-up", "0.5", "--slo", SLO]
         options += ["--exit-code-on-error", "0"]

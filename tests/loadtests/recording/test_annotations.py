@@ -81,7 +81,7 @@ STAGES = ("--stages", "1,3", "--stage-seconds", "1.5", "--warm-up", "0.5", "--ou
 
 
 def test_a_run_and_its_stages_are_marked_from_begin_to_end(tmp_path: Path) -> None:
-    with grafana() as known, served() as server:
+    with grafana() as known, served("ttft=0.1") as server:
         environment = {"GRAFANA_URL": known.url, "GRAFANA_TOKEN": TOKEN}
         load = start(server, tmp_path, *STAGES, environment=environment)
         output = load.wait()
@@ -102,7 +102,7 @@ def test_a_run_and_its_stages_are_marked_from_begin_to_end(tmp_path: Path) -> No
 
 
 def test_a_grafana_that_refuses_costs_one_warning(tmp_path: Path) -> None:
-    with grafana(token="another") as known, served() as server:
+    with grafana(token="another") as known, served("ttft=0.1") as server:
         environment = {"GRAFANA_URL": known.url, "GRAFANA_TOKEN": TOKEN}
         load = start(server, tmp_path, *STAGES, environment=environment)
         output = load.wait()

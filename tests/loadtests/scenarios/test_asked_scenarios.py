@@ -35,7 +35,7 @@ def by_stage(locust: Locust) -> dict[str, list[RequestRecord]]:
 
 
 def test_memory_has_a_stage_for_each_number_of_users_and_length(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
+    with ScriptedServer(Script(ttft=0.1)) as server:
         locust = run(
             server, tmp_path, "memory", "--stages", "1,3", "--prompt-tokens", "64,256", "--stage-seconds", "1",
             processes=2,
@@ -135,7 +135,7 @@ def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp
 
 def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:
     classes = "chat: weight=3 prompt=50 output=8 slo=ttft_p95=0.5; long: weight=1 prompt=400 output=4"
-    with ScriptedServer() as server:
+    with ScriptedServer(Script(ttft=0.1)) as server:
         locust = run(
             server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "4", "--warm-up", "3", "--classes", classes,
             processes=2,

@@ -1,22 +1,24 @@
-"""Ten questions to the small model that every engine runs, and what Transformers answers with the same weights."""
+"""Ten questions to the small model that every engine runs, and what Transformers answers with the same weights.
+
+The answers are recorded, so that engines can be tested without torch: python -m tests.support.engines.ten_questions
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from engines.contract.base import EngineInfo, GenerateRequest, Model
-from engines.models.cache import built_once
 from engines.process.child import ChildEngine
 from servers.openai.prompts import load_tokenizer
 from tests.support.engines.reference import Reference
+from tests.support.engines.small_model import small_model
 
 QUESTIONS = (
     "Where does the river that passes the mill come from?",
@@ -31,13 +33,15 @@ QUESTIONS = (
     "Who wrote that?",
 )
 TOKENS = 12
+RECORDED = Path(__file__).parents[2] / "data" / "ten-answers.json"
 
 
 @dataclass(frozen=True)
 class Question:
-    """`answer` is that of Transformers, with the log-probability of each token."""
+    """`answer` is that of Transformers, with the id and the log-probability of each token."""
 
     request: GenerateRequest
+    ids: tuple[int, ...]
     answer: str
     logprobs: tuple[float, ...]
 
@@ -51,31 +55,32 @@ class Answers:
     logprobs: list[list[float]]  # of those that were asked alone
 
 
-def questions_of(model: Model, kept: Path) -> list[Question]:
-    """In the model's chat template. The folder `kept` holds what Transformers answers: it is asked once for all of
-    pytest's processes, in one of its own, because torch takes a gigabyte."""
+@cache
+def recorded_questions() -> tuple[Question, ...]:
+    """To the small model. A test in tests/engines/test_transformers.py asks Transformers again."""
+    return _questions(small_model(), json.loads(RECORDED.read_text()))
+
+
+def questions_of(model: Model) -> tuple[Question, ...]:
+    """To any model. Imports torch, and asks Transformers."""
+    reference = Reference.of(model.folder)
+    return _questions(model, [reference.answer(ids, TOKENS) for _, ids in _prompts(model)])
+
+
+def _prompts(model: Model) -> list[tuple[str, tuple[int, ...]]]:
+    """In the model's chat template."""
     tokenizer = load_tokenizer(model)
     texts = [tokenizer.render([{"role": "user", "content": asked}]) for asked in QUESTIONS]
-    prompts = [tuple(tokenizer.encode(text, special=False, limit=4096)) for text in texts]
+    return [(text, tuple(tokenizer.encode(text, special=False, limit=4096))) for text in texts]
 
-    def ask(folder: Path) -> None:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            said = process.submit(answers_of_transformers, model.folder, prompts).result()
-        (folder / "answers.json").write_text(json.dumps(said))
 
-    made = []
-    said = json.loads((built_once(kept, ask) / "answers.json").read_text())
-    for text, ids, (answer, logprobs) in zip(texts, prompts, said, strict=True):
+def _questions(model: Model, answers: Sequence[tuple[list[int], list[float]]]) -> tuple[Question, ...]:
+    tokenizer, made = load_tokenizer(model), []
+    for (text, ids), (answer, logprobs) in zip(_prompts(model), answers, strict=True):
         assert len(set(answer)) > TOKENS / 2, "an answer that repeats itself would compare nothing"
         request = GenerateRequest(text, ids, TOKENS, ignore_eos=True)
-        made.append(Question(request, tokenizer.decode(answer), tuple(logprobs)))
-    return made
-
-
-def answers_of_transformers(folder: Path, prompts: Sequence[tuple[int, ...]]) -> list[tuple[list[int], list[float]]]:
-    """Token ids, and their log-probabilities."""
-    reference = Reference.of(folder)
-    return [reference.answer(ids, TOKENS) for ids in prompts]
+        made.append(Question(request, tuple(answer), tokenizer.decode(answer), tuple(logprobs)))
+    return tuple(made)
 
 
 async def answers_of(engine: ChildEngine, info: EngineInfo, questions: Sequence[Question]) -> Answers:
@@ -105,3 +110,10 @@ def assert_those_of_transformers(answers: Answers, info: EngineInfo, questions: 
     if "logprobs" in info.features:
         for logprobs, question in zip(answers.logprobs, questions, strict=True):
             assert logprobs == pytest.approx(question.logprobs, abs=1e-4)
+
+
+if __name__ == "__main__":
+    answers = [
+        json.dumps((one.ids, [round(logprob, 6) for logprob in one.logprobs])) for one in questions_of(small_model())
+    ]
+    RECORDED.write_text("[\n" + ",\n".join(answers) + "\n]\n")
