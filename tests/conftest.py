@@ -20,6 +20,7 @@ from tests.support.engines.reference import PROMPTS
 
 T = TypeVar("T")
 LONG = ("tests/simulations/", "tests/loadtests/scenarios/")
+TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -27,17 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist, tests that share a fixture of their module run in the same process, so that it is made once.
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
-    lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are in two groups, "torch"
-    and, where it is the reference for other programs and for files, "reference": its import takes ten seconds of CPU,
-    and one group would be the longest of all. The largest groups start first; among single tests those of these rooms
-    do, which take longest: a long test at the end would run alone.
+    lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are one group, "torch",
+    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each. The largest groups start
+    first; among single tests those of the rooms `LONG` do, which take longest: a long test at the end would run alone.
     """
     items.sort(key=lambda item: not any(room in item.path.as_posix() for room in LONG))
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
             shared = sorted(name for name, fixture in fixtures.items() if fixture.scope == "module")
-            if shared:
+            folder = next((folder for folder in TOGETHER if folder in item.path.as_posix()), None)
+            if folder is not None:
+                item.add_marker(pytest.mark.xdist_group(folder))
+            elif shared:
                 variants = item.callspec.params if hasattr(item, "callspec") else {}
                 group = [str(item.path), *(str(variants[name]) for name in shared if name in variants)]
                 item.add_marker(pytest.mark.xdist_group(" ".join(group)))

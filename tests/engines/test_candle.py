@@ -18,7 +18,7 @@ from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likel
 from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny, write_tiny_gguf
 
-pytestmark = pytest.mark.xdist_group("reference")
+pytestmark = pytest.mark.xdist_group("torch")
 
 
 def test_answers_in_a_full_cache_are_those_of_an_empty_one(

@@ -18,7 +18,7 @@ from engines.models.presets import PRESETS, STACK, Preset
 from engines.models.random.model import fit_vocabulary
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 
-pytestmark = pytest.mark.xdist_group("reference")
+pytestmark = pytest.mark.xdist_group("torch")
 
 # What is written down about known models.
 

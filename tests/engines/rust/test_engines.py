@@ -23,7 +23,7 @@ from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_sa
 from tests.support.engines.small_model import VOCABULARY, small_model
 from tests.support.engines.tiny_models import write_tiny
 
-pytestmark = pytest.mark.xdist_group("reference")
+pytestmark = pytest.mark.xdist_group("torch")
 
 NAMES = ["candle", "burn"]
 

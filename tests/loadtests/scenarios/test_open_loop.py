@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from contextlib import ExitStack
 from itertools import islice, takewhile
 from pathlib import Path
 
@@ -37,27 +38,17 @@ def window_of(locust: Locust, stage: Stage) -> list[RequestRecord]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Locust, list[str]]]:
-    """The same two stages by one process and by three."""
-    found = {}
-    for processes in (1, 3):
-        folder = tmp_path_factory.mktemp(f"processes-{processes}")
-        with ScriptedServer(Script(ttft=0.3, tpot=0.01, tokens=9)) as server:
-            locust = finished(
-                start(
-                    server,
-                    folder,
-                    "--rate",
-                    "20,40",
-                    "--stage-seconds",
-                    "4",
-                    *FIXED,
-                    scenario=RATE,
-                    processes=processes,
-                )
-            )
-            assert locust.process.returncode == 0
-            found[processes] = locust, [body["messages"][0]["content"] for body in server.bodies]
-    return found
+    """The same two stages by one process and by three, at the same time."""
+    options = ("--rate", "20,40", "--stage-seconds", "4", *FIXED)
+    with ExitStack() as stack:
+        servers = {n: stack.enter_context(ScriptedServer(Script(ttft=0.3, tpot=0.01, tokens=9))) for n in (1, 3)}
+        begun = {
+            n: start(server, tmp_path_factory.mktemp(f"processes-{n}"), *options, scenario=RATE, processes=n)
+            for n, server in servers.items()
+        }
+        found = {n: finished(locust) for n, locust in begun.items()}
+    assert [locust.process.returncode for locust in found.values()] == [0, 0]
+    return {n: (locust, [body["messages"][0]["content"] for body in servers[n].bodies]) for n, locust in found.items()}
 
 
 @pytest.mark.alone

@@ -9,7 +9,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.models.gguf.write import Format, gguf_of
 from tests.support.engines.tiny_models import write_tiny
 
-pytestmark = pytest.mark.xdist_group("reference")
+pytestmark = pytest.mark.xdist_group("torch")
 
 
 def read_back(file: Path) -> Any:
