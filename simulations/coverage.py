@@ -61,6 +61,7 @@ SYSTEMS: dict[str, System] = {
     "4 pinned replicas, 20 users, 600 requests": partial(systems.pinned, users=20, requests=600),
     "4 pinned replicas, 40 users, 2000 requests": partial(systems.pinned, users=40, requests=2000),
     "4 pinned replicas, 200 users, 4000 requests": partial(systems.pinned, users=200, requests=4000),
+    "4 pinned replicas, 500 users, 10000 requests": partial(systems.pinned, users=500, requests=10000),
     "4 pinned replicas with queues, 60 users, 6000 requests": partial(systems.replicas),
     "closed loop, 10 users, 2 servers, 1000 requests": partial(systems.closed_queue, users=10, servers=2),
     "closed loop, 10 users, 2 servers, 6000 requests": partial(

@@ -137,7 +137,7 @@ def share_interval(
     codes = user_codes(users)
     if rarer == 0:
         sample = Sample(values, np.sort(values), codes)
-        low = sample.lowest_share(1.0, sample.without_misses) if cycle is None else clopper_pearson(1.0, n / cycle)[0]
+        low = sample.lowest_without_misses if cycle is None else clopper_pearson(1.0, n / cycle)[0]
         return Estimate(share, low, 1.0, n) if share else Estimate(share, 0.0, 1 - low, n)
     error = mean_error(hits.astype(np.float64), codes)
     if error is None:

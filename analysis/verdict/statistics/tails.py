@@ -25,6 +25,7 @@ QUEUEING = 4.0  # requests in one effective request, above which there are queue
 UNSEEN = 1.25  # times what a tail needs: the n* of the median at which its unseen bursts count as much as those seen
 OF_NEED = 1 / 3  # of the effective requests that a tail must have, the median must have
 ENOUGH = 75  # effective requests of the median that do for any tail
+ENOUGH_OF_USERS = 600  # and by user
 OF_QUEUES = 300  # effective requests by user that are asked for where replicas have queues of their own
 DIFFERENT = 0.7  # of the effective size along time, below which users differ
 DIFFERENT_IN_QUEUES = 0.9
@@ -97,16 +98,11 @@ class Sample:
             return f"≈{int(self.bulk.along_time)} < {math.ceil(least)}"
         if self.codes is None:
             return None
-        for worth in (self.bulk, self.worth(q)):
-            asked = OF_QUEUES if worth.queued else needed(q) / USERS if tail else 0.0
+        for worth, most in ((self.bulk, ENOUGH_OF_USERS), (self.worth(q), math.inf)):
+            asked = OF_QUEUES if worth.queued else min(most, needed(q) / USERS) if tail else 0.0
             if worth.of_users < asked:
                 return f"≈{int(worth.of_users)} < {math.ceil(asked)}"
         return None
-
-    @property
-    def without_misses(self) -> float:
-        """The effective sample size of a share of which there is not a single miss."""
-        return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
 
     @cached_property
     def _errors(self) -> dict[tuple[float, bool], MeanError | None]:
@@ -144,16 +140,19 @@ class Sample:
         return replace(mine, variance=mine.variance + max(0.0, other.variance / NEIGHBOUR - alone.variance))
 
     def unseen(self, q: float) -> float:
-        return self.bulk.unseen(UNSEEN * needed(q)) if q >= 1 - TAIL_SHARE else 1.0
+        """By how much the variance of percentile q is raised on the side of bursts that the window may have missed."""
+        return self.bulk.unseen(UNSEEN * needed(max(q, 0.5)))
 
-    def lowest_share(self, share: float, size: float, widened: float = 1.0) -> float:
-        """The lower limit of a share of which the effective sample size is `size`: in the tail alone bursts may have
-        been missed."""
-        low = share - (share - clopper_pearson(share, size)[0]) * widened
-        if low < 1 - TAIL_SHARE:
-            return low
-        rarely = share - (share - clopper_pearson(share, size / self.unseen(low))[0]) * widened
-        return max(1 - TAIL_SHARE, rarely)
+    @property
+    def lowest_without_misses(self) -> float:
+        """The lower limit of a share of which there is not a single miss."""
+        size = min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
+        return self.lowest_share(1.0, size)
+
+    def lowest_share(self, share: float, size: float) -> float:
+        """The lower limit of a share of which the effective sample size is `size`."""
+        least = clopper_pearson(share, size)[0]
+        return clopper_pearson(share, size / self.unseen(least))[0]
 
     def limits(self, q: float, error: MeanError, below: float = TAIL) -> tuple[float, float]:
         """How small and how large the share of values at or below the true percentile q may be by chance; over 1 where
@@ -179,10 +178,11 @@ class Sample:
         low = high = share
         for step in (1.0, *[HALF] * ROUNDS):
             at = self.error(max(low, 1 / n)) or error
-            low += step * (self.lowest_share(share, effective_size(at, n), widening(at, share, n)) - low)
+            least = self.lowest_share(share, effective_size(at, n))
+            low += step * (share + (least - share) * widening(at, share, n) - low)
             at = self.error(min(high, 1 - 1 / n)) or error
-            furthest = clopper_pearson(share, effective_size(at, n))[1]
-            high += step * (share + (furthest - share) * widening(at, 1 - share, n) - high)
+            most = clopper_pearson(share, effective_size(at, n))[1]
+            high += step * (share + (most - share) * widening(at, 1 - share, n) - high)
         return self._believed(max(0.0, low), 0.0), self._believed(min(1.0, high), 1.0)
 
     def _believed(self, limit: float, end: float) -> float:

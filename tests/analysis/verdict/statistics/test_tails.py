@@ -9,6 +9,7 @@ import pytest
 from scipy.signal import lfilter
 
 from analysis.verdict.statistics import Floats, percentile_interval, share_interval
+from analysis.verdict.statistics.dependence import user_codes
 from analysis.verdict.statistics.tails import Sample, Worth, least_of_median
 from simulations import systems
 from simulations.capacity_systems import exponential, hyperexponential
@@ -46,6 +47,11 @@ def test_bursts_that_were_not_seen_widen_the_side_that_they_would_move() -> None
     assert error is not None
     below, above = tail.limits(0.95, error)
     assert above - 0.95 > 1.15 * (0.95 - below)
+    few = sample(correlated(np.random.default_rng(1), 1000, 0.95))
+    error = few.error(0.5)
+    assert error is not None
+    below, above = few.limits(0.5, error)
+    assert above - 0.5 > 1.1 * (0.5 - below), "with so few effective requests, those of the median too"
 
 
 def test_a_tail_that_nothing_bounds_has_a_lower_end_all_the_same() -> None:
@@ -72,6 +78,14 @@ def test_users_who_differ_are_the_samples() -> None:
     assert Worth(3000, 500, 440, 40).of_users == 440  # in queues less will do to call them different
     assert Worth(3000, 1000, 620, 40).of_users == 620
     assert Worth(3000, 1000, 620, 8).of_users == float("inf"), "eight users may differ so much by chance"
+
+
+def test_six_hundred_effective_requests_by_user_do_for_any_tail() -> None:
+    """Five hundred users on four replicas: the median is worth some 900 requests by user, and p99 is shown."""
+    (trace,) = systems.pinned(np.random.default_rng(11), 1, users=500, requests=10_000)
+    found = Sample(trace.latency, np.sort(trace.latency), user_codes(trace.user))
+    assert 600 < found.bulk.of_users < 936
+    assert percentile_interval(trace.latency, 0.99, trace.user).low is not None
 
 
 def test_a_tail_of_few_long_bursts_is_withheld() -> None:
