@@ -98,6 +98,9 @@ SYSTEMS: dict[str, System] = {
     "200 slow bursts, 6000 requests": partial(
         systems.bursts, requests=6000, seconds=600.0, bursts_per_run=200, slow_share=0.05
     ),
+    "4 pinned replicas, slower with more users, 200 users, 6000 requests": partial(
+        systems.pinned, users=200, requests=6000, crowding=0.5
+    ),
 }
 
 

@@ -84,13 +84,17 @@ def pinned(
     speeds: tuple[float, ...] = (1.0, 1.3, 1.7, 2.5),
     spread: float = 0.3,
     requests: int = 1000,
+    crowding: float = 0.0,
 ) -> list[Trace]:
-    """Each user stays with a replica drawn at random, and sends again when the answer has ended."""
+    """Each user stays with a replica drawn at random, and sends again when the answer has ended. The share `crowding`
+    of a latency is proportional to the users of the replica."""
     cycle = users * seconds / requests
     found = []
     for _ in range(runs):
-        pace = np.array(speeds)[rng.integers(len(speeds), size=users)] * cycle / np.mean(speeds)
-        count = int(3 * seconds / (cycle * min(speeds) / np.mean(speeds))) + 10
+        replica = rng.integers(len(speeds), size=users)
+        crowd = np.bincount(replica, minlength=len(speeds))[replica] * len(speeds) / users
+        pace = np.array(speeds)[replica] * (1 + crowding * (crowd - 1)) * cycle / np.mean(speeds)
+        count = int(3 * seconds / (cycle * (1 - crowding) * min(speeds) / np.mean(speeds))) + 10
         times = pace[:, None] * np.exp(spread * rng.standard_normal((users, count)) - spread**2 / 2)
         ends = np.cumsum(times, axis=1)
         user = np.repeat(np.arange(users), count)
