@@ -147,7 +147,9 @@ class Sample:
     def lowest_without_misses(self) -> float:
         """The lower limit of a share of which there is not a single miss."""
         size = min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
-        return self.lowest_share(1.0, size)
+        # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
+        beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, size)[0])
+        return max(beginning, self.lowest_share(1.0, size))
 
     def lowest_share(self, share: float, size: float) -> float:
         """The lower limit of a share of which the effective sample size is `size`."""
