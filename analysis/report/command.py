@@ -81,14 +81,18 @@ def report(
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
             raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
-        start_engine()
         with log.status("Reading the runs …") as status:
+
+            def reading(name: str) -> None:
+                start_engine()  # not before the runs have been found: a command ends only when the engine has started
+                status.update(f"Reading {name} …")
+
             summaries = summaries_of(
                 names or (),
                 folder.runs,
                 plan.slo,
                 tokenizer,
-                lambda name: status.update(f"Reading {name} …"),
+                reading,
                 need_requests=True,
             )
             made, files = _made(summaries, output or (), claims, plan, status)
