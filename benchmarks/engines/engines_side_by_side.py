@@ -31,9 +31,9 @@ from bench.roofline.model_cost import bytes_per_token
 from benchmarks.program import command_line, write
 from benchmarks.watched_process import machine_cpu
 from engines.contract.base import EngineInfo, EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 
 PROMPT = (
     "<|im_start|>user\nTell me in a few sentences what happened in the city of Paris in the year {year}, and what the "
