@@ -100,7 +100,7 @@ def mean_error(
     return with_users(along_time, sums_by_cell(codes, parts, residuals) / len(values), congestion)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)  # as in series.py
 def _parts(n: int) -> npt.NDArray[np.intp]:
     """Of n values in time order: in which of the window's parts each one is."""
     return np.arange(n) * PARTS // n
