@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from bench.result.document import BenchResult
     from engines.contract.base import Model
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def about() -> None:
-    """Engines without HTTP."""
+app = typer.Typer()
 
 
 @app.command()

@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from analysis.plan.answer import Plan
     from analysis.run.load import RunData
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-@app.callback()
-def about() -> None:
-    """Capacity planning from finished runs."""
-
-
-@app.command()
 @with_flags(RunsSettings, PlanSettings)
 def plan(
     names: Annotated[
