@@ -61,8 +61,8 @@ def bench(
     """
     from rich.console import Console
 
+    from analysis.console import stdout
     from analysis.mistakes import exit_with_sentence
-    from analysis.report.terminal import stdout
     from bench.measuring.variants import variants_of
     from bench.result.document import read_result, to_json
     from bench.result.gate import differences

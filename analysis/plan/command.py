@@ -51,6 +51,7 @@ def plan(
     """
     from rich.console import Console
 
+    from analysis.console import stdout
     from analysis.mistakes import exit_with_sentence
     from analysis.plan import alternatives
     from analysis.plan.answer import make_plan
@@ -58,7 +59,6 @@ def plan(
     from analysis.plan.page.build import write_page
     from analysis.plan.terminal.alternatives import print_alternatives
     from analysis.plan.terminal.plan import print_plan
-    from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
 
@@ -116,11 +116,11 @@ def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: P
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:
     """Exit code 1 where servers are worse than predicted, 2 where nothing could be compared."""
+    from analysis.console import stdout
     from analysis.plan.basis import read_basis
     from analysis.plan.evidence import check
     from analysis.plan.evidence.prometheus import Prometheus
     from analysis.plan.terminal.check import print_check
-    from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
 
     assert settings.check is not None

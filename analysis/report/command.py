@@ -147,8 +147,9 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
+    from analysis.console import stdout
     from analysis.report.formats.document import as_json_document
-    from analysis.report.terminal import print_report, stdout
+    from analysis.report.terminal import print_report
 
     if as_json:
         typer.echo(json.dumps(as_json_document(made), allow_nan=False))
