@@ -137,7 +137,7 @@ def _export(run: ActiveRun) -> None:
     if _exporter is not None:
         _exporter.close()
     _exporter, address = run.exporter, run.settings.exporter
-    if _exporter is None or address is None:
+    if _exporter is None or address is None:  # one that is not served still counts for Locust's page
         return
     try:
         _exporter.serve(address)

@@ -44,7 +44,7 @@ def counted(*records: RequestRecord, objectives: RunObjectives = OBJECTIVES) -> 
     counts = Counts(Buckets(objectives))
     for record in records:
         counts.request_scheduled()
-        counts.request_ended(record, objectives.met_by(record))
+        counts.request_ended(record)
     return counts
 
 
