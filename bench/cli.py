@@ -151,11 +151,7 @@ async def _measure(
 
 
 def _judged(
-    before: BenchResult,
-    found: BenchResult,
-    gating: GateSettings,
-    allow_different: bool,
-    as_json: bool,
+    before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
     from analysis.gate import outputs

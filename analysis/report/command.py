@@ -102,11 +102,7 @@ def report(
 
 
 def _made(
-    summaries: Sequence[RunSummary],
-    output: Sequence[Path],
-    claims: ClaimSettings,
-    plan: PlanSettings,
-    status: Status,
+    summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
     from analysis.report.decision.decide import decide

@@ -15,13 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
-from engines.pytorch.device import (
-    OnTorch,
-    TorchOptions,
-    chosen_dtype,
-    limit_spinning,
-    name_of,
-)
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
 from settings_schema import setting

@@ -65,10 +65,7 @@ def _glance() -> list[Panel]:
             empty=NO_PLAN,
         ),
         tile(
-            "Load",
-            "Finished requests per second, all replicas together.",
-            units.RequestsPerSecond,
-            Query(REQUEST_RATE),
+            "Load", "Finished requests per second, all replicas together.", units.RequestsPerSecond, Query(REQUEST_RATE)
         ),
         tile(
             "Safe load",
@@ -155,10 +152,7 @@ def _load() -> list[Panel]:
             "At the price chosen above and the throughput now, and as planned (dashed). Idle replicas cost, so it "
             "falls as the load grows.",
             CURRENCY,
-            [
-                Query(COST, "{{engine}} now"),
-                Query(plan("cost_usd_per_million_tokens"), "{{engine}} planned"),
-            ],
+            [Query(COST, "{{engine}} now"), Query(plan("cost_usd_per_million_tokens"), "{{engine}} planned")],
             dashed=["planned"],
         ),
     ]

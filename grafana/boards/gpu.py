@@ -194,10 +194,7 @@ def _links() -> list[Panel]:
             "Traffic between GPUs: sent and (dashed) received. Tensor parallelism exchanges activations here at every "
             "layer.",
             units.BytesPerSecondSI,
-            [
-                Query(_link("sent"), f"{EACH} out"),
-                Query(_link("received"), f"{EACH} in"),
-            ],
+            [Query(_link("sent"), f"{EACH} out"), Query(_link("received"), f"{EACH} in")],
             dashed=["in"],
             empty=NO_LINK,
         ),

@@ -31,13 +31,7 @@ def board() -> Board:
         title="Load test",
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
-        variables=[
-            variables.data_source(),
-            variables.run(),
-            variables.engine(),
-            variables.model(),
-            variables.server(),
-        ],
+        variables=[variables.data_source(), variables.run(), variables.engine(), variables.model(), variables.server()],
         annotations=[run_starts(), stages(), run_ends()],
         rows={"": _glance, "Load and answers": _load, "Latency of the users": _latency},
     )

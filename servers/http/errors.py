@@ -20,15 +20,7 @@ from starlette.responses import Response
 from engines.contract.base import EngineError, EngineOverloaded
 
 Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
-OUTCOMES: tuple[Outcome, ...] = (
-    "ok",
-    "cancelled",
-    "rejected",
-    "bad_request",
-    "timeout",
-    "engine_error",
-    "unavailable",
-)
+OUTCOMES: tuple[Outcome, ...] = ("ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable")
 
 _OUTCOME_OF_STATUS: dict[int, Outcome] = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
 _TYPE_OF_STATUS = {

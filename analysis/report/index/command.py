@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(RunsSettings)
-def list_runs(
-    as_json: AsJson = False,
-    **given: Any,
-) -> None:
+def list_runs(as_json: AsJson = False, **given: Any) -> None:
     """List the runs of a folder, and write a page of them all to its index.html.
 
     Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.

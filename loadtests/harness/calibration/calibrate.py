@@ -167,12 +167,7 @@ def pace(rate: float) -> tuple[int, float]:
 
 
 def _cell(
-    users: int,
-    rate: float,
-    processes: int,
-    condition: Condition,
-    run: Path,
-    truths: dict[str, dict[str, Any]],
+    users: int, rate: float, processes: int, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]
 ) -> Cell:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None

@@ -55,11 +55,7 @@ class LoadSettings:
         30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1, group=LOAD
     )
     stage_requests: int | None = setting(
-        None,
-        "Requests per stage after its warm-up, instead of a length in seconds.",
-        metavar="N",
-        least=1,
-        group=LOAD,
+        None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1, group=LOAD
     )
     warm_up: tuple[float, bool] = setting(
         (0.2, True),
