@@ -130,34 +130,19 @@ def setting(
     or put on a command line of our own; `on_page=False` keeps a setting off Locust's web page. What is given several
     times for a `repeatable` setting is read as one text of several lines.
     """
-    kept = {
-        "help": help,
-        "flag": flag,
-        "metavar": metavar,
-        "least": least,
-        "most": most,
-        "read": read,
-        "write": write,
-        "group": group,
-        "secret": secret,
-        "on_page": on_page,
-        "repeatable": repeatable,
-    }
-    return dataclasses.field(default=default, repr=not secret, metadata=kept)
+    declared = {name: value for name, value in locals().items() if name != "default"}
+    return dataclasses.field(default=default, repr=not secret, metadata=declared)
 
 
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
     hints = typing.get_type_hints(declared)
-    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page", "repeatable")
     return tuple(
         Setting(
             name=field.name,
             default=field.default,
-            help=field.metadata["help"],
             hint=hints[field.name],
-            flag=_flag(field) if flags else f"option `{field.name}`",
-            **{name: field.metadata[name] for name in plain},
+            **dict[str, Any](field.metadata, flag=_flag(field) if flags else f"option `{field.name}`"),
         )
         for field in dataclasses.fields(declared)
         if "help" in field.metadata
