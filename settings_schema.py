@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 PREFIX = "ENGINEBENCH_"
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,19 @@ def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str,
         else:
             raise ValueError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(options)}.")
     return options
+
+
+def read_address(text: str) -> Address:
+    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
+    return host.strip("[]"), int(port)
+
+
+def write_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def table(declared: type[Any], flags: bool = True) -> str:

@@ -12,6 +12,7 @@ import typer
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
 from settings_flags import AsJson, read_settings, with_flags
+from settings_schema import Address, write_address
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,10 +97,12 @@ def plan(
             _publish(settings.publish, plans, loaded, settings, log)
 
 
-def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
+def _publish(address: Address, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
     """Until Ctrl-C. `plans` are in the order of preference."""
+    from prometheus_client import start_http_server
+
     from analysis.plan.money.prices import read_prices
-    from analysis.plan.publish import distinct, page, parse_address, published, server_of
+    from analysis.plan.publish import distinct, published, registry_of
 
     metas, prices = {one.meta.run_id: one.meta for one in loaded}, read_prices(settings.prices)
     kept, left_out = distinct([published(plan, metas[plan.runs[0]], settings, prices) for plan in plans])
@@ -108,10 +111,15 @@ def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: P
             f"{one.plan.label} is not published: a better plan has the same engine, model and GPU ({one.gpu}). "
             "--gpu LABEL=NAME tells GPU types apart."
         )
-    with server_of(page(kept), parse_address(address)) as server:
-        log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{address}/metrics; Ctrl-C ends it")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+    host, port = address
+    try:
+        _, thread = start_http_server(port, host, registry_of(kept))
+    except OSError as error:
+        raise ValueError(f"{write_address(address)} cannot be listened on ({error.strerror}).") from None
+    log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{write_address(address)}/metrics; Ctrl-C ends it")
+    with suppress(KeyboardInterrupt):
+        while True:
+            thread.join(0.5)  # for ever, it would not hear of a signal that another thread receives
 
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:

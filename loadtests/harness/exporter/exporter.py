@@ -20,10 +20,10 @@ from loadtests.harness.exporter.counts import Buckets, Counts, StageCounts, toge
 from loadtests.harness.exporter.page import Page
 from loadtests.harness.exporter.text import Now, RunFacts, families
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.settings.run import Address
 from records.load import Rate
 from records.slo import RunObjectives
 from records.stage import SECOND, Stage
+from settings_schema import Address
 
 logger = logging.getLogger(__name__)
 

@@ -8,23 +8,9 @@ from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
 from loadtests.harness.settings.requests import request_setting
-from settings_schema import setting
+from settings_schema import Address, read_address, setting, write_address
 
 run_setting = partial(setting, group="Run")
-Address = tuple[str, int]
-
-
-def read_address(text: str) -> Address:
-    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
-    return host.strip("[]"), int(port)
-
-
-def write_address(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
