@@ -115,9 +115,10 @@ def bench(
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
     """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
     from engines.contract.base import EngineUnavailable
-    from engines.contract.registry import check_before_download, spec
+    from engines.contract.registry import spec
     from engines.models.fetch import DEFAULT, fetch_model
     from engines.models.progress import terminal_progress
+    from engines.process.loading import check_before_download
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(one.engine).needs_model for one in variants)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +12,20 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
+
+
+@contextmanager
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Processes started meanwhile keep to these cores. Only Linux binds processes; elsewhere it does nothing."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager

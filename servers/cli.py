@@ -62,7 +62,8 @@ def _serve(
     settings: ServerSettings,
 ) -> str | None:
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
-    from engines.contract.registry import check_before_download, spec
+    from engines.contract.registry import spec
+    from engines.process.loading import check_before_download
     from engines.process.replicas import load_replicas
     from servers.http.address import listen
 

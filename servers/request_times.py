@@ -9,11 +9,15 @@ read of the engine's pipe, so that a client that reads slowly changes no duratio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from engines.contract.base import FinishReason, Usage
 from engines.process.stream import ReceivedChunk
 from servers.metrics import Metrics
 from servers.openai.wire import NO_FIGURES, Ending
+
+READ_AT = attrgetter("read_at")
 
 
 class RequestTimes:
@@ -47,18 +51,17 @@ class RequestTimes:
         self._metrics.request_queue_time.observe(now - self.received)
         self._metrics.prompt_tokens += self._prompt_tokens
 
-    def receive(self, chunks: Sequence[ReceivedChunk], reads: Sequence[tuple[float, int]]) -> None:
-        """Chunks that are ready together. `reads` are the pipe's reads: when, and the index of its first chunk."""
-        if len(reads) == 1:
-            self._receive_together(chunks, reads[0][0])
+    def receive(self, chunks: Sequence[ReceivedChunk]) -> None:
+        """Chunks that are ready together, perhaps from several reads of the engine's pipe."""
+        if len(chunks) == 1:  # nearly always, with a busy engine
+            self._receive_together(chunks[0].read_at, chunks[0].tokens, 1)
             return
-        ends = [start for _, start in reads[1:]]
-        for (at, start), end in zip(reads, [*ends, len(chunks)], strict=True):
-            self._receive_together(chunks[start:end], at)
+        for read_at, together in groupby(chunks, READ_AT):
+            tokens = [chunk.tokens for chunk in together]
+            self._receive_together(read_at, sum(tokens), len(tokens))
 
-    def _receive_together(self, chunks: Sequence[ReceivedChunk], now: float) -> None:
+    def _receive_together(self, now: float, tokens: int, chunks: int) -> None:
         metrics = self._metrics
-        tokens = chunks[0].tokens if len(chunks) == 1 else sum([chunk.tokens for chunk in chunks])
         self.produced += tokens
         metrics.generation_tokens += tokens
         if self.last is not None:
@@ -67,8 +70,8 @@ class RequestTimes:
             self.first, self._first_tokens = now, tokens
             metrics.time_to_first_token.observe(now - self.received)
             metrics.request_prefill_time.observe(now - self.admitted)
-        if len(chunks) > 1:
-            metrics.inter_chunk_latency.observe_zeros(len(chunks) - 1)
+        if chunks > 1:
+            metrics.inter_chunk_latency.observe_zeros(chunks - 1)
         self.last = now
 
     def complete(self, finish_reason: FinishReason, now: float, engine: Usage | None = None) -> Ending:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
 import sys
 from types import FrameType
@@ -109,4 +110,8 @@ def configure_logging(level: str) -> None:
 
 
 def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    """To standard error. What read it may be gone; a signal must end the server all the same."""
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the process ends

@@ -5,6 +5,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ def files(room: str) -> list[Path]:
     return sorted((ROOT / room).rglob("*.py"))
 
 
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_it_may(room: str) -> None:
     assert files(room)
@@ -53,6 +58,14 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
             if module.partition(".")[0] in {*ROOMS, "enginebench", "settings_flags", "settings_schema"}:
                 allowed = any(module == name or module.startswith(name + ".") for name in MAY_IMPORT[room])
                 assert allowed, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Nor for annotations only: whoever reads one of them would have to read them all."""
+    modules = {module_name(path): path for room in ROOMS for path in files(room)}
+    imports = {name: modules.keys() & set(imported(path)) - {name} for name, path in modules.items()}
+    order = list(TopologicalSorter(imports).static_order())  # raises where there is a circle, and names it
+    assert len(order) == len(modules) > 400
 
 
 def test_only_the_load_tests_import_what_patches_the_process() -> None:

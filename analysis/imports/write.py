@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.source import Aggregates, ImportedStage, NotImportable, Percentiles, Results
-from analysis.verdict.findings import imported_from
+from analysis.verdict.findings.checks import imported_from
 from analysis.verdict.stages.answers import AnswerCounts
 from analysis.verdict.stages.distributions import EMPTY, Distribution
 from analysis.verdict.stages.stage import Concurrency, StageSummary

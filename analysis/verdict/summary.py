@@ -15,7 +15,7 @@ import numpy as np
 from analysis.run.load import NotARun, RunData
 from analysis.run.windows import Flows, windows_of
 from analysis.verdict.finding import Finding
-from analysis.verdict.findings import findings_of
+from analysis.verdict.findings.checks import findings_of
 from analysis.verdict.stages.distributions import FAILED
 from analysis.verdict.stages.stage import StageSummary, summarise_stage
 from records.files import write_atomically

@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from bench.measuring.cases import Case
 from bench.measuring.prompts import Prompts
@@ -75,9 +77,8 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
     arrivals: list[tuple[float, int]] = []
     try:
         async for ready in stream:
-            ends = [first for _, first in stream.reads[1:]] + [len(ready)]
-            for (at, first), end in zip(stream.reads, ends, strict=True):
-                arrivals.append((at, sum(chunk.tokens for chunk in ready[first:end])))
+            for read_at, together in groupby(ready, attrgetter("read_at")):
+                arrivals.append((read_at, sum(chunk.tokens for chunk in together)))
     except BaseException:
         stream.cancel()
         raise

@@ -19,8 +19,8 @@ from bench.measuring.prompts import Prompts
 from bench.measuring.variants import Variant
 from bench.settings import BenchSettings
 from engines.contract.base import EngineError, EngineInfo, EngineUnavailable, Model
-from engines.contract.registry import load_engine
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 
 LONGEST = 2  # times the time for samples: a case that takes longer for a single one is left out
 WATCHING = 2.5  # seconds of an untimed batch, in which the engine's own gauges are read

@@ -8,9 +8,8 @@ from math import prod
 from typing import Any
 
 from engines.contract.base import Model
-from engines.models.fetch import RANDOM
 from engines.models.formats import BITS
-from engines.models.presets import PRESETS
+from engines.models.presets import PRESETS, RANDOM
 from engines.models.stored import config_of, tensors_of
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

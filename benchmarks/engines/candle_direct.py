@@ -13,8 +13,8 @@ import time
 
 from benchmarks.program import command_line, write
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
+from engines.process.loading import load_engine
 from engines.rust.programs import build, cargo
 
 PROMPT = 40

@@ -30,9 +30,9 @@ from typing import Any
 from benchmarks.program import command_line, measured_before, write
 from benchmarks.started_server import started_server
 from engines.contract.base import EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 
 TOKENS = 32  # of each answer
 FEWER_TOKENS = {"pytorch-baseline": 8}  # each of its tokens reads the whole text again

@@ -3,9 +3,10 @@
     python -m benchmarks.plan.real_engines --engine candle --engine mistralrs     # about five minutes an engine
     python -m benchmarks.plan.real_engines --engine vllm --output benchmarks/results/plan_real_engines.json
 
-Each engine is served and measured at all loads in mixed order, several times over. The model is fitted to the loads of
-`--fit`; those of `--unseen`, up to 1.5 times beyond, are predicted. Other work on the machine makes steps longer:
-`drift` is the standard deviation of measured over fitted step time in periods of ten seconds.
+Each engine is served on one half of the cores, and measured from the other half at all loads in mixed order, several
+times over. The model is fitted to the loads of `--fit`; those of `--unseen`, up to 1.5 times beyond, are predicted.
+Other work on the machine makes steps longer: `drift` is the standard deviation of measured over fitted step time in
+periods of ten seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +33,9 @@ from analysis.plan.fleet.replicas import BEYOND
 from analysis.run.load import RunData, load_run
 from benchmarks.plan.planned_fleet import enginebench
 from benchmarks.program import command_line, measured_before, write
+from benchmarks.started_server import on_cores, started_server
+from engines.machine.devices import usable_cores
+from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.workload.lengths import whole_numbers
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
@@ -80,18 +85,24 @@ def mixed(loads: Sequence[int], passes: int) -> list[int]:
 
 
 def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings: argparse.Namespace) -> RunData:
+    """The engine has half of the cores for itself, so that its steps do not depend on what the load generator needs."""
     given = [word for option in options for word in ("-o", option)]
     model = ["--model", settings.model] if settings.model else []
-    with tempfile.TemporaryDirectory() as name:
-        enginebench(
-            "run", "concurrent", "--engine", engine, *given, *model, "--stages", ",".join(map(str, stages)),
-            "--stage-seconds", f"{settings.seconds:g}", "--prompt-tokens", settings.prompt_tokens,
-            "--output-tokens", settings.output_tokens, "--runs", str(settings.runs or name), "--allow-invalid",
-            "--label", f"plan-{engine}",
-        )  # fmt: skip
-        newest = max(
-            Path(settings.runs or name).glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime
-        )
+    cores = usable_cores()
+    half = len(cores) // 2
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        runs = Path(settings.runs or name)
+        with on_cores(cores[half:]):
+            serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *given, *model, "--port", "0"]
+            _, port = stack.enter_context(started_server(serve))
+        with on_cores(cores[:half] or cores):
+            enginebench(
+                "run", "concurrent", "--url", f"http://127.0.0.1:{port}", "--stages", ",".join(map(str, stages)),
+                "--stage-seconds", f"{settings.seconds:g}", "--prompt-tokens", settings.prompt_tokens,
+                "--output-tokens", settings.output_tokens, "--runs", str(runs), "--allow-invalid",
+                "--label", f"plan-{engine}",
+            )  # fmt: skip
+        newest = max(runs.glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime)
         return load_run(newest.parent)
 
 

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.contract.base import Engine
 from settings_schema import Setting, from_text, setting, settings_of
-
-if TYPE_CHECKING:
-    from engines.models.size import ModelSize
-    from engines.process.child import ChildEngine
-    from engines.process.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,58 +144,3 @@ def check_options(name: str, options: Mapping[str, str]) -> GivenOptions:
         own,
         from_text(engine_class(name).Options, own),
     )
-
-
-def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:
-    """What can be said before a model is there: `model` is the name that people gave.
-
-    Raises `ValueError` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
-    """
-    from engines.machine.devices import visible_gpus
-    from engines.models.size import size_of_preset
-
-    given = check_options(name, options)
-    if model is not None and spec(name).needs_model:
-        _check_memory(name, given, size_of_preset(model), visible_gpus())
-
-
-def load_engine(
-    name: str,
-    model: Model | None = None,
-    options: Mapping[str, str] | None = None,
-    watch: Watch | None = None,
-    place: Callable[[Launch], Launch] = lambda launch: launch,
-    processes: int = 1,
-) -> ChildEngine:
-    """An engine that is ready to be started in a child process of its own, supervised as `watch` says.
-
-    `place` restricts the process to its share of the machine, where it is one of several `processes`. Raises
-    `ValueError` for an unknown name or option and `EngineUnavailable` where the engine or the model cannot run here.
-    """
-    from engines.process.child import ChildEngine
-    from engines.process.environments import ask, is_foreign
-    from engines.process.watch import Watch
-
-    kind = engine_class(name)
-    given = check_options(name, options or {})  # a user's mistake is reported before any process starts
-    if given.shared.replicas != processes:
-        raise ValueError("`replicas` is for `serve` and `run`; here one process is measured.")
-    if spec(name).needs_model and model is None:
-        raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
-    launch = place(kind.launch(given.parsed, model))
-    reason = ask(launch, spec(name).target)["why_not_here"] if is_foreign(launch) else kind.why_not_here()
-    if reason is not None:
-        raise EngineUnavailable(f"{name} cannot run here: {reason}")
-    if model is not None and spec(name).needs_model:
-        from engines.machine.devices import visible_gpus
-        from engines.models.size import size_of
-
-        _check_memory(name, given, size_of(model), visible_gpus(launch.environment))
-    return ChildEngine(name, model, given.own, launch, watch or Watch(), spec(name).target)
-
-
-def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: Sequence[str]) -> None:
-    from engines.process.memory import refuse_too_large
-
-    if given.shared.memory == "check":
-        refuse_too_large(name, engine_class(name), given.parsed, size, given.shared.replicas, gpus)

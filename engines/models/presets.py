@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from engines.models.formats import BITS
 
+RANDOM = "random:"  # before a preset's name: its shape with random weights
 DType = Literal["float32", "float16", "8-bit", "4-bit"]
 
 # Bytes per weight. The quantised ones are GGUF's Q8_0 and Q4_0.
@@ -70,6 +71,14 @@ def number_of(config: Mapping[str, Any], *names: str) -> int:
         if isinstance(config.get(name), int):
             return int(config[name])
     raise KeyError(names[0])
+
+
+def context_of(config: Mapping[str, Any]) -> int:
+    """The limit of tokens, prompt and answer together. State-space models have none; most are trained on 2048."""
+    try:
+        return number_of(config, "max_position_embeddings", "n_positions", "n_ctx", "seq_length")
+    except KeyError:
+        return 2048
 
 
 def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-from engines.contract.base import Model
-from engines.models.fetch import RANDOM, context_of
 from engines.models.formats import BITS
-from engines.models.presets import ONE_SEQUENCE, PRESETS, kept_values, number_of
-from engines.models.stored import config_of, tensors_of, weight_files
+from engines.models.presets import ONE_SEQUENCE, context_of, kept_values, number_of
 
 GGUF = "gguf"  # the number format of an engine that loads a GGUF file as it is
 STORED = "as stored"  # that of weights which were quantised before, and which no engine converts
@@ -94,27 +90,3 @@ class ModelSize:
         except KeyError:
             return 0
         return round(STEP_TOKENS * 2 * (width + inner) * BITS[dtype] / 8) + logits
-
-
-def size_of_preset(spec: str) -> ModelSize | None:
-    """Of a name that people give; `None` where it is not that of a preset, with or without `random:`."""
-    preset = PRESETS.get(spec.removeprefix(RANDOM))
-    return None if preset is None else ModelSize(spec, preset.parameters, preset.config)
-
-
-def size_of(model: Model) -> ModelSize | None:
-    """By the headers of its files, or by its preset; `None` where neither tells."""
-    try:
-        config, tensors = config_of(model.folder), tensors_of(model.folder)
-    except (OSError, ValueError):  # the engine says what is wrong with them
-        return None
-    if not tensors:
-        return size_of_preset(model.name) if model.random_weights else None
-    quantised = "quantization_config" in config
-    return ModelSize(
-        model.name,
-        sum(prod(tensor.shape) for tensor in tensors.values()),
-        config,
-        sum(file.stat().st_size for file in weight_files(model.folder)) if quantised else None,
-        None if model.gguf is None else model.gguf.stat().st_size,
-    )

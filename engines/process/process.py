@@ -27,6 +27,7 @@ from engines.contract.base import (
 from engines.contract.protocol import (
     MAX_LINE_BYTES,
     VERSION,
+    Cancel,
     ChunkReady,
     Done,
     Failed,
@@ -122,7 +123,7 @@ class Process(asyncio.SubprocessProtocol):
             cast(asyncio.WriteTransport, pipe).write(encode(message, msgspec.json.encode))
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
-        stream = self._streams[id] = Stream(self, id)
+        stream = self._streams[id] = Stream(lambda: self.send(Cancel(id)))
         self.send(Generate(id, request))
         return stream
 
@@ -157,7 +158,8 @@ class Process(asyncio.SubprocessProtocol):
     def _deliver(self, answer: ReceivedChunk | _ReceivedDone) -> None:
         if isinstance(answer, ReceivedChunk):
             if (stream := self._streams.get(answer.id)) is not None:
-                stream.feed(answer, self.last_output_at)
+                answer.read_at = self.last_output_at
+                stream.feed(answer)
         elif (stream := self._streams.pop(answer.id, None)) is not None:
             stream.end(answer.finish_reason, usage=answer.usage)
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
-from engines.contract.registry import check_options, load_engine, spec
+from engines.contract.registry import check_options, spec
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import READY_CHECK, ChildEngine, State
+from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from engines.process.watch import Watch
 
@@ -140,7 +141,7 @@ ServedEngine = ChildEngine | Replicas
 
 
 def load_replicas(name: str, model: Model | None, options: Mapping[str, str], watch: Watch) -> ServedEngine:
-    """Like `registry.load_engine`, with as many processes as the option `replicas` says."""
+    """Like `load_engine`, with as many processes as the option `replicas` says."""
     given = check_options(name, options)
     count, parsed = given.shared.replicas, given.parsed
     if count == 1:

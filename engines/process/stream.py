@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from engines.contract.base import EngineError, FinishReason, TokenLogprob, Usage
-from engines.contract.protocol import Cancel
-
-if TYPE_CHECKING:
-    from engines.process.process import Process
 
 
-class ReceivedChunk(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="chunk"):
+class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):
     """A `Chunk` on the server's side, decoded from its line."""
 
     id: int  # of the request
     text: str
     tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
+    read_at: float = 0.0  # when its line was read from the pipe, seconds of the monotonic clock
 
 
 class Stream:
@@ -33,18 +29,11 @@ class Stream:
     not the stream is still being iterated.
     """
 
-    __slots__ = (
-        *("_child", "_ended", "_error", "_id", "_pending", "_pending_reads", "_read_at", "_waiter"),
-        *("finish_reason", "on_end", "reads", "usage"),
-    )
+    __slots__ = ("_ask_to_stop", "_ended", "_error", "_pending", "_waiter", "finish_reason", "on_end", "usage")
 
-    def __init__(self, child: Process, id: int) -> None:
-        self._child = child
-        self._id = id
+    def __init__(self, ask_to_stop: Callable[[], None]) -> None:
+        self._ask_to_stop = ask_to_stop
         self._pending: list[ReceivedChunk] = []
-        self._pending_reads: list[tuple[float, int]] = []
-        self._read_at: float | None = None
-        self.reads: list[tuple[float, int]] = []  # of the last list: when the pipe was read, index of its first chunk
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._error: EngineError | None = None
@@ -67,13 +56,12 @@ class Stream:
             finally:
                 self._waiter = None
         ready, self._pending = self._pending, []
-        self.reads, self._pending_reads, self._read_at = self._pending_reads, [], None
         return ready
 
     def cancel(self) -> None:
         """Ask the engine to stop. The stream ends, with `finish_reason` "cancelled", when it has stopped."""
         if not self._ended:
-            self._child.send(Cancel(self._id))
+            self._ask_to_stop()
 
     async def stopped(self) -> None:
         """Wait until the engine is done with this request, discarding what it still sends."""
@@ -81,10 +69,7 @@ class Stream:
             async for _ in self:
                 pass
 
-    def feed(self, chunk: ReceivedChunk, read_at: float) -> None:
-        if read_at != self._read_at:
-            self._read_at = read_at
-            self._pending_reads.append((read_at, len(self._pending)))
+    def feed(self, chunk: ReceivedChunk) -> None:
         self._pending.append(chunk)
         self._wake()
 

@@ -14,8 +14,7 @@ import torch
 from engines.pytorch.network import WEIGHTS_SEED
 
 if TYPE_CHECKING:
-    from engines.static.step import LayerWeights
-    from engines.static.weights import DecoderShape, DecoderWeights
+    from engines.static.weights import DecoderShape, DecoderWeights, LayerWeights
 
 Network = Callable[[torch.Tensor], torch.Tensor]  # token ids of a sequence -> logits [vocabulary] after its last one
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
 if TYPE_CHECKING:
-    from engines.static.weights import DecoderShape, DecoderWeights
+    from engines.static.weights import DecoderShape, DecoderWeights, LayerWeights
 
 
 class Place(NamedTuple):
@@ -30,22 +30,7 @@ class Place(NamedTuple):
     mask: torch.Tensor  # [batch, 1, group × tokens, length]: added to the scores of attention
 
 
-class LayerWeights(NamedTuple):
-    """Queries, keys and values are one product, gate and up another."""
-
-    attention_norm: torch.Tensor
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    output: torch.Tensor
-    output_bias: torch.Tensor | None
-    feed_forward_norm: torch.Tensor
-    gate_and_up: torch.Tensor
-    gate_and_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
-
-
-RunLayer = Callable[[torch.Tensor, Place, torch.Tensor, torch.Tensor, LayerWeights], torch.Tensor]
+RunLayer = Callable[[torch.Tensor, Place, torch.Tensor, torch.Tensor, "LayerWeights"], torch.Tensor]
 
 
 class Layer(torch.nn.Module):

@@ -114,7 +114,8 @@ def _flat(layer: Any, names: list[str]) -> torch.nn.Module:
     """The layer with plain tensors as arguments, which is all that a package takes."""
     import torch
 
-    from engines.static.step import LayerWeights, Place
+    from engines.static.step import Place
+    from engines.static.weights import LayerWeights
 
     absent: dict[str, Any] = dict.fromkeys(LayerWeights._fields)
 

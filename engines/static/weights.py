@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engines.contract.base import EngineUnavailable
 
 if TYPE_CHECKING:
     import torch
 
-    from engines.static.step import LayerWeights
 
 FAMILIES = ("llama", "mistral", "qwen2", "phi3")
 NAMES = "Llama, Mistral, Qwen2 and Phi-3"
@@ -64,6 +63,21 @@ def _window(config: Any) -> int:
     return int(config.sliding_window)
 
 
+class LayerWeights(NamedTuple):
+    """Queries, keys and values are one product, gate and up another."""
+
+    attention_norm: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    output: torch.Tensor
+    output_bias: torch.Tensor | None
+    feed_forward_norm: torch.Tensor
+    gate_and_up: torch.Tensor
+    gate_and_up_bias: torch.Tensor | None
+    down: torch.Tensor
+    down_bias: torch.Tensor | None
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
     """`cosines` and `sines` have one row per position."""
@@ -92,8 +106,6 @@ def weights_of(net: Any, positions: int) -> DecoderWeights:
 
 
 def _layer(named: Mapping[str, torch.Tensor]) -> LayerWeights:
-    from engines.static.step import LayerWeights
-
     return LayerWeights(
         named["input_layernorm.weight"].data,
         *_fused(named, "self_attn", "qkv_proj", ("q_proj", "k_proj", "v_proj")),

@@ -153,7 +153,7 @@ class CompletionResponse:
     async def _in_events(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         wire, send = accepted.wire, self._send
         async for chunks in stream:
-            times.receive(chunks, stream.reads)
+            times.receive(chunks)
             data = wire.chunks(chunks)
             if not self._head_sent:
                 await self._send_head(wire, times)
@@ -182,7 +182,7 @@ class CompletionResponse:
     async def _in_one_piece(self, accepted: AcceptedRequest, stream: Stream, times: RequestTimes) -> None:
         kept: list[ReceivedChunk] = []
         async for chunks in stream:
-            times.receive(chunks, stream.reads)
+            times.receive(chunks)
             kept += chunks
         ending = _ending(stream, times)
         body = accepted.wire.whole(kept, ending)

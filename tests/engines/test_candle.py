@@ -10,9 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import EngineInfo, EngineUnavailable
-from engines.contract.registry import load_engine
 from engines.models.fetch import fetch_model
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likeliest, first_words, text

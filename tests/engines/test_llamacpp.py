@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineError, EngineUnavailable, FatalError, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.llamacpp import LlamaCppEngine
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import write_program
 from tests.support.servers.served import until

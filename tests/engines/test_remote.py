@@ -18,7 +18,7 @@ from engines.contract.base import (
     GenerateRequest,
     Usage,
 )
-from engines.contract.registry import load_engine
+from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions
 from tests.support.servers.served import CHAT, TEXT, Served, body, served, until

@@ -337,3 +337,10 @@ def test_a_second_signal_ends_it_at_once() -> None:
         until(lambda: server.client.get("/health").json()["state"] == "draining", "the server drains")
         server.stop()
         until(lambda: not engine.is_running(), "the engine's process is gone")
+
+
+def test_it_stops_though_no_one_reads_its_standard_error_any_more() -> None:
+    with served() as server:
+        assert server.process.stderr is not None
+        server.process.stderr.close()
+        assert server.stop() == 0

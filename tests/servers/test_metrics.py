@@ -30,6 +30,10 @@ def metrics(state: Snapshot = NOTHING_YET) -> Metrics:
     return Metrics("x", lambda: state)
 
 
+def chunk(text: str, read_at: float, tokens: int = 1) -> ReceivedChunk:
+    return ReceivedChunk(1, text, tokens, read_at=read_at)
+
+
 def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
     histogram = Histogram("some_seconds", "help", (0.1, 1.0))
     for value in (0.05, 0.1, 0.100001, 1.0, 7.0):
@@ -45,11 +49,8 @@ def test_the_course_of_one_request() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, received=100.0, prompt_tokens=11)
     times.admit(100.5)
-    times.receive(
-        [ReceivedChunk(1, " a", 1), ReceivedChunk(1, " b", 2)], [(102.0, 0)]
-    )  # three tokens together, 1.5 s after admission
-    later = [ReceivedChunk(1, " c", 1), ReceivedChunk(1, " d", 1), ReceivedChunk(1, " e", 1)]
-    times.receive(later, [(102.2, 0), (103.0, 1)])  # read at two times, handed over together
+    times.receive([chunk(" a", 102.0), chunk(" b", 102.0, tokens=2)])  # three tokens together, 1.5 s after admission
+    times.receive([chunk(" c", 102.2), chunk(" d", 103.0), chunk(" e", 103.0)])  # of two reads, handed over together
     ending = times.complete("stop", 103.5)
     assert (ending.queue, ending.prefill, ending.decode) == (0.5, 1.5, 1.0)
     assert (ending.prompt_tokens, ending.completion_tokens) == (11, 6)
@@ -72,7 +73,7 @@ def test_the_course_of_one_request() -> None:
 def test_one_token_has_no_time_per_token() -> None:
     recorded = metrics()
     times = RequestTimes(recorded, 0.0, 1)
-    times.receive([ReceivedChunk(1, "a", 1)], [(1.0, 0)])
+    times.receive([chunk("a", 1.0)])
     times.complete("stop", 2.0)
     assert scraped(recorded)["time_per_output_token_seconds_count", ""] == 0
 

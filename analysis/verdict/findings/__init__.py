@@ -5,7 +5,3 @@ load_generator.py  was the client late, or its machine busy?
 steady.py          was the load what it was meant to be, and the window steady under it?
 recovery.py        how a server came back after it had failed
 """
-
-from analysis.verdict.findings.checks import findings_of, imported_from
-
-__all__ = ["findings_of", "imported_from"]

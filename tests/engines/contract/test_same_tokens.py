@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from engines.contract.base import EngineInfo
-from engines.contract.registry import engine_class, load_engine
+from engines.contract.registry import engine_class
+from engines.process.loading import load_engine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.ten_questions import (
     Answers,

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.models.random.llama_chat import BEFORE_DATE
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.lmrs_model import STAND_IN, VOCABULARY, write_program, write_stand_in

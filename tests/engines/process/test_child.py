@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable
-from engines.contract.registry import load_engine
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready
 
 

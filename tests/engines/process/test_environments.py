@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
-from engines.contract.registry import ENTRY_POINTS, EngineSpec, load_engine
+from engines.contract.registry import ENTRY_POINTS, EngineSpec
 from engines.process.environments import environment_of, modules_folder
+from engines.process.loading import load_engine
 
 ENGINE = """
 import asyncio, os, sys

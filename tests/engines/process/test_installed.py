@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from enginebench import app
 from engines.contract import registry
 from engines.contract.base import EngineUnavailable, GenerateRequest
-from engines.contract.registry import EngineSpec, load_engine
+from engines.contract.registry import EngineSpec
 from engines.models.progress import silent
 from engines.process import installed
 from engines.process.installed import Environment, Packages
+from engines.process.loading import load_engine
 from tests.support.engines.wheels import write_wheel
 
 ENGINE = """

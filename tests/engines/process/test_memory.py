@@ -7,12 +7,13 @@ from typer.testing import CliRunner
 
 from enginebench import app
 from engines.contract.base import EngineUnavailable, Model
-from engines.contract.registry import ENGINES, check_before_download, check_options, engine_class, load_engine
+from engines.contract.registry import ENGINES, check_options, engine_class
 from engines.machine.memory import GpuMemory
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
 from engines.models.random.weights import with_weights
-from engines.models.size import MemoryNeed, ModelSize, size_of, size_of_preset
+from engines.models.size import MemoryNeed, ModelSize
+from engines.process.loading import check_before_download, load_engine, size_of, size_of_preset
 
 GB = 1_000_000_000
 VALUES = 2 * 16 * 8 * 64  # kept of a token by Llama 3.2 1B: keys and values of 16 layers, 8 heads, 64 each

@@ -12,10 +12,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
-from engines.contract.registry import engine_class, load_engine
+from engines.contract.registry import engine_class
 from engines.models.fetch import fetch_model
 from engines.models.random.weights import with_weights
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
 from settings_schema import from_text
 from tests.conftest import BackgroundLoop

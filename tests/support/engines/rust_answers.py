@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.contract.base import GenerateRequest, Model
-from engines.contract.registry import load_engine
 from engines.process.child import ChildEngine
+from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
 from tests.conftest import BackgroundLoop
 from tests.support.engines.tiny_models import VOCABULARY
