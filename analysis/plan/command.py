@@ -17,6 +17,7 @@ from settings_schema import Address, write_address
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.plan.alternatives import Alternatives
     from analysis.plan.answer import Plan
     from analysis.run.load import RunData
 
@@ -52,14 +53,10 @@ def plan(
     """
     from rich.console import Console
 
-    from analysis.console import stdout
     from analysis.mistakes import exit_with_sentence
-    from analysis.plan import alternatives
+    from analysis.plan.alternatives import grouped, make_alternatives
     from analysis.plan.answer import make_plan
-    from analysis.plan.document import as_document
     from analysis.plan.page.build import write_page
-    from analysis.plan.terminal.alternatives import print_alternatives
-    from analysis.plan.terminal.plan import print_plan
     from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
 
@@ -75,15 +72,29 @@ def plan(
         with log.status("Reading …"):
             loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
             summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
-            groups = alternatives.grouped(loaded)
+            groups = grouped(loaded)
         with log.status("Simulating …"):
             if len(groups) > 1:
-                several = alternatives.make_alternatives(groups, summaries, settings)
+                several = make_alternatives(groups, summaries, settings)
                 made = several.cheapest[1]
             else:
                 several, made = None, make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings)
             if settings.html is not None:
                 write_page(made, settings.html)
+    _print(made, several, as_json)
+    if settings.publish is not None:
+        with exit_with_sentence(log):
+            plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
+            _publish(settings.publish, plans, loaded, settings, log)
+
+
+def _print(made: Plan, several: Alternatives | None, as_json: bool) -> None:
+    from analysis.console import stdout
+    from analysis.plan import alternatives
+    from analysis.plan.document import as_document
+    from analysis.plan.terminal.alternatives import print_alternatives
+    from analysis.plan.terminal.plan import print_plan
+
     if as_json:
         document = as_document(made) if several is None else alternatives.as_document(several)
         typer.echo(json.dumps(document, allow_nan=False))
@@ -91,10 +102,6 @@ def plan(
         print_plan(stdout(), made)
     else:
         print_alternatives(stdout(), several)
-    if settings.publish is not None:
-        with exit_with_sentence(log):
-            plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
-            _publish(settings.publish, plans, loaded, settings, log)
 
 
 def _publish(address: Address, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
