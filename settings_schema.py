@@ -205,6 +205,10 @@ def write_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def write_list(values: Iterable[Any]) -> str:
+    return ",".join(map(str, values))
+
+
 def table(declared: type[Any], flags: bool = True) -> str:
     """The settings as a Markdown table, for the documentation."""
     rows = ["| setting | default | what it sets |", "|---|---|---|"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from settings_schema import setting
+from settings_schema import setting, write_list
 
 measure_setting = partial(setting, group="What is measured")
 effort_setting = partial(setting, group="How often")
@@ -21,11 +21,7 @@ def read_sizes(text: str) -> Sizes:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def write_sizes(sizes: Sizes) -> str:
-    return ",".join(map(str, sizes))
-
-
-sizes_setting = partial(measure_setting, read=read_sizes, write=write_sizes)
+sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,19 +11,12 @@ from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
-from loadtests.harness.workload.lengths import (
-    GRAMMAR,
-    Lengths,
-    parse_lengths,
-    parse_several,
-    whole_numbers,
-    write_several,
-)
+from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
 from loadtests.harness.workload.words import Kind
-from settings_schema import setting
+from settings_schema import setting, write_list
 
 request_setting = partial(setting, group="Requests")
-lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_several)
+lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_list)
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
@@ -36,10 +28,6 @@ def parse_prefixes(text: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 0:
         raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
     return numbers
-
-
-def write_prefixes(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 def checked_object(text: str) -> str:
@@ -69,7 +57,7 @@ class RequestSettings:
         "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",
         metavar="N",
         read=parse_prefixes,
-        write=write_prefixes,
+        write=write_list,
     )
     output_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:32-96"), "Maximum length of an answer in tokens; same syntax as --prompt-tokens."
