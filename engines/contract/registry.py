@@ -79,7 +79,7 @@ ENGINES: dict[str, EngineSpec] = {
     "candle": EngineSpec("engines.candle:CandleEngine", "Candle's models, or our decoder", "rust", "none"),
     "burn": EngineSpec("engines.burn:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "rust", "none"),
-    "llamacpp": EngineSpec("engines.llamacpp:LlamaCppEngine", "llama.cpp, its own `llama-server`", "c++", "continuous"),
+    "llamacpp": EngineSpec("engines.llamacpp.engine:LlamaCppEngine", "llama.cpp, its own server", "c++", "continuous"),
     "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "c++", "continuous"),
     "remote": EngineSpec(
         "engines.remote:RemoteEngine", "any OpenAI-compatible server", "any", "continuous", needs_model=False
