@@ -106,11 +106,7 @@ def report(
 
 
 def _made(
-    summaries: Sequence[RunSummary],
-    output: Sequence[Path],
-    claims: ClaimSettings,
-    plan: PlanSettings,
-    status: Status,
+    summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
     from analysis.report.decision.decide import decide
@@ -151,8 +147,9 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
+    from analysis.console import stdout
     from analysis.report.formats.document import as_json_document
-    from analysis.report.terminal import print_report, stdout
+    from analysis.report.terminal import print_report
 
     if as_json:
         typer.echo(json.dumps(as_json_document(made), allow_nan=False))
