@@ -70,9 +70,10 @@ test-gpu: $(STAMP) ## the tests that need a GPU
 test-lmrs: $(STAMP) ## the tests that need lm.rs's own program (ENGINEBENCH_LMRS=path/to/backend)
 	$(BIN)/python -m pytest -m lmrs
 
-test-installed: $(STAMP) ## install vLLM and OpenVINO in separate environments, and run their tests (about five minutes)
+test-installed: $(STAMP) ## install vLLM, OpenVINO and llama.cpp in separate environments, and run their tests (about five minutes)
 	$(BIN)/enginebench engines install vllm
 	$(BIN)/enginebench engines install openvino
+	$(BIN)/enginebench engines install llamacpp
 	$(BIN)/python -m pytest -m own_environment
 
 test-containers: $(STAMP) ## build the images and start the compose file (Docker, or podman as root; about five minutes)

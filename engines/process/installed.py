@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -40,15 +40,11 @@ VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.ve
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped.
-
-    `build` are variables for packages that are compiled here, where the user has not set them.
-    """
+    """What is installed. `overrides` replace what packages require; `left_out` are requirements that are dropped."""
 
     packages: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    build: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,7 +112,7 @@ class Environment:
             left_out = tuple(f"{name}; python_version < '3'" for name in wanted.left_out)
             with _lines_of(wanted.overrides + left_out) as file:
                 command = ("pip", "install", "--python", str(self.python), "--overrides", file)
-                _uv(*command, *wanted.packages, *OURS, build=wanted.build)
+                _uv(*command, *wanted.packages, *OURS)
             record = {
                 "identity": _identity(wanted),
                 "device": device or self.device,
@@ -190,14 +186,13 @@ def _identity(packages: Packages) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-def _uv(*arguments: str, build: Mapping[str, str] | None = None) -> None:
+def _uv(*arguments: str) -> None:
     """Raises `EngineUnavailable`."""
     program = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if program is None:
         raise EngineUnavailable("uv is needed to make environments; install it with: pip install uv")
     # Ours would be taken for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
-    environment = {**(build or {}), **environment}
     try:
         done = subprocess.run([program, *arguments], stdout=2, env=environment, check=False)
     except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.contract.base import EngineError, EngineUnavailable, FatalError, GenerateRequest, Model
-from engines.llamacpp import LlamaCppEngine
+from engines.llamacpp.engine import LlamaCppEngine
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from tests.conftest import BackgroundLoop

@@ -108,6 +108,10 @@ class Sample:
     def _errors(self) -> dict[tuple[float, bool], MeanError | None]:
         return {}
 
+    @cached_property
+    def _along_time(self) -> dict[float, MeanError | None]:
+        return {}
+
     def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
         key = (q, codes is None)
         if key not in self._errors:
@@ -120,7 +124,14 @@ class Sample:
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
         below = self.values <= level if level < self.ascending[-1] else self.values < level
         share = float(below.mean())
-        error = None if share == 0 else mean_error(below.astype(np.float64), codes)
+        if share == 0:
+            return None
+        hits = below.astype(np.float64)
+        if q not in self._along_time:  # it is asked for with users and without
+            self._along_time[q] = mean_error(hits)
+        error = self._along_time[q]
+        if error is not None and codes is not None:
+            error = mean_error(hits, codes, along_time=error)
         return None if error is None else replace(error, variance=error.variance / (share * (1 - share)))
 
     def error(self, q: float) -> MeanError | None:

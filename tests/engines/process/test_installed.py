@@ -6,8 +6,6 @@ import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -102,19 +100,6 @@ def test_an_interrupted_installation_is_continued(tiny: Environment) -> None:
     tiny.install(None, silent)
     assert tiny.why_not_here() is None
     assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made_at
-
-
-def test_a_build_gets_its_variables_unless_the_user_has_set_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, str]] = []
-
-    def run(command: list[str], env: dict[str, str], **_: Any) -> SimpleNamespace:
-        seen.append(env)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr("engines.process.installed.subprocess.run", run)
-    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
-    installed._uv("pip", build={"CMAKE_ARGS": "-DTESTS=OFF", "JOBS": "2"})
-    assert (seen[0]["CMAKE_ARGS"], seen[0]["JOBS"]) == ("-DGGML_CUDA=on", "2")
 
 
 def test_what_is_installed_already_is_left_as_it_is(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

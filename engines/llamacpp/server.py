@@ -1,0 +1,41 @@
+"""`llama-server` out of the wheel of xllamacpp, which has llama.cpp's server as a library: the same flags and paths.
+
+Run by the interpreter of the environment `llamacpp`, where nothing else of ours is on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+
+import xllamacpp
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", action="version", version=f"version: {xllamacpp.__version__}")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--host", required=True)
+    for flag in ("port", "parallel", "ctx-size", "threads", "threads-batch", "n-gpu-layers", "cache-ram"):
+        parser.add_argument(f"--{flag}", type=int, required=True)
+    parser.add_argument("--no-webui", action="store_true")
+    parser.add_argument("--log-verbosity", type=int, default=0)
+    server = xllamacpp.Server(parameters(parser.parse_args()))  # answers from here on, in threads of its own
+    threading.Event().wait()
+    del server
+
+
+def parameters(given: argparse.Namespace) -> xllamacpp.CommonParams:
+    params = xllamacpp.CommonParams()
+    params.model.path = given.model
+    params.hostnames, params.port, params.ui = [given.host], given.port, not given.no_webui
+    params.n_parallel, params.n_ctx = given.parallel, given.ctx_size
+    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = given.threads, given.threads_batch
+    params.n_gpu_layers = given.n_gpu_layers
+    params.cache_ram_mib = given.cache_ram
+    params.verbosity = given.log_verbosity
+    return params
+
+
+if __name__ == "__main__":
+    main()
