@@ -22,7 +22,7 @@ COMMANDS = {
     "bench": "bench.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
-    "answers": "loadtests.harness.answers.command",
+    "answers": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
     "watch": "analysis.cli",
@@ -31,7 +31,7 @@ COMMANDS = {
     "compare": "analysis.cli",
     "gate": "analysis.cli",
     "import": "analysis.cli",
-    "plan": "analysis.plan.command",
+    "plan": "analysis.cli",
 }
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 PREFIX = "ENGINEBENCH_"
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +131,19 @@ def setting(
     or put on a command line of our own; `on_page=False` keeps a setting off Locust's web page. What is given several
     times for a `repeatable` setting is read as one text of several lines.
     """
-    kept = {
-        "help": help,
-        "flag": flag,
-        "metavar": metavar,
-        "least": least,
-        "most": most,
-        "read": read,
-        "write": write,
-        "group": group,
-        "secret": secret,
-        "on_page": on_page,
-        "repeatable": repeatable,
-    }
-    return dataclasses.field(default=default, repr=not secret, metadata=kept)
+    declared = {name: value for name, value in locals().items() if name != "default"}
+    return dataclasses.field(default=default, repr=not secret, metadata=declared)
 
 
 def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
     """Every setting that a dataclass declares, in order. Without `flags` people name them by their fields' names."""
     hints = typing.get_type_hints(declared)
-    plain = ("metavar", "least", "most", "read", "write", "group", "secret", "on_page", "repeatable")
     return tuple(
         Setting(
             name=field.name,
             default=field.default,
-            help=field.metadata["help"],
             hint=hints[field.name],
-            flag=_flag(field) if flags else f"option `{field.name}`",
-            **{name: field.metadata[name] for name in plain},
+            **dict[str, Any](field.metadata, flag=_flag(field) if flags else f"option `{field.name}`"),
         )
         for field in dataclasses.fields(declared)
         if "help" in field.metadata
@@ -204,6 +190,23 @@ def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str,
         else:
             raise ValueError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(options)}.")
     return options
+
+
+def read_address(text: str) -> Address:
+    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
+    return host.strip("[]"), int(port)
+
+
+def write_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def write_list(values: Iterable[Any]) -> str:
+    return ",".join(map(str, values))
 
 
 def table(declared: type[Any], flags: bool = True) -> str:

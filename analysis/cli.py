@@ -7,19 +7,16 @@ import typer
 from analysis.compare.command import compare
 from analysis.gate.command import gate
 from analysis.imports.command import import_results
+from analysis.plan.command import plan
 from analysis.report.command import report
 from analysis.report.index.command import list_runs
 from analysis.watch.command import watch
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer()
 app.command()(report)
 app.command("runs")(list_runs)
 app.command()(compare)
 app.command()(gate)
 app.command("import")(import_results)
+app.command()(plan)
 app.command()(watch)
-
-
-@app.callback()
-def about() -> None:
-    """Analysis of finished runs."""

@@ -14,16 +14,13 @@ from bench.settings import BenchSettings
 from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bench.measuring.variants import Variant
     from bench.result.document import BenchResult
     from engines.contract.base import Model
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def about() -> None:
-    """Engines without HTTP."""
+app = typer.Typer()
 
 
 @app.command()
@@ -66,10 +63,10 @@ def bench(
     """
     from rich.console import Console
 
+    from analysis.console import stdout
     from analysis.mistakes import exit_with_sentence
-    from analysis.report.terminal import stdout
     from bench.measuring.variants import variants_of
-    from bench.result.document import read_result, to_json
+    from bench.result.document import to_json
     from bench.result.gate import differences
     from bench.result.page import write_page
     from bench.result.terminal import print_result
@@ -80,30 +77,18 @@ def bench(
         settings: BenchSettings = read_settings(BenchSettings, given)
         gating: GateSettings = read_settings(GateSettings, given)
         allow_different = read_settings(ClaimSettings, given).allow_different
-        if save_baseline and baseline is None:
-            raise ValueError("say where the baseline is saved: --baseline FILE.")
-        before = None
-        if baseline is not None and not save_baseline:
-            if not baseline.is_file():
-                raise ValueError(f"there is no baseline at {baseline}: make one with --save-baseline.")
-            before = read_result(baseline)
+        before = _before(baseline, save_baseline)
         variants = variants_of(engines, model or [], option or [], sweep or [])
         models = _models(variants, trust_remote_code)
         kept = [path for path in (output, baseline if save_baseline else None) if path is not None]
-        with log.status("Measuring …") as status:
 
-            def tell(line: str) -> None:
-                status.update(line)
-                if not log.is_terminal and line.endswith("loading"):
-                    log.print(line, markup=False)
+        def keep(found: BenchResult) -> None:
+            if before is not None:
+                differences(before, found, allow_different)  # after the first round, not after the last
+            for path in kept:
+                write_atomically(path, to_json(found))
 
-            def keep(found: BenchResult) -> None:
-                if before is not None:
-                    differences(before, found, allow_different)  # after the first round, not after the last
-                for path in kept:
-                    write_atomically(path, to_json(found))
-
-            found = asyncio.run(_measure(variants, models, settings, tell, keep))
+        found = asyncio.run(_measure(variants, models, settings, log, keep))
         if html is not None:
             write_page(found, html)
         if as_json:
@@ -115,6 +100,19 @@ def bench(
         raise typer.Exit(2)
     if not passed:
         raise typer.Exit(1)
+
+
+def _before(baseline: Path | None, is_made: bool) -> BenchResult | None:
+    """What the result is compared with; `None` without a baseline, or where the result becomes it."""
+    from bench.result.document import read_result
+
+    if baseline is None and is_made:
+        raise ValueError("say where the baseline is saved: --baseline FILE.")
+    if baseline is None or is_made:
+        return None
+    if not baseline.is_file():
+        raise ValueError(f"there is no baseline at {baseline}: make one with --save-baseline.")
+    return read_result(baseline)
 
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
@@ -143,25 +141,28 @@ async def _measure(
     variants: Sequence[Variant],
     models: Mapping[str | None, Model | None],
     settings: BenchSettings,
-    tell: Callable[[str], None],
+    log: Console,
     keep: Callable[[BenchResult], None],
 ) -> BenchResult:
     """`keep` is given the result so far after every round."""
     from bench.measuring.session import Session
 
-    session = Session(variants, models, settings, tell)
-    for _ in range(settings.rounds):
-        await session.take_round()
-        keep(session.result())
+    with log.status("Measuring …") as status:
+
+        def tell(line: str) -> None:
+            status.update(line)
+            if not log.is_terminal and line.endswith("loading"):
+                log.print(line, markup=False)
+
+        session = Session(variants, models, settings, tell)
+        for _ in range(settings.rounds):
+            await session.take_round()
+            keep(session.result())
     return session.result()
 
 
 def _judged(
-    before: BenchResult,
-    found: BenchResult,
-    gating: GateSettings,
-    allow_different: bool,
-    as_json: bool,
+    before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
     from analysis.gate import outputs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from settings_schema import setting
+from settings_schema import setting, write_list
 
-MEASURES, EFFORT = "What is measured", "How often"
+measure_setting = partial(setting, group="What is measured")
+effort_setting = partial(setting, group="How often")
 
 Sizes = tuple[int, ...]
 
@@ -19,54 +21,40 @@ def read_sizes(text: str) -> Sizes:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def write_sizes(sizes: Sizes) -> str:
-    return ",".join(map(str, sizes))
+sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
     """Durations in seconds, lengths in tokens."""
 
-    prefill: Sizes = setting(
+    prefill: Sizes = sizes_setting(
         tuple(2**power for power in (5, 7, 9, 10, 11, 12, 13, 14, 15)),
         "Prompt lengths for prefill, in tokens; those that exceed the context or the time are left out.",
         metavar="TOKENS,…",
-        read=read_sizes,
-        write=write_sizes,
-        group=MEASURES,
     )
-    generate: Sizes = setting(
+    generate: Sizes = sizes_setting(
         (10, 50, 100),
         "Answer lengths for generation, in tokens. The longest one that fits gives the time per decoded token.",
         metavar="TOKENS,…",
-        read=read_sizes,
-        write=write_sizes,
-        group=MEASURES,
     )
-    batch: Sizes = setting(
+    batch: Sizes = sizes_setting(
         (),
         "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, limited by what the "
         "engine runs together.",
         metavar="REQUESTS,…",
-        read=read_sizes,
-        write=write_sizes,
-        group=MEASURES,
     )
-    prompt_tokens: int = setting(
-        32, "Prompt length for generation and batches.", metavar="TOKENS", least=1, group=MEASURES
+    prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
+    batch_tokens: int = measure_setting(32, "Answer length of each request in a batch.", metavar="TOKENS", least=2)
+    samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
+    rounds: int = effort_setting(
+        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1
     )
-    batch_tokens: int = setting(
-        32, "Answer length of each request in a batch.", metavar="TOKENS", least=2, group=MEASURES
+    warm_up: int = effort_setting(
+        3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0
     )
-    samples: int = setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1, group=EFFORT)
-    rounds: int = setting(
-        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1, group=EFFORT
-    )
-    warm_up: int = setting(
-        3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0, group=EFFORT
-    )
-    seconds: float = setting(
-        5.0, "Time limit for the samples of one measure in one round.", metavar="S", least=0.01, group=EFFORT
+    seconds: float = effort_setting(
+        5.0, "Time limit for the samples of one measure in one round.", metavar="S", least=0.01
     )
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from loadtests.harness.run.host import host_facts, versions
+from records.command import typed_command
 
 
 def command_line(lesson: str | None) -> argparse.ArgumentParser:
@@ -23,10 +23,9 @@ def write(path: Path | None, *packages: str, **measured: Any) -> None:
     """Nothing without a path. `packages` are those whose versions matter."""
     if path is None:
         return
-    program = sys.modules["__main__"].__spec__
     document = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": ["python", "-m", program.name if program else "benchmarks", *sys.argv[1:]],
+        "command": typed_command(),
         "host": host_facts(),
         "versions": versions("enginebench", *packages),
         **measured,

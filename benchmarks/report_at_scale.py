@@ -34,6 +34,7 @@ from analysis.run.lines import SCHEMA
 from analysis.run.table import TABLE, sink
 from benchmarks.program import command_line, write
 from loadtests.harness.run.host import host_facts, versions
+from records.command import typed_command
 from records.files import write_meta
 from records.load import Users
 from records.run import RunMeta
@@ -193,7 +194,7 @@ def write_run(folder: Path, requests: int, source: str) -> int:
         host=host_facts(),
         versions=versions("enginebench"),
         label="drawn",
-        command=("python", "-m", "benchmarks.report_at_scale"),
+        command=typed_command(),
     )
     write_meta(folder, meta)
     if source == "parquet":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +60,13 @@ def _look(process: psutil.Popen, used: dict[int, float]) -> None:
     except psutil.NoSuchProcess:
         return
     for one in tree:
-        try:
-            times = one.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        used[one.pid] = times.user + times.system
+        with suppress(psutil.NoSuchProcess):
+            used[one.pid] = cpu_of(one)
+
+
+def cpu_of(process: psutil.Process) -> float:
+    """Its CPU seconds so far, user and system."""
+    return float(sum(process.cpu_times()[:2]))
 
 
 def machine_cpu() -> float:

@@ -61,8 +61,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 def fetch(
     spec: Annotated[str, typer.Argument(help="A preset, a .gguf file, owner/name on the hub, or random:NAME.")],
     trust_remote_code: Annotated[
-        bool,
-        typer.Option("--trust-remote-code", help="Run Python code that comes with the model."),
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -18,15 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import (
-    BlockingEngine,
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineStats,
-    GenerateRequest,
-    Model,
-)
+from engines.contract.base import BlockingEngine, Chunk, EngineError, EngineInfo, EngineStats, GenerateRequest, Model
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
 from engines.models.presets import STACK

@@ -25,13 +25,7 @@ from engines.contract.base import (
 )
 from engines.models.fetch import context_length, fetch_model
 from engines.models.random.weights import with_weights
-from engines.pytorch.device import (
-    OnTorch,
-    TorchOptions,
-    chosen_dtype,
-    limit_spinning,
-    name_of,
-)
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_network
 from engines.pytorch.quantised import Quantised, bits_of, loading_settings
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft

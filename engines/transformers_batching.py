@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import BadRequest, Chunk, EngineInfo, FatalError, GenerateRequest
 from engines.models.fetch import context_length
-from engines.pytorch.device import (
-    OnTorch,
-    TorchOptions,
-    chosen_dtype,
-    limit_spinning,
-    name_of,
-)
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
 from settings_schema import setting

@@ -21,6 +21,7 @@ RUN_INFO = "enginebench_load_run_info"
 RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
 
+FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
 LAST_EDGE = 1000  # seconds; beyond it the exporter counts failed requests, which are infinitely late
 NO_RUN = "no load test is running"
@@ -38,8 +39,8 @@ def rate(counter: str, by: str = "engine", where: str = "", run: str = CHOSEN_RU
     return f"sum by ({by}) ({per_series})" if by else f"sum ({per_series})"
 
 
-def gauge(name: str, of: str = "sum", by: str = "engine", run: str = CHOSEN_RUN, shift: str = "") -> str:
-    return f"{of} by ({by}) ({of_run(name + shift, run, shift)})"
+def gauge(name: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
+    return f"sum by (engine) ({of_run(name + shift, run, shift)})"
 
 
 def quantile(q: float, histogram: str, run: str = CHOSEN_RUN, shift: str = "") -> str:
@@ -62,7 +63,7 @@ def mean(histogram: str, by: str = "engine") -> str:
 
 def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:
     """Share of attempted requests that met every SLO. A request that the run's own end cut off is not judged."""
-    attempted = rate(REQUESTS, where='outcome!="cut_off"', run=run, shift=shift)
+    attempted = rate(REQUESTS, where=FINISHED, run=run, shift=shift)
     return f"clamp_max({rate(GOOD, run=run, shift=shift)} / {attempted}, 1)"
 
 

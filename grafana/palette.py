@@ -15,6 +15,10 @@ from grafana_foundation_sdk.models import dashboard as models
 GREEN, ORANGE, RED, BLUE, GREY, PURPLE = "#3d9950", "#e0752d", "#d64545", "#3f83d6", "#8e8e8e", "#a16bd6"
 TRANSPARENT = "transparent"
 
+# From each share on, its colour.
+ATTAINED = ((None, RED), (0.95, ORANGE), (0.99, GREEN))
+FEW_FAIL = ((None, GREEN), (0.001, ORANGE), (0.01, RED))
+
 BY_ENGINE: Mapping[str, str] = {
     r"/^[v-z]/i": BLUE,  # vllm
     r"/^[ac]/i": ORANGE,  # candle

@@ -80,7 +80,6 @@ def lines(
     unit: str,
     queries: Sequence[Query],
     *,
-    width: int = 8,
     top: float | None = None,
     steps: Steps = ((None, GREEN),),
     stacked: common.StackingMode | None = None,
@@ -103,7 +102,7 @@ def lines(
         .unit(unit)
         .min(0)
         .height(7)
-        .span(width)
+        .span(8)
         .no_value(empty)
         .line_width(2)
         .fill_opacity(60 if stacked else 0)
@@ -130,7 +129,7 @@ def lines(
     return _with_queries(panel, queries)
 
 
-def spread(title: str, description: str, query: Query, *, width: int = 8, empty: str = NO_DATA) -> heatmap.Panel:
+def spread(title: str, description: str, query: Query) -> heatmap.Panel:
     """A histogram's buckets over time: shows two modes, which percentiles hide."""
     colours = (
         heatmap.HeatmapColorOptions()
@@ -149,8 +148,8 @@ def spread(title: str, description: str, query: Query, *, width: int = 8, empty:
         .datasource(SOURCE)
         .unit("suffix: requests")
         .height(7)
-        .span(width)
-        .no_value(empty)
+        .span(8)
+        .no_value(NO_DATA)
         .thresholds(_thresholds([(None, GREEN)]))
         .calculate(False)
         .color(colours)

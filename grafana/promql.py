@@ -41,8 +41,8 @@ def rate(counter: str, by: str = "engine", where: str = "", chosen: str = CHOSEN
     return f"{grouped} (rate({counter}{{{selector}}}{WINDOW}))"
 
 
-def gauge(name: str, of: str = "sum", by: str = "engine", chosen: str = CHOSEN) -> str:
-    return f"{of} by ({by}) ({name}{{{chosen}}})"
+def gauge(name: str, of: str = "sum") -> str:
+    return f"{of} by (engine) ({name}{{{CHOSEN}}})"
 
 
 def quantile(q: float, histogram: str) -> str:
@@ -57,14 +57,10 @@ def mean(histogram: str, by: str = "engine") -> str:
     return f"{rate(histogram + '_sum', by)} / {rate(histogram + '_count', by)}"
 
 
-def within(histogram: str, threshold: str) -> str:
-    """Requests per second that stayed under a threshold, which must be an edge of the histogram's buckets."""
-    return rate(f"{histogram}_bucket", where=f'le="{threshold}"')
-
-
 def attainment(histogram: str, threshold: str) -> str:
-    """Share of all requests, failed ones included, that stayed under a threshold.
+    """Share of all requests, failed ones included, that stayed under a threshold, an edge of the histogram's buckets.
 
     A request counts as attempted only when it ends, after its first token, so the ratio is capped at 1.
     """
-    return f"clamp_max({within(histogram, threshold)} / {rate(REQUESTS)}, 1)"
+    within = rate(f"{histogram}_bucket", where=f'le="{threshold}"')
+    return f"clamp_max({within} / {rate(REQUESTS)}, 1)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadtests.harness.answers.command import answers
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from settings_flags import AsJson, EngineSettings, given_texts, with_flags
@@ -23,13 +24,8 @@ if TYPE_CHECKING:
     from loadtests.harness.command.drive import Job, Subject
     from loadtests.harness.command.models import Preset
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def about() -> None:
-    """Load tests."""
-
+app = typer.Typer()
+app.command()(answers)
 
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 

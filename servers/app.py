@@ -49,10 +49,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     503: {"model": ErrorDocument, "description": "The engine is loading, restarting or stopping."},
 }
 FAILURES: dict[int | str, dict[str, Any]] = {
-    429: {
-        "model": ErrorDocument,
-        "description": "The queue is full; `Retry-After` estimates the wait.",
-    },
+    429: {"model": ErrorDocument, "description": "The queue is full; `Retry-After` estimates the wait."},
     500: {"model": ErrorDocument, "description": "The engine failed."},
     504: {"model": ErrorDocument, "description": "The answer took longer than the request allows."},
 }

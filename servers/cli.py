@@ -26,8 +26,7 @@ def serve(
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="Set an option of the engine; may be repeated."),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m."),
+        str | None, typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     **given: Any,

@@ -8,6 +8,7 @@ import logging
 from typing import Literal
 
 from engines.contract.base import EngineError, EngineInfo, GenerateRequest
+from engines.process.child import READY_CHECK
 from engines.process.replicas import ServedEngine
 from servers.admission import Admission
 from servers.http.errors import ApiError
@@ -16,7 +17,6 @@ from servers.settings import ServerSettings
 
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
-READY_CHECK = 0.02  # seconds between two checks whether a restarted engine is ready
 DRAIN_CHECK = 0.02  # seconds between two checks whether all requests have finished
 
 log = logging.getLogger("enginebench.server")

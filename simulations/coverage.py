@@ -17,31 +17,32 @@ from analysis.verdict.statistics import (
     Estimate,
     bin_by_user,
     bin_events,
-    mean_interval,
     percentile_intervals,
     rate_interval,
     ratio_interval,
     share_interval,
 )
 from simulations import systems
-from simulations.systems import Floats, Generator, Trace, lognormal
+from simulations.capacity_systems import exponential, hyperexponential
+from simulations.systems import Floats, Generator, Trace, batches, lognormal
 
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
-SHARES = (0.5, 0.9, 0.98)  # of requests within a limit
+SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
 LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not told
 RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
 REPEATS = 5
-SHUFFLES = 10  # of the runs into pairs of engines
+SHUFFLES = 100  # of the runs into pairs of engines
 NAMES = (
     *(f"p{100 * q:g}" for q in PERCENTILES),
     *(f"share {q:g}" for q in SHARES),
-    *("mean", "rate"),
+    "rate",
     *(f"ratio of {number}" for number in RATIOS),
 )
 
 SYSTEMS: dict[str, System] = {
     "independent, 300 requests, 20 users": partial(systems.autocorrelated, requests=300, users=20, rho=0),
+    "independent, 1500 requests, 8 users": partial(systems.autocorrelated, requests=1500, users=8, rho=0),
     "independent, 3000 requests, 5 users": partial(systems.autocorrelated, requests=3000, users=5, rho=0),
     "independent, 20000 requests, 100 users": partial(systems.autocorrelated, requests=20000, users=100, rho=0),
     "AR(1) 0.5, 1000 requests": partial(systems.autocorrelated, requests=1000, rho=0.5),
@@ -60,6 +61,7 @@ SYSTEMS: dict[str, System] = {
     "4 pinned replicas, 20 users, 600 requests": partial(systems.pinned, users=20, requests=600),
     "4 pinned replicas, 40 users, 2000 requests": partial(systems.pinned, users=40, requests=2000),
     "4 pinned replicas, 200 users, 4000 requests": partial(systems.pinned, users=200, requests=4000),
+    "4 pinned replicas, 500 users, 10000 requests": partial(systems.pinned, users=500, requests=10000),
     "4 pinned replicas with queues, 60 users, 6000 requests": partial(systems.replicas),
     "closed loop, 10 users, 2 servers, 1000 requests": partial(systems.closed_queue, users=10, servers=2),
     "closed loop, 10 users, 2 servers, 6000 requests": partial(
@@ -75,13 +77,29 @@ SYSTEMS: dict[str, System] = {
     "open loop, 4 servers at 70 %, 3000 requests": partial(systems.open_queue),
     "open loop, 4 servers at 70 %, 12000 requests": partial(systems.open_queue, requests=12000),
     "open loop, 4 servers at 90 %, 10000 requests": partial(systems.open_queue, requests=10000, load=0.9),
+    "M/M/1 at 80 %, 3000 requests": partial(systems.open_queue, servers=1, load=0.8, gap=exponential, draw=exponential),
+    "M/D/1 at 80 %, 5000 requests": partial(
+        systems.open_queue, servers=1, requests=5000, load=0.8, gap=exponential, draw=lognormal(0.0)
+    ),
+    "M/H2/1 at 70 %, cv 2, 5000 requests": partial(
+        systems.open_queue, servers=1, requests=5000, gap=exponential, draw=hyperexponential(2.0)
+    ),
+    "batches of 8 arrivals, 4 servers at 60 %, 4000 requests": partial(
+        systems.open_queue, requests=4000, load=0.6, gap=batches(8)
+    ),
     "bursts of arrivals at a queue, 10000 requests": partial(
         systems.open_queue, requests=10000, load=0.6, gap=lognormal(3.0)
     ),
     "20 slow bursts, 3000 requests": partial(systems.bursts),
     "60 slow bursts, 6000 requests": partial(systems.bursts, requests=6000, seconds=300.0, bursts_per_run=60),
+    "slow for a third of the time, 30 times, 4000 requests": partial(
+        systems.bursts, requests=4000, seconds=100.0, bursts_per_run=30, slow_share=0.3, arrivals=1.0
+    ),
     "200 slow bursts, 6000 requests": partial(
         systems.bursts, requests=6000, seconds=600.0, bursts_per_run=200, slow_share=0.05
+    ),
+    "4 pinned replicas, slower with more users, 200 users, 6000 requests": partial(
+        systems.pinned, users=200, requests=6000, crowding=0.5
     ),
 }
 
@@ -109,7 +127,7 @@ def true_values(traces: list[Trace]) -> dict[str, float]:
     truth |= {f"limit {q:g}": at[q] for q in SHARES}
     truth |= {f"share {q:g}": float((pool <= at[q]).mean()) for q in SHARES}
     rate = float(np.mean([len(trace.ended) / trace.seconds for trace in traces]))
-    return truth | {"mean": float(pool.mean()), "rate": rate}
+    return truth | {"rate": rate}
 
 
 def estimates(trace: Trace, truth: dict[str, float]) -> dict[str, Estimate]:
@@ -118,7 +136,6 @@ def estimates(trace: Trace, truth: dict[str, float]) -> dict[str, Estimate]:
     shown = {f"p{100 * q:g}": estimate for q, estimate in zip(PERCENTILES, found, strict=True)}
     for q in SHARES:
         shown[f"share {q:g}"] = share_interval(trace.latency <= truth[f"limit {q:g}"], trace.user, trace.latency)
-    shown["mean"] = mean_interval(trace.latency, trace.user)
     by_user = bin_by_user(trace.ended, trace.ended_user, 0, trace.seconds)
     shown["rate"] = rate_interval(bin_events(trace.ended, 0, trace.seconds), trace.seconds, by_user)
     return shown
@@ -168,7 +185,7 @@ def _cell(
 
 
 def _effective(number: str, traces: list[Trace], truth: dict[str, float]) -> float:
-    """Of the indicator "at or below the percentile"; of the median for means, rates and ratios."""
+    """Of the indicator "at or below the percentile"; of the median for rates and ratios."""
     limit = truth[number.replace("share", "limit")] if number.startswith(("p", "share")) else truth["p50"]
     shares: Floats = np.array([float((trace.latency <= limit).mean()) for trace in traces])
     share = float(shares.mean())

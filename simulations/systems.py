@@ -41,6 +41,16 @@ def lognormal(cv: float) -> Draw:
 VARIED = lognormal(1.0)
 
 
+def batches(size: float) -> Draw:
+    """Gaps between arrivals that come in batches at random, of `size` on average (geometric)."""
+
+    def draw(rng: Generator, shape: tuple[int, ...]) -> Floats:
+        first = rng.random(shape) < 1 / size
+        return np.where(first, rng.exponential(size, shape), 0.0)
+
+    return draw
+
+
 def trace(seconds: float, start: float, sent: Floats, latency: Floats, user: Integers) -> Trace:
     order = np.argsort(sent, kind="stable")
     sent, latency, user = sent[order] - start, latency[order], user[order]
@@ -74,13 +84,17 @@ def pinned(
     speeds: tuple[float, ...] = (1.0, 1.3, 1.7, 2.5),
     spread: float = 0.3,
     requests: int = 1000,
+    crowding: float = 0.0,
 ) -> list[Trace]:
-    """Each user stays with a replica drawn at random, and sends again when the answer has ended."""
+    """Each user stays with a replica drawn at random, and sends again when the answer has ended. The share `crowding`
+    of a latency is proportional to the users of the replica."""
     cycle = users * seconds / requests
     found = []
     for _ in range(runs):
-        pace = np.array(speeds)[rng.integers(len(speeds), size=users)] * cycle / np.mean(speeds)
-        count = int(3 * seconds / (cycle * min(speeds) / np.mean(speeds))) + 10
+        replica = rng.integers(len(speeds), size=users)
+        crowd = np.bincount(replica, minlength=len(speeds))[replica] * len(speeds) / users
+        pace = np.array(speeds)[replica] * (1 + crowding * (crowd - 1)) * cycle / np.mean(speeds)
+        count = int(3 * seconds / (cycle * (1 - crowding) * min(speeds) / np.mean(speeds))) + 10
         times = pace[:, None] * np.exp(spread * rng.standard_normal((users, count)) - spread**2 / 2)
         ends = np.cumsum(times, axis=1)
         user = np.repeat(np.arange(users), count)
@@ -100,7 +114,7 @@ def closed_queue(
 ) -> list[Trace]:
     """Users who wait for their answers share a first-come, first-served queue of a few servers."""
     warm = max(3 * users, requests // 3)
-    steps = warm + requests + 6 * users
+    steps = warm + requests + 6 * users + 8 * math.isqrt(requests)  # also in the fastest run the window is full
     ready = rng.uniform(0, answer * users / servers + think, (runs, users))
     free = np.zeros((runs, servers))
     rows = np.arange(runs)
@@ -114,6 +128,7 @@ def closed_queue(
         ready[rows, who] = done + (rng.exponential(think, runs) if think else 0.0)
     start = np.median(sent[warm])
     seconds = float(np.median(sent[warm + requests]) - start)
+    assert ready.min() >= start + seconds, "a run ends before its window"
     return [trace(seconds, start, sent[:, i], end[:, i] - sent[:, i], user[:, i]) for i in range(runs)]
 
 
@@ -159,7 +174,7 @@ def open_queue(
 ) -> list[Trace]:
     """Arrivals at a rate, in bursts if the gaps vary much, at a first-come, first-served queue."""
     warm = requests // 2 + 2000
-    steps = warm + requests + 500
+    steps = warm + requests + requests // 2 + 500  # arrivals in bursts reach their mean rate slowly
     mean_gap = answer / servers / load
     sent = np.cumsum(mean_gap * gap(rng, (steps, runs)), axis=0)
     service = answer * draw(rng, (steps, runs))
@@ -169,6 +184,7 @@ def open_queue(
         end[k] = np.maximum(sent[k], free[rows, server]) + service[k]
         free[rows, server] = end[k]
     seconds, start = requests * mean_gap, warm * mean_gap
+    assert sent[-1].min() >= start + seconds, "a run ends before its window"
     user = np.arange(steps)
     return [trace(seconds, start, sent[:, i], end[:, i] - sent[:, i], user) for i in range(runs)]
 
@@ -190,7 +206,7 @@ def bursts(
         switches = np.empty(int(6 * bursts_per_run) + 40)
         switches[0::2] = rng.exponential(cycle * (1 - slow_share), len(switches) // 2)
         switches[1::2] = rng.exponential(cycle * slow_share, len(switches) // 2)
-        edges = np.cumsum(switches) - 2 * seconds
+        edges = np.cumsum(switches) - seconds  # they last for three windows
         base = requests / seconds / (1 - slow_share + slow_share * arrivals)
         sent = np.sort(rng.uniform(0, seconds, rng.poisson(base * arrivals * seconds)))
         slow = np.searchsorted(edges, sent) % 2 == 1

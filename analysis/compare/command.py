@@ -68,7 +68,7 @@ def compare(
 
 def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) -> None:
     from analysis.compare.terminal import print_contrasts
-    from analysis.report.terminal import stdout
+    from analysis.console import stdout
 
     if as_json:
         typer.echo(json.dumps(document(contrasts, summaries), allow_nan=False))

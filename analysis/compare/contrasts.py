@@ -21,16 +21,7 @@ from analysis.verdict.comparison.compare import Comparison, compare
 from analysis.verdict.comparison.contenders import Contender, contenders_of, paired, stages_of
 from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
-from analysis.verdict.statistics import (
-    CONFIDENCE,
-    REPEATS,
-    Difference,
-    Estimate,
-    Spread,
-    compare_runs,
-    holm,
-    spread,
-)
+from analysis.verdict.statistics import CONFIDENCE, REPEATS, Difference, Estimate, Spread, compare_runs, holm, spread
 from analysis.verdict.summary import RunSummary
 
 Verdict = Literal["better", "worse", "alike", "not shown"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.contrasts import Contrasts
 from analysis.compare.tables import TextTable, tables_of
+from analysis.console import ruled_table
 from analysis.report.terminal import print_findings
 from analysis.units import in_words
 from analysis.verdict.summary import RunSummary
@@ -56,7 +56,7 @@ def _width(console: Console, table: TextTable, kept: Sequence[int]) -> int:
 
 
 def _drawn(table: TextTable, kept: Sequence[int]) -> Table:
-    drawn = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    drawn = ruled_table()
     for index in kept:
         drawn.add_column(table.headers[index], justify="left" if index in table.texts else "right", no_wrap=True)
     for row in table.rows:

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from analysis.compare.tables import TextTable, format_value
 from analysis.compare.terminal import print_table
+from analysis.console import stdout
 from analysis.gate.decide import FALSE_ALARMS, Check
 from analysis.gate.gate import Gate
-from analysis.report.terminal import stdout
 from analysis.units import format_share
 from analysis.verdict.summary import without_infinities
 from records.files import write_atomically

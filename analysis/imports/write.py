@@ -15,6 +15,7 @@ from analysis.verdict.stages.distributions import EMPTY, Distribution
 from analysis.verdict.stages.stage import Concurrency, StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import FlowSeries, RunSummary, write_summary
+from records.command import publishable
 from records.files import write_meta
 from records.load import Load, Rate
 from records.metrics import REQUEST_METRICS
@@ -89,7 +90,7 @@ def _head(results: Results, file: Path, place: Path, label: str, repeat: int) ->
         "host": {},
         "versions": {source.tool: source.version} if source.version else {},
         "label": label,
-        "command": ("enginebench", "import", str(file)),
+        "command": ("enginebench", "import", *publishable([str(file)])),
         "repeat": repeat,
         "imported": Imported(source.tool, file.name, source.lacks),
     }

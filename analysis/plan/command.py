@@ -12,22 +12,16 @@ import typer
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
 from settings_flags import AsJson, read_settings, with_flags
+from settings_schema import Address, write_address
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.plan.alternatives import Alternatives
     from analysis.plan.answer import Plan
     from analysis.run.load import RunData
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-@app.callback()
-def about() -> None:
-    """Capacity planning from finished runs."""
-
-
-@app.command()
 @with_flags(RunsSettings, PlanSettings)
 def plan(
     names: Annotated[
@@ -60,13 +54,9 @@ def plan(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.plan import alternatives
+    from analysis.plan.alternatives import grouped, make_alternatives
     from analysis.plan.answer import make_plan
-    from analysis.plan.document import as_document
     from analysis.plan.page.build import write_page
-    from analysis.plan.terminal.alternatives import print_alternatives
-    from analysis.plan.terminal.plan import print_plan
-    from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
     from analysis.verdict.summary import summarise
 
@@ -82,15 +72,29 @@ def plan(
         with log.status("Reading …"):
             loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
             summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
-            groups = alternatives.grouped(loaded)
+            groups = grouped(loaded)
         with log.status("Simulating …"):
             if len(groups) > 1:
-                several = alternatives.make_alternatives(groups, summaries, settings)
+                several = make_alternatives(groups, summaries, settings)
                 made = several.cheapest[1]
             else:
                 several, made = None, make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings)
             if settings.html is not None:
                 write_page(made, settings.html)
+    _print(made, several, as_json)
+    if settings.publish is not None:
+        with exit_with_sentence(log):
+            plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
+            _publish(settings.publish, plans, loaded, settings, log)
+
+
+def _print(made: Plan, several: Alternatives | None, as_json: bool) -> None:
+    from analysis.console import stdout
+    from analysis.plan import alternatives
+    from analysis.plan.document import as_document
+    from analysis.plan.terminal.alternatives import print_alternatives
+    from analysis.plan.terminal.plan import print_plan
+
     if as_json:
         document = as_document(made) if several is None else alternatives.as_document(several)
         typer.echo(json.dumps(document, allow_nan=False))
@@ -98,16 +102,14 @@ def plan(
         print_plan(stdout(), made)
     else:
         print_alternatives(stdout(), several)
-    if settings.publish is not None:
-        with exit_with_sentence(log):
-            plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
-            _publish(settings.publish, plans, loaded, settings, log)
 
 
-def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
+def _publish(address: Address, plans: list[Plan], loaded: list[RunData], settings: PlanSettings, log: Console) -> None:
     """Until Ctrl-C. `plans` are in the order of preference."""
+    from prometheus_client import start_http_server
+
     from analysis.plan.money.prices import read_prices
-    from analysis.plan.publish import distinct, page, parse_address, published, server_of
+    from analysis.plan.publish import distinct, published, registry_of
 
     metas, prices = {one.meta.run_id: one.meta for one in loaded}, read_prices(settings.prices)
     kept, left_out = distinct([published(plan, metas[plan.runs[0]], settings, prices) for plan in plans])
@@ -116,19 +118,24 @@ def _publish(address: str, plans: list[Plan], loaded: list[RunData], settings: P
             f"{one.plan.label} is not published: a better plan has the same engine, model and GPU ({one.gpu}). "
             "--gpu LABEL=NAME tells GPU types apart."
         )
-    with server_of(page(kept), parse_address(address)) as server:
-        log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{address}/metrics; Ctrl-C ends it")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+    host, port = address
+    try:
+        _, thread = start_http_server(port, host, registry_of(kept))
+    except OSError as error:
+        raise ValueError(f"{write_address(address)} cannot be listened on ({error.strerror}).") from None
+    log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{write_address(address)}/metrics; Ctrl-C ends it")
+    with suppress(KeyboardInterrupt):
+        while True:
+            thread.join(0.5)  # for ever, it would not hear of a signal that another thread receives
 
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:
     """Exit code 1 where servers are worse than predicted, 2 where nothing could be compared."""
+    from analysis.console import stdout
     from analysis.plan.basis import read_basis
     from analysis.plan.evidence import check
     from analysis.plan.evidence.prometheus import Prometheus
     from analysis.plan.terminal.check import print_check
-    from analysis.report.terminal import stdout
     from analysis.run.load import find_run, load_run
 
     assert settings.check is not None

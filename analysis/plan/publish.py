@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge
 
 from analysis.plan.answer import Plan
 from analysis.plan.money.prices import Prices
@@ -15,7 +14,6 @@ from analysis.plan.settings import PlanSettings, named
 from records.run import RunMeta
 
 PREFIX = "enginebench_plan_"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ANY_GPU = "any"  # where no class of GPU was given with --gpu
 
 
@@ -57,7 +55,7 @@ def distinct(plans: Sequence[Published]) -> tuple[list[Published], list[Publishe
     return kept, [one for one in plans if not any(one is other for other in kept)]
 
 
-def page(plans: Sequence[Published]) -> bytes:
+def registry_of(plans: Sequence[Published]) -> CollectorRegistry:
     """`plans` have distinct labels."""
     registry = CollectorRegistry()
     gauges: dict[str, Gauge] = {}
@@ -69,7 +67,7 @@ def page(plans: Sequence[Published]) -> bytes:
             if figure.name not in gauges:
                 gauges[figure.name] = Gauge(PREFIX + figure.name, figure.about, [*one.labels, *more], registry=registry)
             gauges[figure.name].labels(**one.labels, **more).set(figure.value)
-    return generate_latest(registry)
+    return registry
 
 
 def _figures(plan: Plan) -> Iterator[Figure]:
@@ -87,30 +85,3 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     yield Figure("ttft_seconds", "Predicted time to first token at the peak.", ttft, ("quantile", "0.95"))
     cost = plan.bill.per_million_output_tokens if plan.bill is not None else None
     yield Figure("cost_usd_per_million_tokens", "Cost of a million output tokens at the peak.", cost)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT`. Raises `ValueError` with a sentence."""
-    host, colon, port = text.rpartition(":")
-    if not (host and colon and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f"`{text}` is not an address to publish on: give HOST:PORT, such as 127.0.0.1:9647.")
-    return host, int(port)
-
-
-def server_of(content: bytes, address: tuple[str, int]) -> ThreadingHTTPServer:
-    """Serves `content` as /metrics. Raises `ValueError` where the address cannot be listened on."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = self.path == "/metrics"
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.end_headers()
-            self.wfile.write(content if found else b"The metrics are at /metrics.\n")
-
-        def log_message(self, format: str, *arguments: object) -> None: ...
-
-    try:
-        return ThreadingHTTPServer(address, Page)
-    except OSError as error:
-        raise ValueError(f"{address[0]}:{address[1]} cannot be listened on ({error.strerror}).") from None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from analysis.settings import slo_setting
 from records.load import Load, Rate, Users
 from records.slo import Objective
-from settings_schema import setting
+from settings_schema import Address, read_address, setting, write_address
 
 Balancer = Literal["round_robin", "least_requests", "random"]
 Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
@@ -102,6 +103,10 @@ def write_time(at: float | None) -> str:
     return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
+range_setting = partial(setting, metavar="N", read=parse_range, write=write_range)
+named_setting = partial(setting, read=parse_named_numbers, write=write_named, repeatable=True)
+
+
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     peak: Load | Path | None = setting(
@@ -118,36 +123,15 @@ class PlanSettings:
         0.0, "Share by which the load may exceed the peak, such as 0.2.", metavar="SHARE", least=0
     )
     spares: int = setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
-    prompt_tokens: tuple[int, int] | None = setting(
-        None, "Prompt tokens, if different from the measured ones.", metavar="N", read=parse_range, write=write_range
+    prompt_tokens: tuple[int, int] | None = range_setting(None, "Prompt tokens, if different from the measured ones.")
+    output_tokens: tuple[int, int] | None = range_setting(None, "Answer tokens, if different from the measured ones.")
+    price: Named = named_setting(
+        (), "Price of a replica per hour; LABEL=USD for one of several engines.", metavar="USD"
     )
-    output_tokens: tuple[int, int] | None = setting(
-        None, "Answer tokens, if different from the measured ones.", metavar="N", read=parse_range, write=write_range
+    gpu: Named = named_setting(
+        (), "GPU type in the price list; LABEL=NAME for one of several engines.", metavar="NAME", read=parse_named
     )
-    price: Named = setting(
-        (),
-        "Price of a replica per hour; LABEL=USD for one of several engines.",
-        metavar="USD",
-        read=parse_named_numbers,
-        write=write_named,
-        repeatable=True,
-    )
-    gpu: Named = setting(
-        (),
-        "GPU type in the price list; LABEL=NAME for one of several engines.",
-        metavar="NAME",
-        read=parse_named,
-        write=write_named,
-        repeatable=True,
-    )
-    gpus: Named = setting(
-        (("", "1"),),
-        "GPUs per replica; LABEL=N for one of several engines.",
-        metavar="N",
-        read=parse_named_numbers,
-        write=write_named,
-        repeatable=True,
-    )
+    gpus: Named = named_setting((("", "1"),), "GPUs per replica; LABEL=N for one of several engines.", metavar="N")
     pools: bool = setting(False, "Also try two pools of replicas, split by prompt length.")
     agents: tuple[float, ...] = setting(
         (),
@@ -156,10 +140,12 @@ class PlanSettings:
         read=parse_speeds,
         write=write_speeds,
     )
-    publish: str | None = setting(
+    publish: Address | None = setting(
         None,
         "Serve the figures of each plan to Prometheus on this address, such as 127.0.0.1:9647, until Ctrl-C.",
         metavar="HOST:PORT",
+        read=read_address,
+        write=write_address,
     )
     html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")
     prices: Path | None = setting(None, "Price list to use instead of the built-in one.", metavar="FILE")

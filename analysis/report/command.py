@@ -81,14 +81,18 @@ def report(
         _check_formats(output or ())
         if plan.peak is not None and not plan.slo:
             raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
-        start_engine()
         with log.status("Reading the runs …") as status:
+
+            def reading(name: str) -> None:
+                start_engine()  # not before the runs have been found: a command ends only when the engine has started
+                status.update(f"Reading {name} …")
+
             summaries = summaries_of(
                 names or (),
                 folder.runs,
                 plan.slo,
                 tokenizer,
-                lambda name: status.update(f"Reading {name} …"),
+                reading,
                 need_requests=True,
             )
             made, files = _made(summaries, output or (), claims, plan, status)
@@ -102,11 +106,7 @@ def report(
 
 
 def _made(
-    summaries: Sequence[RunSummary],
-    output: Sequence[Path],
-    claims: ClaimSettings,
-    plan: PlanSettings,
-    status: Status,
+    summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
     from analysis.report.decision.decide import decide
@@ -147,8 +147,9 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
+    from analysis.console import stdout
     from analysis.report.formats.document import as_json_document
-    from analysis.report.terminal import print_report, stdout
+    from analysis.report.terminal import print_report
 
     if as_json:
         typer.echo(json.dumps(as_json_document(made), allow_nan=False))

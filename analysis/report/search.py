@@ -10,12 +10,7 @@ from analysis.verdict.statistics import Answer
 from analysis.verdict.summary import RunSummary
 from records.search import ProbeRecord
 
-ROLES = {
-    "locate": "locate",
-    "refine": "refine the estimate",
-    "below": "certify below it",
-    "above": "certify above it",
-}
+ROLES = {"locate": "locate", "refine": "refine the estimate", "below": "certify below it", "above": "certify above it"}
 ANSWERS: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.console import PIPE_WIDTH, ruled_table
 from analysis.report.axis import axis_of
 from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
@@ -25,7 +25,6 @@ from analysis.verdict.statistics import Answer, needed
 from analysis.verdict.summary import RunSummary
 from records.slo import Objective
 
-PIPE_WIDTH = 120  # of what is not a terminal
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
 SPREADS = (
@@ -40,11 +39,6 @@ UNBOUNDED = "∞: the upper end lies beyond the largest value observed."
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
-
-
-def stdout() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def print_report(console: Console, summaries: Sequence[RunSummary], comparison: Comparison) -> None:
@@ -129,7 +123,7 @@ def _stages(results: Results) -> Fact:
 
 def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap: int = 1) -> Table:
     """Texts are padded here, not by Rich, which would strip the spaces that hold decimal points in line."""
-    table = Table(box=box.HORIZONTALS, padding=(0, gap, 0, 0), pad_edge=False, border_style="dim")
+    table = ruled_table(gap=gap)
     columns: list[list[Text]] = []
     for title, under, lines, side in facts:
         columns.append(_column(table, title, under, lines, side))
@@ -160,12 +154,8 @@ def _print_classes(console: Console, classes: Classes | None) -> None:
     """Where requests have classes: a line for each at every stage, and what each loses beside the others."""
     if classes is None:
         return
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    for title in ("class", "stage", "engine"):
-        table.add_column(title)
-    for title in ("requests", "failed", *(f"{name}\n{under}" for name, under in classes.headers)):
-        table.add_column(title, justify="right")
-    table.add_column("objectives")
+    numbered = ("requests", "failed", *(f"{name}\n{under}" for name, under in classes.headers))
+    table = ruled_table(("class", "stage", "engine"), numbered, ("objectives",))
     for row in classes.rows:
         counts = (format_count(row.requests), format_count(row.failed))
         numbers = [number.text for number, _ in row.cells]
@@ -202,14 +192,10 @@ def _print_search(console: Console, searches: Searches | None) -> None:
     """The probes of a search for capacity, and what it found."""
     if searches is None:
         return
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
     several = len({row.engine for row in searches.rows}) > 1
-    if several:
-        table.add_column("engine")
-    for title, side in (("probe", "right"), (searches.unit, "right"), ("to", "left"), ("requests", "right")):
-        table.add_column(title, justify=side)  # type: ignore[arg-type]
-    for objective in searches.objectives:
-        table.add_column(f"{objective}\neffective", justify="right")
+    table = ruled_table(["engine"] if several else [], ["probe", searches.unit], ["to"])
+    for title in ("requests", *(f"{objective}\neffective" for objective in searches.objectives)):
+        table.add_column(title, justify="right")
     table.add_column("found")
     for row in searches.rows:
         shares = [f"{share} {effective}" for share, effective in row.shares] or ["" for _ in searches.objectives]

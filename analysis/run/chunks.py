@@ -57,6 +57,7 @@ class RunChunks:
 
     def __init__(self, table: Path) -> None:
         self._table = table
+        self._requests = int(pl.scan_parquet(table).select(pl.len()).collect().item())
         self._kept: list[Chunks] | None = None
 
     def __iter__(self) -> Iterator[Chunks]:
@@ -64,15 +65,17 @@ class RunChunks:
             yield from self._kept
             return
         kept: list[Chunks] = []
-        size = 0
+        size = read = 0
+        fit = True
         for part in chunks_of(self._table):
-            size += part.size
-            if size <= KEPT:
+            size, read = size + part.size, read + len(part.ok)
+            fit = fit and size * self._requests <= KEPT * read  # if the rest is like what has been read
+            if fit:
                 kept.append(part)
             else:
                 kept.clear()
             yield part
-        if size <= KEPT:
+        if fit:
             self._kept = kept
 
 

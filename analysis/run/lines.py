@@ -21,7 +21,7 @@ import polars as pl
 
 from records.request import SENT, RequestRecord, SentRecord
 
-BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_BYTES = 16 * 1024 * 1024
 KILLED = "its client process ended before the answer"  # detail of a request without a final line
 
 _COLUMNS: dict[Any, pl.DataType] = {int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean(), str: pl.String()}

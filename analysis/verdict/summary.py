@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from analysis.run.load import NotARun, RunData
 from analysis.run.windows import Flows, windows_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.findings.checks import findings_of
-from analysis.verdict.stages.distributions import FAILED
+from analysis.verdict.stages.distributions import FAILED, distributions
 from analysis.verdict.stages.stage import StageSummary, summarise_stage
 from records.files import write_atomically
 from records.run import RunFacts
@@ -67,8 +68,13 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    flows = Flows(run, windows, edges)
-    stages = tuple(summarise_stage(run, window, flows, objectives) for window in windows)
+    with ThreadPoolExecutor(1) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
+        latencies = pool.map(lambda window: distributions(window.scheduled(run.requests)), windows)
+        flows = Flows(run, windows, edges)
+        stages = tuple(
+            summarise_stage(run, window, flows, found, objectives)
+            for window, found in zip(windows, latencies, strict=True)
+        )
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,

@@ -7,7 +7,6 @@ requests within one do.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from bench.roofline.shares import share_of
 from bench.settings import BenchSettings
 from engines.contract.base import EngineUnavailable, Model
 from loadtests.harness.run.host import host_facts, versions
+from records.command import typed_command
 
 PACKAGES = ("enginebench", "numpy", "torch", "transformers", "mistralrs")
 
@@ -80,7 +80,7 @@ class Session:
         """Of the rounds so far."""
         return BenchResult(
             made_at=self._made_at,
-            command=tuple(sys.argv),
+            command=typed_command(),
             host=host_facts(),
             versions=versions(*PACKAGES),
             settings=asdict(self._settings),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from engines.contract.base import Model
@@ -60,14 +59,6 @@ def cost_of(model: Model) -> ModelCost | None:
     if preset is None:
         return None
     return ModelCost(preset.parameters - (0 if tied else head), head, 0, _attention(config))
-
-
-def bytes_per_token(folder: Path, dtype: str) -> float:
-    """What one token reads of the model in `folder` whose matrices are kept as `dtype`; all else has 32 bits."""
-    cost = cost_of(Model(folder.name, folder))
-    read = None if cost is None else cost.bytes_per_step(dtype)
-    assert read is not None, f"no weights in {folder}, or an unknown format {dtype}"
-    return read
 
 
 def _attention(config: Mapping[str, Any]) -> int:

@@ -152,10 +152,7 @@ TOOLS = {
 
 def surroundings(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     """Environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
-    extra = {
-        "ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"),
-        "ENGINEBENCH_TOKENS": str(load.tokens),
-    }
+    extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"), "ENGINEBENCH_TOKENS": str(load.tokens)}
     if tool.requirement != AIPERF:  # which, told to be offline, takes the path of a folder for a hub's name, and fails
         extra["HF_HUB_OFFLINE"] = "1"
     return os.environ | extra

@@ -10,8 +10,6 @@ is that of Locust's process within the steady window, from the run's telemetry, 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -24,11 +22,12 @@ from analysis.verdict.statistics import ratio_interval
 from benchmarks.program import command_line, write
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
-    WARM_UP,
+    make_load,
     pace,
     parse_grid,
     raise_open_file_limit,
     scripted_server,
+    stage_options,
 )
 from loadtests.harness.run.host import free_port
 from records.files import read_meta, read_requests, read_telemetry
@@ -66,15 +65,10 @@ def cpu_per_token(users: int, rate: float, seconds: float, exporter: bool) -> tu
     port = free_port() if exporter else None
     with tempfile.TemporaryDirectory() as name:
         with scripted_server(tpot, tokens, Path(name) / "truth.jsonl") as server, scraped(port) as took:
-            command = [sys.executable, "-m", "locust", "-f", str(SCENARIO), "--host", f"http://127.0.0.1:{server}"]
-            command += ["--headless", "--only-summary", "--stages", str(users), "--warm-up", f"{WARM_UP:g}"]
-            command += ["--stage-seconds", f"{seconds + WARM_UP:g}", "--output-tokens", str(tokens)]
-            command += ["--runs", name, "--run-id", "run", "--slo", "ttft_p95=0.5"]
-            command += ["--exporter", "none" if port is None else f"127.0.0.1:{port}"]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
-        return (*_use_of(Path(name) / "run"), took)
+            options = [*stage_options(users, seconds), "--output-tokens", str(tokens), "--slo", "ttft_p95=0.5"]
+            options += ["--exporter", "none" if port is None else f"127.0.0.1:{port}"]
+            run = make_load(SCENARIO, f"http://127.0.0.1:{server}", Path(name), *options)
+        return (*_use_of(run), took)
 
 
 def _use_of(run: Path) -> tuple[float, float]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from bisect import bisect_right
 from collections import Counter
@@ -28,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.program import command_line, print_fields, write
-from loadtests.harness.calibration.calibrate import Pair, percentile, raise_open_file_limit, scripted_server
-from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.calibration.calibrate import Pair, make_load, percentile, raise_open_file_limit, scripted_server
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests, read_telemetry
@@ -102,14 +99,10 @@ def open_run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl", ttft) as port:
-            command = [*PYTHON, "-m", "locust", "-f", "loadtests/rate.py", "--host", f"http://127.0.0.1:{port}"]
-            command += ["--headless", "--only-summary", "--runs", name, "--run-id", "run", "--seed", str(SEED)]
-            command += ["--rate", f"{rate:g}", "--stage-seconds", f"{warm_up + seconds:g}", "--warm-up", f"{warm_up:g}"]
-            command += ["--output-tokens", str(tokens), "--max-in-flight", "20000", *processes_options(processes)]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(f"the load could not be made:\n{done.stderr[-3000:]}")
-        run = folder / "run"
+            options = ["--rate", f"{rate:g}", "--stage-seconds", f"{warm_up + seconds:g}", "--warm-up", f"{warm_up:g}"]
+            options += ["--seed", str(SEED), "--output-tokens", str(tokens), "--max-in-flight", "20000"]
+            options += processes_options(processes)
+            run = make_load(Path("loadtests/rate.py"), f"http://127.0.0.1:{port}", folder, *options)
         stage, records = read_meta(run).stages[0], list(read_requests(run))
         start, end = stage.steady_start or 0, stage.steady_end or 0
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}

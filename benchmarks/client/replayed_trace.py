@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -23,8 +22,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.program import command_line, print_fields, write
-from loadtests.harness.calibration.calibrate import percentile
-from loadtests.harness.command.server_process import PYTHON, ServerProcess
+from loadtests.harness.calibration.calibrate import make_load, percentile
+from loadtests.harness.command.server_process import ServerProcess
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
@@ -83,13 +82,8 @@ def measure(rows: list[Row], url: str, folder: Path, processes: int) -> Replay:
     trace = folder / "trace.jsonl"
     trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
     load_average = os.getloadavg()[0]
-    command = [*PYTHON, "-m", "locust", "-f", "loadtests/replay.py", "--host", url, "--headless", "--only-summary"]
-    command += ["--trace", str(trace), "--runs", str(folder), "--run-id", f"run-{processes}"]
-    command += processes_options(processes)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"the trace could not be played:\n{done.stderr[-3000:]}")
-    run = folder / f"run-{processes}"
+    options = ["--trace", str(trace), *processes_options(processes)]
+    run = make_load(Path("loadtests/replay.py"), url, folder / f"{processes}", *options)
     start = read_meta(run).stages[0].start
     records = sorted(read_requests(run), key=_order)
     pairs = list(zip(sorted(rows, key=_recorded_order), records, strict=False))

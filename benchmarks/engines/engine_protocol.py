@@ -31,7 +31,7 @@ import psutil
 import uvloop
 
 from benchmarks.program import command_line, write
-from benchmarks.watched_process import machine_cpu
+from benchmarks.watched_process import cpu_of, machine_cpu
 from engines.contract.base import GenerateRequest, Launch
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
@@ -132,9 +132,9 @@ async def _watch(name: str, pid: int, count: Count, computing: float, seconds: f
     load_average = os.getloadavg()[0]
     child, here = psutil.Process(pid), psutil.Process()
     await asyncio.sleep(WARM_UP)
-    before = (time.perf_counter(), count.tokens, _cpu(here), _cpu(child), machine_cpu())
+    before = (time.perf_counter(), count.tokens, cpu_of(here), cpu_of(child), machine_cpu())
     await asyncio.sleep(seconds)
-    after = (time.perf_counter(), count.tokens, _cpu(here), _cpu(child), machine_cpu())
+    after = (time.perf_counter(), count.tokens, cpu_of(here), cpu_of(child), machine_cpu())
     took, tokens, shim, spoke, machine = (later - earlier for earlier, later in zip(before, after, strict=True))
     return Result(
         scenario=name,
@@ -164,11 +164,6 @@ async def listen(engine: ChildEngine, scenario: Scenario, count: Count) -> None:
         async for ready in engine.generate(request):
             for chunk in ready:
                 count.tokens += chunk.tokens
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def show(results: list[Result]) -> None:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from loadtests.harness.run.host import free_port
+
 Algorithm = Literal["roundrobin", "leastconn"]
 START_LIMIT = 10.0  # seconds
 
@@ -54,9 +56,7 @@ def configuration(port: int, algorithm: Algorithm, servers: Sequence[str]) -> st
 @contextmanager
 def load_balancer(program: str, algorithm: Algorithm, ports: Sequence[int], folder: Path) -> Iterator[str]:
     """Its URL, once it accepts connections. `ports` of the servers on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     written = folder / f"haproxy-{algorithm}.cfg"
     written.write_text(configuration(port, algorithm, [f"127.0.0.1:{each}" for each in ports]))
     process = subprocess.Popen([program, "-db", "-f", str(written)], stdin=subprocess.DEVNULL)

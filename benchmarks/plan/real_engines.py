@@ -36,6 +36,7 @@ from benchmarks.program import command_line, measured_before, write
 from benchmarks.started_server import on_cores, started_server
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.workload.lengths import whole_numbers
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 LEAST_REQUESTS = 100  # of one load, over all its stages
@@ -77,9 +78,9 @@ class Result:
     made_at: str
 
 
-def mixed(loads: Sequence[int], passes: int, seed: int = 0) -> list[int]:
+def mixed(loads: Sequence[int], passes: int) -> list[int]:
     """Every load once in each pass, in an order of its own."""
-    rng = Random(seed)
+    rng = Random(0)
     return [load for _ in range(passes) for load in rng.sample(list(loads), len(loads))]
 
 
@@ -156,10 +157,6 @@ def print_result(one: Result) -> None:
     for unseen in one.unseen:
         errors = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in unseen.errors.items())
         print(f"  {unseen.users} users ({unseen.requests} requests): {errors}: {unseen.verdict}", flush=True)
-
-
-def whole_numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ import psutil
 
 from benchmarks.program import command_line, write
 from benchmarks.started_server import started_server
+from benchmarks.watched_process import cpu_of
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
 
@@ -187,9 +188,9 @@ def measure(name: str, seconds: float) -> Result:
         there.close()
         here.recv()
         watched = [process, process.children()[0], psutil.Process(driver.pid)]
-        started, before = time.perf_counter(), [_cpu(one) for one in watched]
+        started, before = time.perf_counter(), [cpu_of(one) for one in watched]
         requests, tokens, late = here.recv()
-        used = [_cpu(one) - cpu for one, cpu in zip(watched, before, strict=True)]
+        used = [cpu_of(one) - cpu for one, cpu in zip(watched, before, strict=True)]
         took = time.perf_counter() - started
         driver.join()
     late.sort()
@@ -206,11 +207,6 @@ def measure(name: str, seconds: float) -> Result:
         late_p50=late[len(late) // 2] if late else None,
         late_p99=late[int(len(late) * 0.99)] if late else None,
     )
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def main() -> None:

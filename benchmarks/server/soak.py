@@ -34,6 +34,7 @@ from benchmarks.program import command_line, write
 from benchmarks.server.soak_clients import CLIENTS, PATHS, Report, Visit
 from benchmarks.server.soak_server import CONCURRENCY
 from benchmarks.started_server import started_server
+from benchmarks.watched_process import cpu_of
 
 SERVER = "benchmarks.server.soak_server"
 GROWTH = 1.05  # of memory, at most
@@ -263,7 +264,7 @@ class SoakRun:
 
     def _cpu(self) -> Mapping[str, float]:
         return {
-            name: sum(process.cpu_times()[:2])
+            name: cpu_of(process)
             for name, process in {"server": self._watched.process, "clients": psutil.Process()}.items()
         }
 

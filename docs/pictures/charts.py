@@ -17,7 +17,6 @@ from docs.pictures.answers import Json, Mark, Series, Span
 
 INK, GRID, FAULT = "#4a4f55", "#e6e8eb", "#f0a030"
 OTHER_COLOURS = ("#7f8a99", "#c08a00", "#4c7d9c", "#b8405e")  # of series that no rule of the panel names
-BLUES = {"scheme": "blues", "type": "sqrt"}
 CONFIG = {
     "background": "transparent",
     "font": "DejaVu Sans, sans-serif",

@@ -52,68 +52,37 @@ class EngineSpec:
 
 ENGINES: dict[str, EngineSpec] = {
     "fake": EngineSpec(
-        "engines.fake.engine:FakeEngine",
-        "scripted delays, no model",
-        "python",
-        "continuous",
-        needs_model=False,
+        "engines.fake.engine:FakeEngine", "scripted delays, no model", "python", "continuous", needs_model=False
     ),
     "transformers": EngineSpec(
         "engines.transformers:TransformersEngine", "Hugging Face Transformers, eager", "python", "none"
     ),
     "transformers-batching": EngineSpec(
-        "engines.transformers_batching:TransformersBatchingEngine",
-        "Transformers' own batching",
-        "python",
-        "continuous",
+        "engines.transformers_batching:TransformersBatchingEngine", "Transformers' own batching", "python", "continuous"
     ),
     "pytorch-baseline": EngineSpec(
-        "engines.pytorch_baseline:PytorchBaselineEngine",
-        "unoptimised on purpose: no cache",
-        "python",
-        "none",
+        "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "python", "none"
     ),
     "torch-jit": EngineSpec(
-        "engines.static.torch_jit:TorchJitEngine",
-        "our decoder, TorchScript trace",
-        "python",
-        "continuous",
+        "engines.static.torch_jit:TorchJitEngine", "our decoder, TorchScript trace", "python", "continuous"
     ),
     "torch-compile": EngineSpec(
-        "engines.static.torch_compile:TorchCompileEngine",
-        "our decoder, compiled by Inductor",
-        "python",
-        "continuous",
+        "engines.static.torch_compile:TorchCompileEngine", "our decoder, compiled by Inductor", "python", "continuous"
     ),
     "cuda-graph": EngineSpec(
-        "engines.static.cuda_graph:CudaGraphEngine",
-        "our decoder as CUDA graphs",
-        "python",
-        "continuous",
+        "engines.static.cuda_graph:CudaGraphEngine", "our decoder as CUDA graphs", "python", "continuous"
     ),
     "compile-cuda-graph": EngineSpec(
-        "engines.static.cuda_graph:CompileCudaGraphEngine",
-        "our decoder compiled and captured",
-        "python",
-        "continuous",
+        "engines.static.cuda_graph:CompileCudaGraphEngine", "our decoder compiled and captured", "python", "continuous"
     ),
     "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "rust", "continuous"),
-    "candle": EngineSpec(
-        "engines.candle:CandleEngine",
-        "Candle's models, or our decoder",
-        "rust",
-        "none",
-    ),
+    "candle": EngineSpec("engines.candle:CandleEngine", "Candle's models, or our decoder", "rust", "none"),
     "burn": EngineSpec("engines.burn:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "rust", "none"),
     "llamacpp": EngineSpec("engines.llamacpp.engine:LlamaCppEngine", "llama.cpp, its own server", "c++", "continuous"),
     "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "c++", "continuous"),
     "remote": EngineSpec(
-        "engines.remote:RemoteEngine",
-        "any OpenAI-compatible server",
-        "any",
-        "continuous",
-        needs_model=False,
+        "engines.remote:RemoteEngine", "any OpenAI-compatible server", "any", "continuous", needs_model=False
     ),
     "sglang": EngineSpec("engines.libraries.sglang:SglangEngine", "SGLang's engine in process", "python", "continuous"),
     "tensorrt-llm": EngineSpec(

@@ -64,13 +64,7 @@ def built_once(
 
 
 def converted_once(
-    model: Model,
-    form: str,
-    files: Sequence[Path],
-    write: Callable[[Path], None],
-    *,
-    version: int,
-    needs_bytes: int,
+    model: Model, form: str, files: Sequence[Path], write: Callable[[Path], None], *, version: int, needs_bytes: int
 ) -> Path:
     """A folder of the cache that `write` fills from the model's `files`, built once; changed files are another model.
     `form` is `kind/format`, and `version` that of what is written."""

@@ -45,10 +45,7 @@ class Decoder:
     """`prepare` makes a callable of a step in one shape; it gets inputs of that shape as an example."""
 
     def __init__(
-        self,
-        step: Step,
-        buckets: Buckets,
-        prepare: Callable[[Step, StepShape, tuple[torch.Tensor, ...]], RunStep],
+        self, step: Step, buckets: Buckets, prepare: Callable[[Step, StepShape, tuple[torch.Tensor, ...]], RunStep]
     ) -> None:
         self.buckets = buckets
         self.cache = Cache(step, buckets.batches[-1], buckets.lengths[-1])

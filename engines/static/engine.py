@@ -15,16 +15,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
-from engines.pytorch.device import (
-    OnTorch,
-    TorchOptions,
-    chosen_dtype,
-    limit_spinning,
-    name_of,
-)
+from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
-from settings_schema import setting
+from settings_schema import setting, write_list
 
 if TYPE_CHECKING:
     import torch
@@ -47,23 +41,19 @@ def _numbers(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
-    return ",".join(map(str, numbers))
-
-
 @dataclass(frozen=True, slots=True)
 class StaticOptions(TorchOptions):
     batches: tuple[int, ...] = setting(
         (1, 4, 8),
         "batch sizes to prepare the decode step for; the largest is the number of requests that run at a time",
         read=_numbers,
-        write=_listed,
+        write=write_list,
     )
     lengths: tuple[int, ...] = setting(
         (512, 2048),
         "context lengths in tokens to prepare the steps for; the largest limits prompt plus answer",
         read=_numbers,
-        write=_listed,
+        write=write_list,
     )
     chunk: int = setting(64, "prompt tokens per prefill step, between two decode steps", least=1)
 

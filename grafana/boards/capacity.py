@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import units
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board, run_starts, stages
-from grafana.palette import BLUE, GREEN, ORANGE, RED
+from grafana.palette import ATTAINED, BLUE, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
 from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, quantile, rate
 
@@ -41,9 +41,9 @@ def board() -> Board:
     )
 
 
-def plan(name: str, where: str = "", by: str = "engine") -> str:
+def plan(name: str, where: str = "") -> str:
     selector = f"{CHOSEN_PLAN},{where}" if where else CHOSEN_PLAN
-    return f"max by ({by}) (enginebench_plan_{name}{{{selector}}})"
+    return f"max by (engine) (enginebench_plan_{name}{{{selector}}})"
 
 
 SAFE_RATE = plan("safe_load", 'unit="req/s"')  # of one replica
@@ -65,10 +65,7 @@ def _glance() -> list[Panel]:
             empty=NO_PLAN,
         ),
         tile(
-            "Load",
-            "Finished requests per second, all replicas together.",
-            units.RequestsPerSecond,
-            Query(REQUEST_RATE),
+            "Load", "Finished requests per second, all replicas together.", units.RequestsPerSecond, Query(REQUEST_RATE)
         ),
         tile(
             "Safe load",
@@ -89,7 +86,7 @@ def _glance() -> list[Panel]:
             "Share of all requests whose first token came within the threshold chosen above, measured in the servers.",
             units.PercentUnit,
             Query(attainment(TTFT, "$slo_ttft")),
-            [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
+            ATTAINED,
         ),
         tile(
             "Cost per 1M tokens",
@@ -155,10 +152,7 @@ def _load() -> list[Panel]:
             "At the price chosen above and the throughput now, and as planned (dashed). Idle replicas cost, so it "
             "falls as the load grows.",
             CURRENCY,
-            [
-                Query(COST, "{{engine}} now"),
-                Query(plan("cost_usd_per_million_tokens"), "{{engine}} planned"),
-            ],
+            [Query(COST, "{{engine}} now"), Query(plan("cost_usd_per_million_tokens"), "{{engine}} planned")],
             dashed=["planned"],
         ),
     ]

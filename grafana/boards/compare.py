@@ -7,20 +7,15 @@ from collections.abc import Callable
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import units
 
+from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board
-from grafana.load_promql import E2E, GOOD, NO_SLO, OUTPUT_TOKENS, REQUESTS, RUN_INFO, SEND_LAG, TPOT, TTFT
-from grafana.load_promql import attainment as attainment_of
-from grafana.load_promql import gauge as gauge_of
-from grafana.load_promql import quantile as quantile_of
-from grafana.load_promql import rate as rate_of
 from grafana.palette import BLUE, BY_SIDE, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, tile
 from grafana.promql import Query
 
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b"'
 SHIFT = " offset ${shift}s"
-FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
 OFFERED = ("enginebench_load_users", "enginebench_load_offered_rate")  # a run has one of them
 EMPTY = "choose two runs, and a time range that holds run A"
 
@@ -46,10 +41,10 @@ def _glance() -> list[Panel]:
     def ratio(of: str, against: str) -> str:
         return f"sum ({of}) / sum ({against})"
 
-    output = [rate_of(OUTPUT_TOKENS, run=RUN_B, shift=SHIFT), rate_of(OUTPUT_TOKENS, run=RUN_A)]
+    output = [load.rate(load.OUTPUT_TOKENS, run=RUN_B, shift=SHIFT), load.rate(load.OUTPUT_TOKENS, run=RUN_A)]
     tails = {
-        name: [quantile_of(0.99, histogram, RUN_B, SHIFT), quantile_of(0.99, histogram, RUN_A)]
-        for name, histogram in (("TTFT", TTFT), ("TPOT", TPOT), ("E2E", E2E))
+        name: [load.quantile(0.99, histogram, RUN_B, SHIFT), load.quantile(0.99, histogram, RUN_A)]
+        for name, histogram in (("TTFT", load.TTFT), ("TPOT", load.TPOT), ("E2E", load.E2E))
     }
     return [
         tile(
@@ -84,29 +79,29 @@ def _throughput() -> list[Panel]:
             "Output",
             "Output tokens per second, all users together.",
             TOKENS_PER_SECOND,
-            lambda run, shift: rate_of(OUTPUT_TOKENS, run=run, shift=shift),
+            lambda run, shift: load.rate(load.OUTPUT_TOKENS, run=run, shift=shift),
         ),
         _lines(
             "Achieved requests",
             "Finished requests per second. Two runs are comparable only where they were offered the same load.",
             units.RequestsPerSecond,
-            lambda run, shift: rate_of(REQUESTS, where=FINISHED, run=run, shift=shift),
+            lambda run, shift: load.rate(load.REQUESTS, where=load.FINISHED, run=run, shift=shift),
         ),
         _lines(
             "Goodput",
             "Requests per second that met every SLO of their run.",
             units.RequestsPerSecond,
-            lambda run, shift: rate_of(GOOD, run=run, shift=shift),
-            empty=NO_SLO,
+            lambda run, shift: load.rate(load.GOOD, run=run, shift=shift),
+            empty=load.NO_SLO,
         ),
     ]
 
 
 def _latency() -> list[Panel]:
     return [
-        _tails("TTFT, A and B", TTFT, "From when a request was due to its first token"),
-        _tails("TPOT, A and B", TPOT, "Mean time per output token after the first chunk"),
-        _tails("E2E, A and B", E2E, "From when a request was due to its last token"),
+        _tails("TTFT, A and B", load.TTFT, "From when a request was due to its first token"),
+        _tails("TPOT, A and B", load.TPOT, "Mean time per output token after the first chunk"),
+        _tails("E2E, A and B", load.E2E, "From when a request was due to its last token"),
     ]
 
 
@@ -116,8 +111,8 @@ def _validity() -> list[Panel]:
             "Attainment, A and B",
             "Share of attempted requests that met every SLO of their run. Orange line: 99 %.",
             units.PercentUnit,
-            lambda run, shift: attainment_of(run, shift),
-            empty=NO_SLO,
+            lambda run, shift: load.attainment(run, shift),
+            empty=load.NO_SLO,
             limit=0.99,
         ),
         _lines(
@@ -125,27 +120,27 @@ def _validity() -> list[Panel]:
             "Users of a closed loop, or requests scheduled per second in an open one. The lines coincide when both "
             "runs have the same plan.",
             units.Short,
-            lambda run, shift: " or ".join(gauge_of(name, run=run, shift=shift) for name in OFFERED),
+            lambda run, shift: " or ".join(load.gauge(name, run=run, shift=shift) for name in OFFERED),
         ),
         _lines(
             "Send lag p99, A and B",
             "How late each run's load generator was. Where one of them is above 5 ms (orange), the comparison is "
             "between load generators.",
             units.Seconds,
-            lambda run, shift: quantile_of(0.99, SEND_LAG, run, shift),
+            lambda run, shift: load.quantile(0.99, load.SEND_LAG, run, shift),
             limit=0.005,
         ),
         _lines(
             "Failures, A and B",
             "Failed requests per second. A run that fails more serves fewer requests, and the others faster.",
             units.RequestsPerSecond,
-            lambda run, shift: rate_of(REQUESTS, where=FAILED, run=run, shift=shift),
+            lambda run, shift: load.rate(load.REQUESTS, where=load.FAILED, run=run, shift=shift),
             empty="no failures",
         ),
         labels_table(
             "What was compared",
             "Scenario, engine, model and server of both runs.",
-            Query(f'last_over_time({RUN_INFO}{{run=~"$run_a|$run_b"}}[30d])'),
+            Query(f'last_over_time({load.RUN_INFO}{{run=~"$run_a|$run_b"}}[30d])'),
             {"run": "run", "scenario": "scenario", "engine": "engine", "model": "model", "server": "server"},
             width=16,
             empty=EMPTY,
@@ -166,7 +161,7 @@ def _lines(
 
 def _tails(title: str, histogram: str, meaning: str) -> Panel:
     queries = [
-        Query(quantile_of(q / 100, histogram, run, shift), f"{side} {{{{engine}}}} p{q}")
+        Query(load.quantile(q / 100, histogram, run, shift), f"{side} {{{{engine}}}} p{q}")
         for side, run, shift in (("A", RUN_A, ""), ("B", RUN_B, SHIFT))
         for q in (50, 99)
     ]

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models.common import StackingMode
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board, restarts, run_starts, stages
-from grafana.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, spread, tile
 from grafana.promql import (
     CHOSEN,
@@ -99,21 +99,21 @@ def _glance() -> list[Panel]:
             "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
             units.PercentUnit,
             Query(attainment(TTFT, "$slo_ttft")),
-            [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
+            ATTAINED,
         ),
         tile(
             "E2E objective met",
             "Share of all requests whose last token met the threshold chosen above. Failed ones count as missed.",
             units.PercentUnit,
             Query(attainment(E2E, "$slo_e2e")),
-            [(None, RED), (0.95, ORANGE), (0.99, GREEN)],
+            ATTAINED,
         ),
         tile(
             "Failed or cancelled",
             "Share of requests with any outcome but `ok`, cancelled ones included.",
             units.PercentUnit,
             Query(f"1 - {OK} / {rate(REQUESTS)}"),
-            [(None, GREEN), (0.001, ORANGE), (0.01, RED)],
+            FEW_FAIL,
         ),
     ]
 

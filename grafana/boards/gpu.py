@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import StackingMode
@@ -18,6 +18,7 @@ NO_LINK = "no GPU here, or it has no NVLink"
 HOPPER = "no GPU here, or one before Hopper"
 BUT_CAPPED = f'enginebench_gpu_throttled{{{ON_INSTANCE},reason!="power_cap"}}'
 HOT = 85  # °C; most GPUs lower their clock rates above
+_lines = partial(lines, palette=BY_GPU, empty=NO_GPU)
 
 
 def board() -> Board:
@@ -193,10 +194,7 @@ def _links() -> list[Panel]:
             "Traffic between GPUs: sent and (dashed) received. Tensor parallelism exchanges activations here at every "
             "layer.",
             units.BytesPerSecondSI,
-            [
-                Query(_link("sent"), f"{EACH} out"),
-                Query(_link("received"), f"{EACH} in"),
-            ],
+            [Query(_link("sent"), f"{EACH} out"), Query(_link("received"), f"{EACH} in")],
             dashed=["in"],
             empty=NO_LINK,
         ),
@@ -252,30 +250,3 @@ def _by_host(expr: str) -> str:
 def _tile(title: str, description: str, unit: str, expr: str, steps: Steps = ((None, BLUE),)) -> Panel:
     legend = "{{host}}" if "by (host)" in expr else "{{instance}}"
     return tile(title, description, unit, Query(expr, legend), steps, empty=NO_GPU)
-
-
-def _lines(
-    title: str,
-    description: str,
-    unit: str,
-    queries: list[Query],
-    *,
-    top: float | None = None,
-    steps: Steps = ((None, GREEN),),
-    stacked: StackingMode | None = None,
-    palette: Mapping[str, str] = BY_GPU,
-    dashed: Sequence[str] = (),
-    empty: str = NO_GPU,
-) -> Panel:
-    return lines(
-        title,
-        description,
-        unit,
-        queries,
-        top=top,
-        steps=steps,
-        stacked=stacked,
-        palette=palette,
-        dashed=dashed,
-        empty=empty,
-    )

@@ -9,13 +9,11 @@ from grafana import load_promql as load
 from grafana import promql as server
 from grafana import variables
 from grafana.boards.board import Board, run_ends, run_starts, stages
-from grafana.load_promql import NO_RUN, NO_SLO
-from grafana.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
+from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
 from grafana.promql import Query
 
-FINISHED = 'outcome!="cut_off"'
-FAILED = 'outcome!~"ok|cut_off"'
 OUTCOME_COLOURS = {
     "http_error": RED,
     "rejected": ORANGE,
@@ -25,7 +23,6 @@ OUTCOME_COLOURS = {
     "dropped": BLUE,
 }
 LATE = 0.005  # seconds: from here on a report warns that the client was late
-ATTAINED = [(None, RED), (0.95, ORANGE), (0.99, GREEN)]
 
 
 def board() -> Board:
@@ -34,13 +31,7 @@ def board() -> Board:
         title="Load test",
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
-        variables=[
-            variables.data_source(),
-            variables.run(),
-            variables.engine(),
-            variables.model(),
-            variables.server(),
-        ],
+        variables=[variables.data_source(), variables.run(), variables.engine(), variables.model(), variables.server()],
         annotations=[run_starts(), stages(), run_ends()],
         rows={"": _glance, "Load and answers": _load, "Latency of the users": _latency},
     )
@@ -86,7 +77,7 @@ def _glance() -> list[Panel]:
             "Share of finished requests with any outcome but `ok`.",
             units.PercentUnit,
             Query(f"{failed} / {load.rate(load.REQUESTS, where=FINISHED)}"),
-            [(None, GREEN), (0.001, ORANGE), (0.01, RED)],
+            FEW_FAIL,
             empty=NO_RUN,
         ),
         tile(

@@ -63,9 +63,7 @@ async def read_body(scope: Scope, receive: Receive, settings: ServerSettings) ->
                 more = message["more_body"]
     except TimeoutError:
         raise ApiError(
-            408,
-            f"The body did not arrive within {settings.body_timeout:g} s.",
-            headers={"connection": "close"},
+            408, f"The body did not arrive within {settings.body_timeout:g} s.", headers={"connection": "close"}
         ) from None
     return b"".join(parts)
 

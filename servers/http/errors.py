@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -20,15 +20,7 @@ from starlette.responses import Response
 from engines.contract.base import EngineError, EngineOverloaded
 
 Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
-OUTCOMES: tuple[Outcome, ...] = (
-    "ok",
-    "cancelled",
-    "rejected",
-    "bad_request",
-    "timeout",
-    "engine_error",
-    "unavailable",
-)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 _OUTCOME_OF_STATUS: dict[int, Outcome] = {429: "rejected", 500: "engine_error", 503: "unavailable", 504: "timeout"}
 _TYPE_OF_STATUS = {

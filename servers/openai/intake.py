@@ -185,13 +185,7 @@ class Intake:
         return wanted
 
     def _request(
-        self,
-        body: Sampling,
-        prompt: str,
-        ids: list[int],
-        max_tokens: int,
-        logprobs: int | None,
-        info: EngineInfo,
+        self, body: Sampling, prompt: str, ids: list[int], max_tokens: int, logprobs: int | None, info: EngineInfo
     ) -> GenerateRequest:
         temperature = 1.0 if body.temperature is None else body.temperature
         greedy = temperature < GREEDY_BELOW or body.top_p == 0
@@ -236,7 +230,4 @@ def _usage_options(body: Sampling) -> UsageOptions:
         raise bad_request("`stream_options.include_obfuscation` is not supported.", "stream_options")
     if not body.stream:
         raise bad_request("`stream_options` needs `stream` to be true.", "stream_options")
-    return {
-        "include_usage": bool(options.include_usage),
-        "continuous_usage": bool(options.continuous_usage_stats),
-    }
+    return {"include_usage": bool(options.include_usage), "continuous_usage": bool(options.continuous_usage_stats)}

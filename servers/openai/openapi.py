@@ -108,10 +108,7 @@ RULES: Mapping[str, list[Schema]] = {
         _unless_null("top_logprobs", _is("logprobs", True)),
         _unless_null("max_tokens", {"properties": {"max_completion_tokens": NULL}}),
     ],
-    "CompletionRequest": [
-        _STREAM_OPTIONS,
-        _unless_null("logprobs", {"properties": {"echo": {"enum": [False, None]}}}),
-    ],
+    "CompletionRequest": [_STREAM_OPTIONS, _unless_null("logprobs", {"properties": {"echo": {"enum": [False, None]}}})],
 }
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -19,7 +19,7 @@ from engines.contract.base import FinishReason, TokenLogprob, Usage
 from engines.process.stream import ReceivedChunk
 
 Endpoint = Literal["chat", "completions"]
-ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions")
+ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 DONE = b"data: [DONE]\n\n"
 NO_FIGURES = Usage()
 

@@ -10,7 +10,7 @@ from typing import Any
 import configargparse  # type: ignore[import-untyped]
 import pytest
 
-from loadtests.harness.run.options import add_options, read_options, without_secrets
+from loadtests.harness.run.options import add_options, read_options
 from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
@@ -136,18 +136,6 @@ def test_objectives_are_repeated_or_separated_by_commas_and_replace_the_default(
         assert scenario.slo == slo("ttft_p95=0.5,tpot_p95=0.05")
     scenario, _ = read_options(parse(searching), searching)
     assert scenario.slo == slo("failures=0.01")
-
-
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        pytest.param(["--header", "A: x", "--seed", "1"], ("--header", "***", "--seed", "1"), id="two words"),
-        pytest.param(["--header=A: x"], ("--header=***",), id="one word"),
-        pytest.param(["--model", "header"], ("--model", "header"), id="no secret"),
-    ],
-)
-def test_a_command_line_is_written_down_without_secrets(command: list[str], shown: tuple[str, ...]) -> None:
-    assert without_secrets(command) == shown
 
 
 FOLDER = Path(__file__).parents[2] / "loadtests"

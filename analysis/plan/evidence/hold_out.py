@@ -44,13 +44,13 @@ def fit_stages(stages: Sequence[MeasuredStage], declared_slots: int | None = Non
     return fit_model([(stage.name, steps) for stage in stages for steps in stage.steps], declared_slots)
 
 
-def predict_unseen(fitted: FittedModel, stages: Sequence[MeasuredStage], seeds: int = SEEDS) -> tuple[HeldOut, ...]:
+def predict_unseen(fitted: FittedModel, stages: Sequence[MeasuredStage]) -> tuple[HeldOut, ...]:
     """Stages that had no part in the fit."""
-    return tuple(_held_out(fitted.model, stage, seeds) for stage in stages)
+    return tuple(_held_out(fitted.model, stage) for stage in stages)
 
 
-def _held_out(model: EngineModel, stage: MeasuredStage, seeds: int) -> HeldOut:
-    return HeldOut(stage.name, stage.figures, predicted_stage(model, stage, seeds), model.slots is not None)
+def _held_out(model: EngineModel, stage: MeasuredStage) -> HeldOut:
+    return HeldOut(stage.name, stage.figures, predicted_stage(model, stage, SEEDS), model.slots is not None)
 
 
 def hold_out(stages: Sequence[MeasuredStage], declared_slots: int | None = None) -> tuple[HeldOut, ...]:

@@ -48,7 +48,7 @@ class SafeLoad:
     limit: Limit | None  # None where every measured load met every objective
 
 
-def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
+def safe_load(stages: Sequence[StageSummary]) -> SafeLoad | None:
     """From stages that differ in load alone; `None` where no objective was judged."""
     judged = sorted((s for s in stages if s.attainment is not None), key=lambda s: s.load)
     if not judged or len({s.load_unit for s in judged}) > 1:
@@ -58,7 +58,7 @@ def safe_load(stages: Sequence[StageSummary], seed: int = 0) -> SafeLoad | None:
     objectives = [of[0].objective for of in verdicts]
     values = [np.array([one.share.value or 0.0 for one in of]) for of in verdicts]
     found = [crossing(loads, v, of[0].objective.q, _weights(of)) for v, of in zip(values, verdicts, strict=True)]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = np.column_stack([_drawn(loads, of, rng) for of in verdicts])
     first = int(np.argmin(found))
     value, certain = found[first], float((drawn.argmin(axis=1) == first).mean())

@@ -57,12 +57,12 @@ class Scalability:
     scatter: float | None
 
 
-def scalability(stages: Sequence[StageSummary], seed: int = 0) -> Scalability | None:
+def scalability(stages: Sequence[StageSummary]) -> Scalability | None:
     """`None` with fewer than three loads."""
     rows = [(s.concurrency.average, s.throughput) for s in stages if s.throughput.value and s.concurrency.average > 0]
     if len({round(n, 1) for n, _ in rows}) < LEAST_STAGES:
         return None
-    return fit_law(np.array([n for n, _ in rows]), [one for _, one in rows], seed)
+    return fit_law(np.array([n for n, _ in rows]), [one for _, one in rows])
 
 
 def fit_law(n: Floats, measured: Sequence[Estimate], seed: int = 0) -> Scalability:

@@ -174,4 +174,4 @@ def _at(fleet: Fleet, rate: float, seconds: float) -> Fleet:
     load = fleet.peak.load
     assert isinstance(load, Rate)
     peak = replace(fleet.peak, load=replace(load, per_second=rate), seconds=seconds)
-    return Fleet(fleet.model, peak, fleet.objectives, fleet.balancer, fleet.seed)
+    return replace(fleet, peak=peak)

@@ -117,8 +117,7 @@ def _share(kind: Kind, count: int, each: float) -> tuple[bool, float] | None:
 
 
 def _at(fleet: Fleet, load: float, most_requests: int = MOST_REQUESTS) -> Fleet:
-    peak = replace(fleet.peak, load=_scaled(fleet.peak.load, load))
-    return Fleet(fleet.model, peak, fleet.objectives, fleet.balancer, fleet.seed, most_requests)
+    return replace(fleet, peak=replace(fleet.peak, load=_scaled(fleet.peak.load, load)), most_requests=most_requests)
 
 
 def _scaled(load: Load, value: float) -> Load:

@@ -81,4 +81,4 @@ def _part(fleet: Fleet, lengths: Lengths, share: float) -> Fleet:
     load = fleet.peak.load
     assert isinstance(load, Rate)
     peak = replace(fleet.peak, load=replace(load, per_second=share * load.per_second), lengths=lengths)
-    return Fleet(fleet.model, peak, fleet.objectives, fleet.balancer, fleet.seed)
+    return replace(fleet, peak=peak)

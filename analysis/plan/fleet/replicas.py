@@ -102,21 +102,17 @@ class Replicas:
     bounded: bool
 
 
+@dataclass(eq=False, slots=True)
 class Fleet:
     """Attainment of any number of replicas of one model at one peak; each is simulated once."""
 
-    def __init__(
-        self,
-        model: EngineModel,
-        peak: Peak,
-        objectives: tuple[Objective, ...],
-        balancer: Balancer,
-        seed: int = 0,
-        most_requests: int = MOST_REQUESTS,
-    ) -> None:
-        self.model, self.peak, self.objectives, self.balancer = model, peak, objectives, balancer
-        self.seed, self.most_requests = seed, most_requests
-        self._known: dict[tuple[int, int], Attainment] = {}
+    model: EngineModel
+    peak: Peak
+    objectives: tuple[Objective, ...]
+    balancer: Balancer
+    seed: int = 0
+    most_requests: int = MOST_REQUESTS
+    _known: dict[tuple[int, int], Attainment] = field(default_factory=dict, init=False)
 
     def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
         if (replicas, seeds) not in self._known:
@@ -250,9 +246,6 @@ def _limited_by(fleet: Fleet, replicas: int) -> str:
     if model.slots is not None:
         easier["slots"] = replace(model, slots=2 * model.slots)
     gained = {
-        name: Fleet(each, fleet.peak, fleet.objectives, fleet.balancer, fleet.seed)
-        .with_(replicas, SEEDS_TO_LOCATE)
-        .share.median
-        for name, each in easier.items()
+        name: replace(fleet, model=each).with_(replicas, SEEDS_TO_LOCATE).share.median for name, each in easier.items()
     }
     return max(gained, key=lambda name: gained[name])

@@ -67,9 +67,7 @@ def read_prices(path: Path | None) -> Prices:
             {name: _source(one, path) for name, one in gpus.items()},
             {
                 name: ApiPrice(
-                    float(one["per_million_prompt_tokens"]),
-                    float(one["per_million_output_tokens"]),
-                    _source(one, path),
+                    float(one["per_million_prompt_tokens"]), float(one["per_million_output_tokens"]), _source(one, path)
                 )
                 for name, one in apis.items()
             },

@@ -64,8 +64,8 @@ def over_seeds(
     return [requests_of(run(model.drawn(rng), rng)) for rng in (np.random.default_rng([seed, k]) for k in range(seeds))]
 
 
-def predicted_stage(model: EngineModel, stage: MeasuredStage, seeds: int, seed: int = 0) -> dict[str, Band]:
-    served = over_seeds(model, lambda drawn, rng: replay(drawn, stage, rng), seeds, seed)
+def predicted_stage(model: EngineModel, stage: MeasuredStage, seeds: int) -> dict[str, Band]:
+    served = over_seeds(model, lambda drawn, rng: replay(drawn, stage, rng), seeds)
     return bands([figures(one, stage.start - stage.begin, stage.end - stage.begin) for one in served])
 
 

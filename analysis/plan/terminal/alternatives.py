@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from analysis.console import ruled_table, warning
 from analysis.plan.alternatives import Alternative, Alternatives
 from analysis.plan.answer import dollars
 from analysis.plan.terminal.plan import share_band
@@ -14,11 +13,8 @@ from analysis.units import format_seconds
 
 
 def print_alternatives(console: Console, found: Alternatives) -> None:
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    table.add_column("engine")
-    for title in ("replicas", "cost an hour" if found.priced else "", "attainment", "TTFT p95", "TPOT p50"):
-        table.add_column(title, justify="right")
-    table.add_column("")
+    cost = "cost an hour" if found.priced else ""
+    table = ruled_table(("engine",), ("replicas", cost, "attainment", "TTFT p95", "TPOT p50"), ("",))
     for one in found.all:
         table.add_row(*_row(found, one))
     console.print(table)
@@ -26,9 +22,9 @@ def print_alternatives(console: Console, found: Alternatives) -> None:
                        style="dim"))  # fmt: skip
     for one in found.all:
         if one.refused is not None:
-            console.print(Text.assemble(("warn ", "yellow"), f"{one.name}: {one.refused}"))
-        for warning in one.plan.fitted.warnings if one.plan is not None else ():
-            console.print(Text.assemble(("warn ", "yellow"), f"{one.name}: {warning}."))
+            console.print(warning(f"{one.name}: {one.refused}"))
+        for said in one.plan.fitted.warnings if one.plan is not None else ():
+            console.print(warning(f"{one.name}: {said}."))
     if found.mix is not None:
         console.print(Text(found.mix.sentence))
     console.print(Text(found.sentence, style="bold"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from analysis.console import ruled_table, warning
 from analysis.plan.evidence.check import Check
 from analysis.plan.simulation.outcome import Band
 from analysis.plan.terminal.plan import share_band
@@ -17,12 +16,7 @@ from analysis.units import format_seconds, format_share
 
 
 def print_check(console: Console, found: Check) -> None:
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    for title in ("until (UTC)", "load", "figure"):
-        table.add_column(title)
-    for title in ("predicted", "actual"):
-        table.add_column(title, justify="right")
-    table.add_column("")
+    table = ruled_table(("until (UTC)", "load", "figure"), ("predicted", "actual"), ("",))
     for part in found.parts:
         until = datetime.fromtimestamp(part.end, UTC).strftime("%m-%d %H:%M:%S")
         if part.served is None or not part.figures:
@@ -40,7 +34,7 @@ def print_check(console: Console, found: Check) -> None:
         )
     )
     for reason in dict.fromkeys(part.refused for part in found.parts if part.refused is not None):
-        console.print(Text.assemble(("warn ", "yellow"), reason))
+        console.print(warning(reason))
     console.print(Text(found.sentence, style="bold"))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.console import ruled_table, warning
 from analysis.plan.answer import Plan, dollars
 from analysis.plan.evidence.hold_out import HeldOut
 from analysis.plan.facts import facts_of
@@ -40,8 +40,8 @@ def print_plan(console: Console, plan: Plan) -> None:
         console.print(_held_out(plan))
         console.print(Text("Each stage predicted from the others: prediction over measurement, less 1.", style="dim"))
         console.print()
-    for warning in (*plan.fitted.warnings, *_inaccurate(plan)):
-        console.print(Text.assemble(("warn ", "yellow"), f"{warning}."))
+    for said in (*plan.fitted.warnings, *_inaccurate(plan)):
+        console.print(warning(f"{said}."))
     console.print(_attainments(plan))
     console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
     console.print()
@@ -78,10 +78,7 @@ def _inaccurate(plan: Plan) -> list[str]:
 
 
 def _held_out(plan: Plan) -> Table:
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    table.add_column("error on")
-    for title in SHOWN.values():
-        table.add_column(title, justify="right")
+    table = ruled_table(["error on"], [*SHOWN.values()])
     for one in plan.held_out:
         table.add_row(one.title, *(_error(one, figure) for figure in SHOWN))
     return table
@@ -95,9 +92,8 @@ def _error(one: HeldOut, figure: str) -> str:
 
 
 def _attainments(plan: Plan) -> Table:
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
-    for title in ("replicas", "each", "attainment", *(str(one) for one in plan.objectives), "in flight", "tokens/s"):
-        table.add_column(title, justify="right")
+    judged = ("attainment", *(str(one) for one in plan.objectives))
+    table = ruled_table(right=("replicas", "each", *judged, "in flight", "tokens/s"))
     for one in (plan.replicas.fewer, plan.replicas.chosen):
         if one is not None:
             table.add_row(*_row(plan, one))

@@ -6,6 +6,7 @@ Both take seconds to begin with. The engine starts beside other work; the script
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from threading import Thread
 
@@ -16,8 +17,9 @@ from platformdirs import user_cache_path
 from records.files import write_atomically
 
 
+@cache
 def start_engine() -> None:
-    """Have vl-convert load its libraries beside other work: it does not hold the interpreter's lock meanwhile."""
+    """Have vl-convert load its libraries beside other work, once: it does not hold the interpreter's lock meanwhile."""
     nothing = {"data": {"values": []}, "mark": "point"}
     Thread(target=vl_convert.vegalite_to_svg, args=(nothing,), name="vl-convert").start()
 

@@ -118,11 +118,7 @@ def _texts(axis: Axis) -> Spec:
         return {"format": ",.6~r"}
     texts = [place.text for place in axis.places]
     crowded = sum(len(text) for text in texts) * 7 > WIDTH
-    return {
-        "labelExpr": f"{json.dumps(texts)}[datum.value]",
-        "labelAngle": -35 if crowded else 0,
-        "labelLimit": 140,
-    }
+    return {"labelExpr": f"{json.dumps(texts)}[datum.value]", "labelAngle": -35 if crowded else 0, "labelLimit": 140}
 
 
 def _point(

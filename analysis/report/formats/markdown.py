@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from analysis.compare.tables import TextTable
@@ -36,7 +37,7 @@ def markdown(report: Report) -> str:
             f"**{one.severity}**{f' {one.where}:' if one.where else ''} {one.evidence}. → {one.remedy}" for one in found
         ]
         parts += ["## Findings", _list(said)]
-    commands = dict.fromkeys(" ".join(run.command) for run in report.runs)
+    commands = dict.fromkeys(shlex.join(run.command) for run in report.runs)
     parts += ["## To repeat it", "\n".join(["```sh", *commands, "```"])]
     return "\n\n".join(parts) + "\n"
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(RunsSettings)
-def list_runs(
-    as_json: AsJson = False,
-    **given: Any,
-) -> None:
+def list_runs(as_json: AsJson = False, **given: Any) -> None:
     """List the runs of a folder, and write a page of them all to its index.html.
 
     Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
@@ -57,14 +54,13 @@ def _document(run: IndexedRun) -> dict[str, object]:
 
 
 def _print(runs: Sequence[IndexedRun]) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from analysis.report.terminal import STYLES, stdout
+    from analysis.console import ruled_table, stdout
+    from analysis.report.terminal import STYLES
     from analysis.units import MISSING, format_seconds, significant
 
-    table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), pad_edge=False, border_style="dim")
+    table = ruled_table()
     for title in ("run", "engine", "model", "scenario", "stage"):
         table.add_column(title, overflow="fold")
     for title in ("tokens/s", "TTFT p95"):

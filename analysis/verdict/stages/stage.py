@@ -17,7 +17,7 @@ from analysis.run.load import RunData, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.stages.answers import AnswerCounts, answers_of
-from analysis.verdict.stages.distributions import Distribution, chunk_gaps, curves, distributions
+from analysis.verdict.stages.distributions import Distribution, chunk_gaps, curves
 from analysis.verdict.stages.request_classes import ClassSummary, classes_of
 from analysis.verdict.stages.slo import Attainment, judge
 from analysis.verdict.stages.ttft_parts import TtftParts, parts_of
@@ -139,13 +139,22 @@ class _Population:
         return f"{len(self.failed)} of {len(self.attempted)} failed" if many else None
 
 
-def summarise_stage(run: RunData, window: Window, flows: Flows, objectives: tuple[Objective, ...]) -> StageSummary:
-    """Raises `ValueError` when an objective cannot be judged by what was measured."""
+def summarise_stage(
+    run: RunData,
+    window: Window,
+    flows: Flows,
+    by_request: Mapping[str, Distribution],
+    objectives: tuple[Objective, ...],
+) -> StageSummary:
+    """`by_request` are the distributions of the requests scheduled in the window.
+
+    Raises `ValueError` when an objective cannot be judged by what was measured.
+    """
     population = _Population.of(window.scheduled(run.requests))
     scheduled, ok, failed = population.scheduled, population.ok, population.failed
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
-    latencies = distributions(scheduled) | {"icl": chunk_gaps(flows.gaps[window.key.index])}
+    latencies = {**by_request, "icl": chunk_gaps(flows.gaps[window.key.index])}
     tpot = latencies["tpot"].p50.value
     telemetry = run.telemetry
     users = window.load.count if isinstance(window.load, Users) else None

@@ -3,7 +3,7 @@
 estimate.py    the number and its interval; exact percentiles
 dependence.py  the standard error of a mean whose values are correlated in time and by user
 tails.py       how many independent requests a tail is worth
-intervals.py   percentiles, shares, rates and means of one window
+intervals.py   percentiles, shares and rates of one window
 repeats.py     ratios of engines over repeated runs, and who won
 differences.py tests, effect sizes and spread of two groups of runs
 steadiness.py  initial transient, trend, users in lock step
@@ -27,7 +27,6 @@ from analysis.verdict.statistics.intervals import (
     Answer,
     bin_by_user,
     bin_events,
-    mean_interval,
     objective_answer,
     percentile_interval,
     percentile_intervals,
@@ -69,7 +68,6 @@ __all__ = [
     "interval_ranks",
     "least_samples",
     "lock_step",
-    "mean_interval",
     "nearest_rank",
     "needed",
     "objective_answer",

@@ -1,4 +1,4 @@
-"""Percentiles, shares, rates and means of one steady window, with intervals that allow for correlation.
+"""Percentiles, shares and rates of one steady window, with intervals that allow for correlation.
 
 They speak of the long run of the system that was measured, with its users assigned to its replicas at random, and not
 of what changes from one run to the next: for that, see repeats.py.
@@ -26,7 +26,7 @@ from analysis.verdict.statistics.dependence import (
     user_codes,
     with_users,
 )
-from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, Estimate, Floats, nearest_rank
+from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, TAIL, Estimate, Floats, nearest_rank
 from analysis.verdict.statistics.tails import Sample, clopper_pearson, effective_size, needed
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
@@ -38,8 +38,7 @@ RIGID = 0.65  # autocorrelation after one cycle above which a window's edges dec
 LEAST_CYCLES = 4  # in a window
 COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: stay well below the cycle's own two
 LEAST_RARE = 10  # hits or misses, to look for cycles among them
-UNSEEN_IN_MEAN = 100.0  # effective requests of the median at which unseen bursts double the variance of a mean
-LEAST_OF_MEAN = 50  # effective requests of the median, where they are correlated
+ONE_END = 1.5 * TAIL  # error of the lower end where it is the only one; all of the 5 % were too much in simulations
 LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated
 
 Answer = Literal["met", "missed", "not enough evidence"]
@@ -103,15 +102,16 @@ def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Est
     if withheld is not None:
         return replace(plain, why=withheld)
     below, above = sample.limits(q, error)
-    low_rank = max(1, math.floor(below * n + 0.5)) - 1
     high_rank = math.ceil(above * n + 0.5) - 1
-    low = float(lower[low_rank])
-    if high_rank > n and upper[-1] < math.inf:
-        return replace(plain, low=low, high=math.inf, why=BEYOND_OBSERVED)
+    beyond = high_rank > n and upper[-1] < math.inf
     high_rank = min(n - 1, high_rank)
-    if upper[high_rank] == math.inf != lower[high_rank]:
+    if not beyond and upper[high_rank] == math.inf != lower[high_rank]:
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
-    return replace(plain, low=low, high=float(upper[high_rank]))
+    high = math.inf if beyond else float(upper[high_rank])
+    if high == math.inf:
+        below, _ = sample.limits(q, error, below=ONE_END)
+    low = float(lower[max(1, math.floor(below * n + 0.5)) - 1])
+    return replace(plain, low=low, high=high, why=BEYOND_OBSERVED if beyond else None)
 
 
 def share_interval(
@@ -137,7 +137,7 @@ def share_interval(
     codes = user_codes(users)
     if rarer == 0:
         sample = Sample(values, np.sort(values), codes)
-        low = sample.lowest_share(1.0, sample.without_misses) if cycle is None else clopper_pearson(1.0, n / cycle)[0]
+        low = sample.lowest_without_misses if cycle is None else clopper_pearson(1.0, n / cycle)[0]
         return Estimate(share, low, 1.0, n) if share else Estimate(share, 0.0, 1 - low, n)
     error = mean_error(hits.astype(np.float64), codes)
     if error is None:
@@ -173,31 +173,6 @@ def objective_answer(share: Estimate, q: float) -> Answer:
     if share.high is not None and share.high < q:
         return "missed"
     return "not enough evidence"
-
-
-def mean_interval(in_time_order: npt.ArrayLike, users: npt.ArrayLike | None = None) -> Estimate:
-    """The mean of a series in time order, with a t interval that allows for correlation and skewness."""
-    values = np.asarray(in_time_order, dtype=np.float64)
-    n = len(values)
-    if n == 0:
-        return Estimate(None, why="no samples")
-    mean = float(values.mean())
-    if not math.isfinite(mean):
-        return Estimate(mean, n=n, why="failed requests have no finite mean")
-    codes = user_codes(users)
-    error = mean_error(values, codes)
-    if error is None:
-        return Estimate(mean, n=n, why=f"{n} < {LEAST_POINTS}")
-    if cycle_length(values) is not None:
-        return Estimate(mean, n=n, why=IN_CYCLES)
-    low, high = error.limits()
-    sample = Sample(values, np.sort(values), codes)
-    withheld = sample.withheld(0.5)
-    if withheld is None and sample.bulk.along_time < min(LEAST_OF_MEAN, n / 3):
-        withheld = f"≈{int(sample.bulk.along_time)} < {LEAST_OF_MEAN}"
-    if withheld is not None:
-        return Estimate(mean, n=n, why=withheld)
-    return Estimate(mean, mean + low, mean + high * math.sqrt(sample.bulk.unseen(UNSEEN_IN_MEAN)), n)
 
 
 def bin_events(

@@ -25,9 +25,13 @@ QUEUEING = 4.0  # requests in one effective request, above which there are queue
 UNSEEN = 1.25  # times what a tail needs: the n* of the median at which its unseen bursts count as much as those seen
 OF_NEED = 1 / 3  # of the effective requests that a tail must have, the median must have
 ENOUGH = 75  # effective requests of the median that do for any tail
+ENOUGH_OF_USERS = 600  # and by user
 OF_QUEUES = 300  # effective requests by user that are asked for where replicas have queues of their own
-DIFFERENT = {False: 0.7, True: 0.9}  # of the effective size along time, below which users differ; True: with queues
-ROUNDS = 2  # of the fixed-point iteration towards the limits of a share
+DIFFERENT = 0.7  # of the effective size along time, below which users differ
+DIFFERENT_IN_QUEUES = 0.9
+ALIKE = 2.9  # over √(users − 1): what two standard deviations of chance add to the variance of users who are alike
+ROUNDS = 2  # of the fixed-point iteration towards the limits of a share, after the first
+HALF = 0.5  # a step: where correlation is weaker the further out, full steps would end on either side of the limit
 
 
 def needed(q: float) -> int:
@@ -43,12 +47,14 @@ class Worth:
     n: int
     along_time: float
     by_user: float
+    users: float  # infinite where requests have none
 
     @property
     def of_users(self) -> float:
         """The most that is believed where users differ: a tail comes from the few users of the slowest replica, which
         is the slower the more it has."""
-        return self.by_user if self.by_user < DIFFERENT[self.queued] * self.along_time else math.inf
+        different = DIFFERENT_IN_QUEUES if self.queued else min(DIFFERENT, 1 / (1 + ALIKE / math.sqrt(self.users - 1)))
+        return self.by_user if self.by_user < different * self.along_time else math.inf
 
     @property
     def queued(self) -> bool:
@@ -78,10 +84,11 @@ class Sample:
     def worth(self, q: float) -> Worth:
         n = len(self.values)
         along_time = self._scaled(q, None)
+        users = math.inf if self.codes is None else float(self.codes.max()) + 1
         if along_time is None:
-            return Worth(n, n, n)
+            return Worth(n, n, n, users)
         by_user = along_time if self.codes is None else self._scaled(q, self.codes) or along_time
-        return Worth(n, effective_size(along_time, n), effective_size(by_user, n))
+        return Worth(n, effective_size(along_time, n), effective_size(by_user, n), users)
 
     def withheld(self, q: float) -> str | None:
         """Why the limits of a share of q are not believed."""
@@ -91,19 +98,18 @@ class Sample:
             return f"≈{int(self.bulk.along_time)} < {math.ceil(least)}"
         if self.codes is None:
             return None
-        for worth in (self.bulk, self.worth(q)):
-            asked = OF_QUEUES if worth.queued else needed(q) / USERS if tail else 0.0
+        for worth, most in ((self.bulk, ENOUGH_OF_USERS), (self.worth(q), math.inf)):
+            asked = OF_QUEUES if worth.queued else min(most, needed(q) / USERS) if tail else 0.0
             if worth.of_users < asked:
                 return f"≈{int(worth.of_users)} < {math.ceil(asked)}"
         return None
 
-    @property
-    def without_misses(self) -> float:
-        """The effective sample size of a share of which there is not a single miss."""
-        return min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
-
     @cached_property
     def _errors(self) -> dict[tuple[float, bool], MeanError | None]:
+        return {}
+
+    @cached_property
+    def _along_time(self) -> dict[float, MeanError | None]:
         return {}
 
     def _scaled(self, q: float, codes: Codes | None) -> MeanError | None:
@@ -118,7 +124,14 @@ class Sample:
         level = self.ascending[nearest_rank(len(self.values), q) - 1]
         below = self.values <= level if level < self.ascending[-1] else self.values < level
         share = float(below.mean())
-        error = None if share == 0 else mean_error(below.astype(np.float64), codes)
+        if share == 0:
+            return None
+        hits = below.astype(np.float64)
+        if q not in self._along_time:  # it is asked for with users and without
+            self._along_time[q] = mean_error(hits)
+        error = self._along_time[q]
+        if error is not None and codes is not None:
+            error = mean_error(hits, codes, along_time=error)
         return None if error is None else replace(error, variance=error.variance / (share * (1 - share)))
 
     def error(self, q: float) -> MeanError | None:
@@ -138,31 +151,35 @@ class Sample:
         return replace(mine, variance=mine.variance + max(0.0, other.variance / NEIGHBOUR - alone.variance))
 
     def unseen(self, q: float) -> float:
-        return self.bulk.unseen(UNSEEN * needed(q)) if q >= 1 - TAIL_SHARE else 1.0
+        """By how much the variance of percentile q is raised on the side of bursts that the window may have missed."""
+        return self.bulk.unseen(UNSEEN * needed(max(q, 0.5)))
 
-    def lowest_share(self, share: float, size: float, widened: float = 1.0) -> float:
-        """The lower limit of a share of which the effective sample size is `size`: in the tail alone bursts may have
-        been missed."""
-        low = share - (share - clopper_pearson(share, size)[0]) * widened
-        if low < 1 - TAIL_SHARE:
-            return low
-        rarely = share - (share - clopper_pearson(share, size / self.unseen(low))[0]) * widened
-        return max(1 - TAIL_SHARE, rarely)
+    @property
+    def lowest_without_misses(self) -> float:
+        """The lower limit of a share of which there is not a single miss."""
+        size = min(self.bulk.n, USERS * self.bulk.of_users, BULK * self.bulk.along_time)
+        # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
+        beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, size)[0])
+        return max(beginning, self.lowest_share(1.0, size))
 
-    def limits(self, q: float, error: MeanError) -> tuple[float, float]:
+    def lowest_share(self, share: float, size: float) -> float:
+        """The lower limit of a share of which the effective sample size is `size`."""
+        least = clopper_pearson(share, size)[0]
+        return clopper_pearson(share, size / self.unseen(least))[0]
+
+    def limits(self, q: float, error: MeanError, below: float = TAIL) -> tuple[float, float]:
         """How small and how large the share of values at or below the true percentile q may be by chance; over 1 where
-        no value that was observed bounds the percentile.
+        no value that was observed bounds the percentile. `below` is the probability that it is smaller.
 
         The binomial quantiles of Hahn & Meeker (1991, section 5.2) between the integers, since n* is no integer either.
         """
         n = len(self.values)
         size = effective_size(error, n)
         rarely = size / self.unseen(q)
-        low = (float(special.bdtrik(TAIL, size, q)) + 0.5) / size
+        low = (float(special.bdtrik(below, size, q)) + 0.5) / size
         high = (float(special.bdtrik(1 - TAIL, rarely, q)) + 0.5) / rarely
-        below = q - max(0.0, q - low) * widening(error, 1 - q, n)
-        above = q + max(0.0, high - q) * widening(error, q, n)
-        return below, above
+        least = q - max(0.0, q - low) * widening(error, 1 - q, n)
+        return least, q + max(0.0, high - q) * widening(error, q, n)
 
     def share_limits(self, share: float, error: MeanError) -> tuple[float, float]:
         """The 95 % interval of a share of values at or below a level: the shares from whose limits it is not further.
@@ -172,12 +189,13 @@ class Sample:
         """
         n = len(self.values)
         low = high = share
-        for _ in range(ROUNDS):
+        for step in (1.0, *[HALF] * ROUNDS):
             at = self.error(max(low, 1 / n)) or error
-            low = self.lowest_share(share, effective_size(at, n), widening(at, share, n))
+            least = self.lowest_share(share, effective_size(at, n))
+            low += step * (share + (least - share) * widening(at, share, n) - low)
             at = self.error(min(high, 1 - 1 / n)) or error
-            size = effective_size(at, n)
-            high = share + (clopper_pearson(share, size)[1] - share) * widening(at, 1 - share, n)
+            most = clopper_pearson(share, effective_size(at, n))[1]
+            high += step * (share + (most - share) * widening(at, 1 - share, n) - high)
         return self._believed(max(0.0, low), 0.0), self._believed(min(1.0, high), 1.0)
 
     def _believed(self, limit: float, end: float) -> float:

@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
 WIDTH = 140  # of the table where the output is no terminal
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-@app.callback()
-def about() -> None:
-    """Answers."""
-
-
-@app.command()
 def answers(
     engine: Annotated[
         list[str] | None, typer.Option(help="Serve this engine; may be repeated. The first is the reference.")

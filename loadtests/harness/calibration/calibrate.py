@@ -120,22 +120,25 @@ def measure(users: int, rate: float, seconds: float, processes: int, condition: 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with scripted_server(tpot, tokens, folder / "truth.jsonl") as port, _competition(condition):
-            command = [*PYTHON, "-m", "locust", "-f", str(SCENARIO), "--host", f"http://127.0.0.1:{port}", "--headless"]
-            command += [
-                "--stages",
-                str(users),
-                "--stage-seconds",
-                f"{seconds + WARM_UP:g}",
-                "--warm-up",
-                f"{WARM_UP:g}",
-            ]
-            command += ["--output-tokens", str(tokens), "--runs", name, "--run-id", "run", "--only-summary"]
-            command += processes_options(processes)
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+            options = [*stage_options(users, seconds), "--output-tokens", str(tokens), *processes_options(processes)]
+            run = make_load(SCENARIO, f"http://127.0.0.1:{port}", folder, *options)
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
-        return _cell(users, rate, processes, condition, folder / "run", truths)
+        return _cell(users, rate, processes, condition, run, truths)
+
+
+def stage_options(users: int, seconds: float) -> list[str]:
+    """One stage that is counted for `seconds`."""
+    return ["--stages", str(users), "--stage-seconds", f"{seconds + WARM_UP:g}", "--warm-up", f"{WARM_UP:g}"]
+
+
+def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
+    """The folder of the run, once it has ended. Raises `CalibrationFailed`."""
+    command = [*PYTHON, "-m", "locust", "-f", str(scenario), "--host", url, "--headless", "--only-summary"]
+    command += ["--runs", str(runs), "--run-id", "run", *options]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+    return runs / "run"
 
 
 @contextmanager
@@ -164,12 +167,7 @@ def pace(rate: float) -> tuple[int, float]:
 
 
 def _cell(
-    users: int,
-    rate: float,
-    processes: int,
-    condition: Condition,
-    run: Path,
-    truths: dict[str, dict[str, Any]],
+    users: int, rate: float, processes: int, condition: Condition, run: Path, truths: dict[str, dict[str, Any]]
 ) -> Cell:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None

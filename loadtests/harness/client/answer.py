@@ -18,6 +18,7 @@ from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 DIGEST_BYTES = 8
+UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, of other types, or nested too deeply
 
 Moment = tuple[int | None, int]
 """When a read's last bytes arrived: the kernel's wall-clock stamp, where there is one; the monotonic user-space one."""
@@ -42,6 +43,8 @@ class Answer:
     media_type: ClassVar[str] = "text/event-stream"
     last_event: ClassVar[bytes] = b"[DONE]"
     """Bytes that the stream's last event contains and few others: a read with them is looked at without delay."""
+    document_is: ClassVar[str] = "a completion"
+    """What an answer that was not streamed should be."""
     finish_reasons: ClassVar[Mapping[str, str]] = {}
     """The API's finish reasons, and OpenAI's names for them; others are kept as they are."""
 
@@ -68,7 +71,7 @@ class Answer:
         self._spoken: list[str] = []
         self._events = self.reader()
 
-    # What a dialect says.
+    # What a dialect says. What it cannot read is the answer's error.
 
     @staticmethod
     def reader() -> Reader:
@@ -103,9 +106,8 @@ class Answer:
         """All pieces of a stream's body that one read brought."""
         if self.chunks:
             for piece in pieces:
-                for data, kind in self._events.feed(piece):
-                    if self.done is None and self.error is None:
-                        self.event(data, kind, moment)
+                for event in self._events.feed(piece):
+                    self._take(event, moment)
             return
         events = [event for piece in pieces for event in self._events.feed(piece)]
         for position, event in enumerate(events, 1):
@@ -121,11 +123,19 @@ class Answer:
 
     def whole(self, body: bytes, moment: Moment) -> None:
         """The body of an answer that was not streamed. Its chunks cannot be told apart: `chunks` stays 0."""
-        self.document(body, moment)
+        try:
+            self.document(body, moment)
+        except UNREADABLE as error:
+            self._fail(f"the answer is not {self.document_is} ({error})", moment)
 
     def _take(self, event: Event, moment: Moment) -> None:
-        if self.done is None and self.error is None:
+        if self.done is not None or self.error is not None:
+            return
+        try:
             self.event(*event, moment)
+        except UNREADABLE as error:
+            shown = event[0][:80].decode("utf-8", "replace")
+            self._fail(f"an event is not as expected ({error}): {shown}", moment)
 
     # What a dialect calls.
 
@@ -152,10 +162,6 @@ class Answer:
     def _finish(self, reason: str | None) -> None:
         if reason:
             self.finish_reason = self.finish_reasons.get(reason, reason)
-
-    def _unexpected(self, data: bytes, error: Exception, moment: Moment) -> None:
-        """An event that could not be decoded."""
-        self._fail(f"an event is not as expected ({error}): {data[:80].decode('utf-8', 'replace')}", moment)
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:
@@ -199,10 +205,10 @@ def error_in(body: bytes) -> str | None:
     """The error that a server reports in a whole JSON document; `None` where it reports none."""
     try:
         reported = REPORTED.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         try:
             reported = msgspec.convert(json.loads(body), Reported)
-        except (ValueError, msgspec.MsgspecError, RecursionError):
+        except UNREADABLE:
             return None
     return shorten(reported.sentence) if reported.is_error else None
 

@@ -69,12 +69,7 @@ class Client:
         if self._connection is None:
             self._connection = open_connection(self._address, self._tls, self._connect_timeout)
 
-    def request(
-        self,
-        call: Call,
-        t_sched: int,
-        on_end: Callable[[Observation], None],
-    ) -> Observation:
+    def request(self, call: Call, t_sched: int, on_end: Callable[[Observation], None]) -> Observation:
         """Send `call`, wait for the whole answer, give the observation to `on_end` and return it.
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is

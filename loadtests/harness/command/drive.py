@@ -23,7 +23,7 @@ from rich.console import Console
 
 from loadtests.harness.command.progress import Tally, progress, where_it_stands
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
-from loadtests.harness.run.options import processes_options
+from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
@@ -202,7 +202,7 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, **job.secrets},
+            env={**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
         try:

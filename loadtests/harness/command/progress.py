@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from loadtests.harness.recording.live import LiveStage, milliseconds
+from loadtests.harness.exporter.sketches import Sketches, milliseconds
 from records.files import Tail
 from records.request import SENT
 from records.run import RunMeta
@@ -55,7 +55,7 @@ class Tally:
     requests: int = 0
     failures: int = 0
     cut_off: int = 0
-    _live: LiveStage = field(default_factory=LiveStage)
+    _sketches: Sketches = field(default_factory=Sketches)
     _recent: deque[tuple[int, int, bool]] = field(default_factory=deque)  # t_end, tokens, whether it was a good one
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Tally:
             return
         if ended.stage > self.stage:  # what is shown is about the stage that is on
             self.stage = ended.stage
-            self._live = LiveStage()
+            self._sketches = Sketches()
         if ended.outcome == "cut_off":
             self.cut_off += 1  # neither a success nor a failure
             return
@@ -79,7 +79,7 @@ class Tally:
         self.failures += ended.outcome != "ok"
         good = self.objectives.met_by(ended)
         if ended.stage == self.stage:
-            self._live.add(ended, good)
+            self._sketches.count(ended)
         self._recent.append((ended.t_end, ended.output_tokens or 0, good))
 
     def rates(self, now: int) -> tuple[float, float]:
@@ -101,8 +101,8 @@ class Tally:
         if self.objectives:
             parts.append(f"goodput {goodput:.3g} req/s")
         for title, name in (("TTFT", "ttft_user"), ("TPOT", "tpot")):
-            if (middle := self._live.percentile(name, 0.5)) is not None:
-                high = self._live.percentile(name, 0.99)
+            if (middle := self._sketches.percentile(name, 0.5)) is not None:
+                high = self._sketches.percentile(name, 0.99)
                 parts.append(f"{title} p50 {milliseconds(middle)} p99 {milliseconds(high)} ms")
         return ", ".join(parts)
 

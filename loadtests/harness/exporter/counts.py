@@ -1,4 +1,4 @@
-"""What is exported of the requests of one process: counts that only grow, by stage, and how processes are added up.
+"""What is counted of the requests of one process: counts that only grow, by stage, and how processes are added up.
 
 Every request is counted once, as its record is written, so the counts at the end equal those of the records. Chunks are
 far more frequent than requests: their gaps are placed in whole nanoseconds, as they are recorded.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from loadtests.harness.exporter.edges import edges_around
+from loadtests.harness.exporter.sketches import Sketches
 from records.metrics import BY_NAME, OBJECTIVES, Metric
 from records.request import Outcome, RequestRecord
 from records.slo import RunObjectives
@@ -41,15 +42,16 @@ class Histogram:
 
 
 class Buckets:
-    """The edges of each metric: those of the objectives that limit it among them."""
+    """The edges of each metric: those of the objectives that limit it among them; none where nothing is `exported`."""
 
-    def __init__(self, objectives: RunObjectives) -> None:
+    def __init__(self, objectives: RunObjectives, exported: bool = True) -> None:
+        self.objectives = objectives
         given = (*objectives.of_all, *(one for each in objectives.of_class.values() for one in each))
         self.edges: dict[str, tuple[float, ...]] = {}
-        for name in (*METRICS, ICL):
+        for name in (*METRICS, ICL) if exported else ():
             self.edges[name] = edges_around(one.limit for one in given if one.metric == name)
-        self.nanoseconds = [round(edge * SECOND) for edge in self.edges[ICL]]
-        self.of_requests = [(name, metric, self.edges[name]) for name, metric in METRICS.items()]
+        self.nanoseconds = [round(edge * SECOND) for edge in self.edges.get(ICL, ())]
+        self.of_requests = [(name, METRICS[name], edges) for name, edges in self.edges.items() if name != ICL]
 
     def empty(self) -> dict[str, Histogram]:
         return {name: Histogram(len(edges)) for name, edges in self.edges.items()}
@@ -60,6 +62,7 @@ class StageCounts:
     """Requests of one stage that have ended; `good` ones met every objective."""
 
     histograms: dict[str, Histogram]
+    sketches: Sketches = field(default_factory=Sketches)
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     good: int = 0
     output_tokens: int = 0
@@ -68,6 +71,7 @@ class StageCounts:
     def add(self, other: StageCounts) -> None:
         for name, histogram in other.histograms.items():
             self.histograms[name].add(histogram)
+        self.sketches.add(other.sketches)
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
         self.good += other.good
@@ -93,13 +97,14 @@ class Counts:
         """Requests that were due and have not ended."""
         return self.scheduled - sum(sum(stage.outcomes.values()) for stage in self.stages.values())
 
-    def request_ended(self, record: RequestRecord, good: bool) -> None:
+    def request_ended(self, record: RequestRecord) -> None:
         """A failure is infinitely late: it counts beyond every edge of what is judged over attempted requests. Of a
         request that the run's end cut off, what is known counts."""
-        stage = self._stage(record.stage)
+        stage = self.stage(record.stage)
         self._changed.add(record.stage)
         stage.outcomes[record.outcome] += 1
-        stage.good += good
+        stage.sketches.count(record)
+        stage.good += self._buckets.objectives.met_by(record)
         stage.output_tokens += record.output_tokens or 0
         stage.prompt_tokens += record.prompt_tokens or 0
         failed = record.outcome not in {"ok", CENSORED}
@@ -110,7 +115,7 @@ class Counts:
             elif (value := metric.of(record)) is not None:
                 histogram.counts[bisect_left(edges, value)] += 1
                 histogram.total += value
-        if record.icl:
+        if record.icl and self._buckets.nanoseconds:
             self._place_gaps(stage.histograms[ICL], sorted(record.icl))
 
     def _place_gaps(self, histogram: Histogram, gaps: list[int]) -> None:
@@ -132,6 +137,7 @@ class Counts:
                 list(one.outcomes.values()),
                 [one.good, one.output_tokens, one.prompt_tokens],
                 [[each.total, each.counts] for each in one.histograms.values()],
+                one.sketches.message(),
             ]
             for index, one in ((index, self.stages[index]) for index in changed)
         ]
@@ -140,14 +146,15 @@ class Counts:
     def take(self, message: Mapping[str, Any]) -> None:
         """The other side of `message`."""
         self.scheduled, self.final = message["scheduled"], message["final"]
-        for index, outcomes, (good, output, prompt), histograms in message["stages"]:
+        for index, outcomes, (good, output, prompt), histograms, sketches in message["stages"]:
             stage = self.stages[index] = StageCounts(self._buckets.empty())
             stage.outcomes = dict(zip(OUTCOMES, outcomes, strict=True))
+            stage.sketches = Sketches.taken(sketches)
             stage.good, stage.output_tokens, stage.prompt_tokens = good, output, prompt
             for histogram, (total, counts) in zip(stage.histograms.values(), histograms, strict=True):
                 histogram.total, histogram.counts = total, list(counts)
 
-    def _stage(self, index: int) -> StageCounts:
+    def stage(self, index: int) -> StageCounts:
         stage = self.stages.get(index)
         if stage is None:
             stage = self.stages[index] = StageCounts(self._buckets.empty())
@@ -160,5 +167,5 @@ def together(processes: Iterable[Counts], buckets: Buckets) -> Counts:
     for process in processes:
         total.scheduled += process.scheduled
         for index, one in process.stages.items():
-            total.stages.setdefault(index, StageCounts(buckets.empty())).add(one)
+            total.stage(index).add(one)
     return total

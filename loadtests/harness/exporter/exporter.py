@@ -20,10 +20,10 @@ from loadtests.harness.exporter.counts import Buckets, Counts, StageCounts, toge
 from loadtests.harness.exporter.page import Page
 from loadtests.harness.exporter.text import Now, RunFacts, families
 from loadtests.harness.run.plan import RunPlan
-from loadtests.harness.settings.run import Address
 from records.load import Rate
 from records.slo import RunObjectives
 from records.stage import SECOND, Stage
+from settings_schema import Address
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ OTHER_STAGES = "other"
 
 
 class Exporter:
-    """Of one run, in the process that plans it. `own` are the counts of this process, if it makes load itself;
-    `stages` and `users` tell those of the run."""
+    """Of one run, in the process that plans it; Locust's page reads its `total` too. `own` are the counts of this
+    process, if it makes load itself; `stages` and `users` tell those of the run."""
 
     def __init__(
         self,
@@ -114,8 +114,12 @@ class Exporter:
             self._looks.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
             gevent.sleep(INTERVAL)
 
+    @property
+    def total(self) -> Counts:
+        return together(self._processes(), self._buckets)
+
     def _families(self) -> Iterator[str]:
-        total, begun = together(self._processes(), self._buckets), self._stages()
+        total, begun = self.total, self._stages()
         labels = {stage.index: stage.label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun}
         by_label: dict[str, StageCounts] = {}
         for index, counts in sorted(total.stages.items()):

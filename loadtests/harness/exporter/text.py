@@ -73,24 +73,15 @@ def _counters(facts: RunFacts, stages: Mapping[str, StageCounts]) -> Iterator[st
         for outcome, count in stage.outcomes.items()
     ]
     yield _family("requests_total", "counter", "Requests that have ended, by outcome.", requests)
+    good = {label: stage.good for label, stage in stages.items() if facts.objectives}
+    output = {label: stage.output_tokens for label, stage in stages.items()}
+    prompt = {label: stage.prompt_tokens for label, stage in stages.items()}
     for name, about, values in (
-        (
-            "good_requests",
-            "Requests that were answered and met every objective.",
-            [(label, stage.good) for label, stage in stages.items() if facts.objectives],
-        ),
-        (
-            "output_tokens",
-            "Output tokens of requests that have ended.",
-            [(label, stage.output_tokens) for label, stage in stages.items()],
-        ),
-        (
-            "prompt_tokens",
-            "Prompt tokens of requests that have ended.",
-            [(label, stage.prompt_tokens) for label, stage in stages.items()],
-        ),
+        ("good_requests", "Requests that were answered and met every objective.", good),
+        ("output_tokens", "Output tokens of requests that have ended.", output),
+        ("prompt_tokens", "Prompt tokens of requests that have ended.", prompt),
     ):
-        samples = [({**facts.common, "stage": label}, value) for label, value in values]
+        samples = [({**facts.common, "stage": label}, value) for label, value in values.items()]
         yield _family(f"{name}_total", "counter", about, samples)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
+from records.command import typed_command
 from settings_schema import Setting, settings_of
 
+COMMAND = "ENGINEBENCH_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
 
@@ -76,13 +80,8 @@ def processes_options(count: int) -> list[str]:
     return ["--processes", str(count), *bound]
 
 
-def without_secrets(command: list[str]) -> tuple[str, ...]:
-    """A command line fit to be written down."""
-    secrets = {one.flag for one in settings_of(RunSettings) if one.secret}
-    shown: list[str] = []
-    hide_next = False
-    for word in command:
-        flag, equals, _ = word.partition("=")
-        shown.append("***" if hide_next else f"{flag}=***" if equals and flag in secrets else word)
-        hide_next = word in secrets
-    return tuple(shown)
+def command_of_run() -> tuple[str, ...]:
+    """What was typed to make this run, without secrets: of the process that started this one, where it says so."""
+    if told := os.environ.get(COMMAND):
+        return tuple(json.loads(told))
+    return typed_command({one.flag for one in settings_of(RunSettings) if one.secret})

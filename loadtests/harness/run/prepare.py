@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from loadtests.harness.client.access import KEY_VARIABLE, access_to
 from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
-from loadtests.harness.run.options import without_secrets
+from loadtests.harness.run.options import command_of_run
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.run.target import Target
@@ -72,7 +71,7 @@ def prepare(
         host=host_facts(),
         versions=versions("enginebench", "locust", "gevent"),
         label=str(label),
-        command=without_secrets(sys.argv),
+        command=command_of_run(),
         repeat=settings.repeat_index,
         commit=_commit(),
         workers=workers,

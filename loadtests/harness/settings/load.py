@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from loadtests.harness.schedule.rates import GRAMMAR as RATES
 from loadtests.harness.schedule.rates import parse_arrivals, parse_rates, write_rates
@@ -12,115 +13,96 @@ from loadtests.harness.workload.playback import TraceOptions, parse_options, wri
 from records.load import Load, Rate
 from settings_schema import setting
 
-LOAD = "Load"
+load_setting = partial(setting, group="Load")
 
 
 @dataclass(frozen=True)
 class LoadSettings:
     """Seconds."""
 
-    load: tuple[Load, ...] = setting(
+    load: tuple[Load, ...] = load_setting(
         parse_users("10-100:10"),
         "Users of each stage: 10,20,40 or 10-100:10 (from, to, step).",
         flag="--stages",
         metavar="USERS",
         read=parse_users,
         write=write_users,
-        group=LOAD,
     )
-    rate: tuple[Rate, ...] = setting(
+    rate: tuple[Rate, ...] = load_setting(
         (),
         f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
         metavar="RATE",
         read=parse_rates,
         write=write_rates,
-        group=LOAD,
     )
-    arrivals: str = setting(
+    arrivals: str = load_setting(
         "poisson",
         "Arrival process of an open loop: poisson, constant, or gamma:cv=2 (bursty above 1, regular below).",
         metavar="PROCESS",
         read=parse_arrivals,
-        group=LOAD,
     )
-    max_in_flight: int = setting(
+    max_in_flight: int = load_setting(
         5000,
         "Limit on requests in flight in an open loop, over all processes; an arrival beyond it is not sent and counts "
         "as dropped, a failure.",
         metavar="N",
         least=1,
-        group=LOAD,
     )
-    stage_seconds: float = setting(
-        30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1, group=LOAD
+    stage_seconds: float = load_setting(30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1)
+    stage_requests: int | None = load_setting(
+        None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1
     )
-    stage_requests: int | None = setting(
-        None,
-        "Requests per stage after its warm-up, instead of a length in seconds.",
-        metavar="N",
-        least=1,
-        group=LOAD,
-    )
-    warm_up: tuple[float, bool] = setting(
+    warm_up: tuple[float, bool] = load_setting(
         (0.2, True),
         "Start of each stage that is not counted: seconds (with --stage-requests: requests) or a share of the stage. "
         "It lasts at least until every user has had an answer.",
         metavar="S|%",
         read=parse_warm_up,
         write=write_warm_up,
-        group=LOAD,
     )
-    think_time: Pause = setting(
+    think_time: Pause = load_setting(
         Pause("fixed"),
         f"Pause in seconds between an answer and the same user's next request: {PAUSE_GRAMMAR}.",
         metavar="S",
         read=parse_pause,
         write=str,
-        group=LOAD,
     )
-    pause_after_failure: float = setting(
-        1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0, group=LOAD
+    pause_after_failure: float = load_setting(
+        1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0
     )
-    trace: str = setting(
+    trace: str = load_setting(
         "",
         "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, a CSV or JSONL file, or the folder of a run. With "
         "--rate only its requests are used, not its times.",
         metavar="PATH",
-        group=LOAD,
     )
-    trace_as: TraceOptions = setting(
+    trace_as: TraceOptions = load_setting(
         TraceOptions(),
         "How to read and play the trace, such as speed=2,share=0.1,span=600-1200,longest=8192; for other files, the "
         "names of the columns, such as time=ts,prompt=tokens_in,output=tokens_out.",
         metavar="HOW",
         read=parse_options,
         write=write_options,
-        group=LOAD,
     )
     needs_trace: bool = False
-    command: str | None = setting(
+    command: str | None = load_setting(
         None,
         "Shell command to run once on this host, --at seconds into the first stage, to stop, start or replace a "
         "server. {engine} is the process ID of the engine that `enginebench run --engine` has started.",
         metavar="COMMAND",
-        group=LOAD,
         on_page=False,
     )
-    at: float = setting(
-        30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0, group=LOAD
-    )
-    patience: float | None = setting(
+    at: float = load_setting(30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0)
+    patience: float | None = load_setting(
         None,
         "Seconds without a first token after which a user disconnects; the request counts as a timeout.",
         metavar="S",
         least=0.001,
-        group=LOAD,
     )
-    retries: int = setting(
+    retries: int = load_setting(
         0,
         "Retries after a refusal, a server error or a lost connection: when Retry-After says, else after half a "
         "second, doubled each time, with jitter.",
         metavar="N",
         least=0,
-        group=LOAD,
     )

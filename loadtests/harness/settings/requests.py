@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.workload.classes import GRAMMAR as CLASSES_GRAMMAR
 from loadtests.harness.workload.classes import RequestClass, parse_classes, write_classes
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
-from loadtests.harness.workload.lengths import (
-    GRAMMAR,
-    Lengths,
-    parse_lengths,
-    parse_several,
-    whole_numbers,
-    write_several,
-)
+from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
 from loadtests.harness.workload.words import Kind
-from settings_schema import setting
+from settings_schema import setting, write_list
 
-REQUESTS = "Requests"
-several_lengths: Any = {"read": parse_several, "write": write_several, "metavar": "N", "group": REQUESTS}
+request_setting = partial(setting, group="Requests")
+lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_list)
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
@@ -35,10 +28,6 @@ def parse_prefixes(text: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 0:
         raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
     return numbers
-
-
-def write_prefixes(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 def checked_object(text: str) -> str:
@@ -56,107 +45,90 @@ def checked_object(text: str) -> str:
 class RequestSettings:
     """Tokens and seconds."""
 
-    prompt_tokens: tuple[Lengths, ...] = setting(
+    prompt_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
-        **several_lengths,
     )
-    prompt_kind: Kind = setting(
-        "words", "What prompts are made of: words, code, or token ids (--endpoint completions).", group=REQUESTS
+    prompt_kind: Kind = request_setting(
+        "words", "What prompts are made of: words, code, or token ids (--endpoint completions)."
     )
-    shared_prefix_tokens: tuple[int, ...] = setting(
+    shared_prefix_tokens: tuple[int, ...] = request_setting(
         (0,),
         "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",
         metavar="N",
         read=parse_prefixes,
-        write=write_prefixes,
-        group=REQUESTS,
+        write=write_list,
     )
-    output_tokens: tuple[Lengths, ...] = setting(
-        parse_several("uniform:32-96"),
-        "Maximum length of an answer in tokens; same syntax as --prompt-tokens.",
-        **several_lengths,
+    output_tokens: tuple[Lengths, ...] = lengths_setting(
+        parse_several("uniform:32-96"), "Maximum length of an answer in tokens; same syntax as --prompt-tokens."
     )
-    lengths_from: str = setting(
+    lengths_from: str = request_setting(
         "",
         "JSONL or Parquet file with prompt_tokens and output_tokens, to draw both lengths together.",
         metavar="FILE",
         read=checked_pairs,
-        group=REQUESTS,
     )
-    dataset: str = setting(
+    dataset: str = request_setting(
         "",
         "JSONL or Parquet file of requests: prompt or messages, and optionally output_tokens.",
         metavar="FILE",
         read=checked_dataset,
-        group=REQUESTS,
     )
-    classes: tuple[RequestClass, ...] = setting(
+    classes: tuple[RequestClass, ...] = request_setting(
         (),
         f"Request classes, each with a share of the users: {CLASSES_GRAMMAR}.",
         metavar="CLASSES",
         read=parse_classes,
         write=write_classes,
-        group=REQUESTS,
     )
-    isolate: bool = setting(
-        False, "After each stage of several classes, run each class alone with its share of the load.", group=REQUESTS
+    isolate: bool = request_setting(
+        False, "After each stage of several classes, run each class alone with its share of the load."
     )
-    turns: Lengths = setting(
+    turns: Lengths = request_setting(
         Lengths("fixed", 1),
         "Requests per conversation; each sends the whole history, including the real answers.",
         metavar="N",
         read=parse_lengths,
         write=str,
-        group=REQUESTS,
     )
-    turn_tokens: Lengths | None = setting(
+    turn_tokens: Lengths | None = request_setting(
         None,
         "Tokens that each turn after the first adds to its conversation. Default: same as --prompt-tokens.",
         metavar="N",
         read=parse_lengths,
         write=str,
-        group=REQUESTS,
     )
-    for_context: int | None = setting(
+    for_context: int | None = request_setting(
         None,
         "Context length that the lengths are meant for; they are scaled down for a server with less.",
         metavar="N",
         least=1,
-        group=REQUESTS,
     )
-    ignore_eos: Literal["auto", "yes", "no"] = setting(
-        "auto", "Make answers run to full length; auto: where the server supports it.", group=REQUESTS
+    ignore_eos: Literal["auto", "yes", "no"] = request_setting(
+        "auto", "Make answers run to full length; auto: where the server supports it."
     )
-    endpoint: Endpoint = setting(
-        "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse.", group=REQUESTS
+    endpoint: Endpoint = request_setting(
+        "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
-    extra_body: str = setting(
+    extra_body: str = request_setting(
         "",
         'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
         metavar="JSON",
         read=checked_object,
-        group=REQUESTS,
     )
-    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = setting(
-        "auto",
-        "Field that limits the answer in OpenAI's chat API; auto: the one that the server accepts.",
-        group=REQUESTS,
+    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = request_setting(
+        "auto", "Field that limits the answer in OpenAI's chat API; auto: the one that the server accepts."
     )
-    no_stream: bool = setting(False, "Request whole answers instead of streams; there is no TTFT then.", group=REQUESTS)
-    temperature: float | None = setting(
+    no_stream: bool = request_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
+    temperature: float | None = request_setting(
         0.0,
         "Sampling temperature; 0 is greedy, none leaves it to the server, which some models require.",
         metavar="T",
         least=0,
-        group=REQUESTS,
     )
-    seed: int = setting(0, "Seed of lengths, arrivals and prompts.", metavar="N", group=REQUESTS)
-    same_prompts: bool = setting(
+    seed: int = request_setting(0, "Seed of lengths, arrivals and prompts.", metavar="N")
+    same_prompts: bool = request_setting(
         False,
         "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
-        group=REQUESTS,
     )
-    request_timeout: float = setting(
-        600.0, "Seconds after which a request times out.", metavar="S", least=0.1, group=REQUESTS
-    )
+    request_timeout: float = request_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)

@@ -3,81 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
-from loadtests.harness.settings.requests import REQUESTS
-from settings_schema import setting
+from loadtests.harness.settings.requests import request_setting
+from settings_schema import Address, read_address, setting, write_address
 
-RUN = "Run"
-Address = tuple[str, int]
-
-
-def read_address(text: str) -> Address:
-    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
-    return host.strip("[]"), int(port)
-
-
-def write_address(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+run_setting = partial(setting, group="Run")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """Where and under what name a run is kept, and how the server is reached."""
 
-    model: str | None = setting(
-        None, "Model to request. Default: the first one that the server lists.", metavar="NAME", group=REQUESTS
+    model: str | None = request_setting(
+        None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
     )
-    runs: Path = setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER", group=RUN)
-    label: str | None = setting(
-        None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME", group=RUN
+    runs: Path = run_setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER")
+    label: str | None = run_setting(
+        None, "Name of this run in reports. Default: the server's engine, else its address.", metavar="NAME"
     )
-    run_id: str | None = setting(
-        None,
-        "Name of the run's folder. Default: time, label and four random letters.",
-        metavar="NAME",
-        group=RUN,
-        on_page=False,
+    run_id: str | None = run_setting(
+        None, "Name of the run's folder. Default: time, label and four random letters.", metavar="NAME", on_page=False
     )
-    repeat_index: int = setting(
-        0, "Which of an engine's repeats this run is.", metavar="N", least=0, group=RUN, on_page=False
-    )
-    prompt_set: str | None = setting(
+    repeat_index: int = run_setting(0, "Which of an engine's repeats this run is.", metavar="N", least=0, on_page=False)
+    prompt_set: str | None = run_setting(
         None,
         "Runs with the same set send the same prompts. Default: a new set for each run.",
         metavar="NAME",
-        group=RUN,
         on_page=False,
     )
-    tokenizer: Path | None = setting(
+    tokenizer: Path | None = request_setting(
         None,
         "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
         "/tokenize.",
         metavar="PATH",
-        group=REQUESTS,
     )
-    exporter: Address | None = setting(
+    exporter: Address | None = run_setting(
         ("127.0.0.1", 9646),
         "Address on which the load test serves its own metrics to Prometheus; none: no exporter.",
         metavar="HOST:PORT",
         read=read_address,
         write=write_address,
-        group=RUN,
         on_page=False,
     )
-    insecure: bool = setting(False, "Do not check the server's TLS certificate.", group=RUN)
-    header: Headers = setting(
+    insecure: bool = run_setting(False, "Do not check the server's TLS certificate.")
+    header: Headers = run_setting(
         (),
         "Header of every request; may be repeated. Never written to disk.",
         metavar="'NAME: VALUE'",
         read=parse_headers,
         write=write_headers,
-        group=RUN,
         secret=True,
         on_page=False,
         repeatable=True,

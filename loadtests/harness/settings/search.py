@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
 from settings_schema import setting
 
-SEARCH = "Capacity search"
+search_setting = partial(setting, group="Capacity search")
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -31,32 +32,25 @@ def write_range(loads: tuple[float, float]) -> str:
 class SearchSettings:
     """Seconds, and loads in requests per second, users or agents."""
 
-    by: Literal["stages", "rate", "users", "agents"] = setting(
+    by: Literal["stages", "rate", "users", "agents"] = search_setting(
         "stages",
         "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
-        group=SEARCH,
     )
-    slo: tuple[Objective, ...] = setting(
+    slo: tuple[Objective, ...] = search_setting(
         (),
         f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
-        group=SEARCH,
         repeatable=True,
     )
-    search_range: tuple[float, float] = setting(
+    search_range: tuple[float, float] = search_setting(
         (1.0, 10_000.0),
         "First and highest load that a search tries; it goes below the first if that is too high.",
         metavar="FIRST-HIGHEST",
         read=parse_range,
         write=write_range,
-        group=SEARCH,
     )
-    search_seconds: float = setting(
-        3600.0,
-        "Time limit of a search in seconds; it reports what it has certified by then.",
-        metavar="S",
-        least=1,
-        group=SEARCH,
+    search_seconds: float = search_setting(
+        3600.0, "Time limit of a search in seconds; it reports what it has certified by then.", metavar="S", least=1
     )

@@ -19,7 +19,6 @@ from loadtests.harness.client.access import access_to
 from loadtests.harness.exporter.counts import Buckets, Counts
 from loadtests.harness.exporter.exporter import INTERVAL, MESSAGE, Exporter
 from loadtests.harness.recording.annotations import grafana_annotations
-from loadtests.harness.recording.live import Live
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
@@ -65,9 +64,8 @@ class ActiveRun:
         self.over = False
         self.folder = plan.folder_here(settings.runs)
         self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
-        self.live = Live(RunObjectives.of(plan.meta.workload))
-        buckets = Buckets(self.live.objectives)
-        self._counts = Counts(buckets) if settings.exporter is not None else None
+        buckets = Buckets(RunObjectives.of(plan.meta.workload), exported=settings.exporter is not None)
+        self._counts = Counts(buckets)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)
@@ -89,7 +87,7 @@ class ActiveRun:
         )
         self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
         self.exporter: Exporter | None = None
-        if plans and self._counts is not None:
+        if plans:
             own = self._counts if makes_load else None
             self.exporter = Exporter(plan, buckets, own, lambda: self.stages, lambda: int(runner.user_count))
         self.conductor: Conductor | None = None
@@ -99,9 +97,7 @@ class ActiveRun:
         elif self.tracker is not None:
             self.tracker.enter(plan.meta.stages[-1] if plan.meta.stages else next_stage(0, plan.meta.plan[0], 0, False))
             assert isinstance(runner, WorkerRunner)
-            self._reporters = [gevent.spawn(self._report, runner)]
-            if self._counts is not None:
-                self._reporters.append(gevent.spawn(self._report_counts, runner, self._counts))
+            self._reporters = [gevent.spawn(self._report, runner), gevent.spawn(self._report_counts, runner)]
         self._telemetry.start()
         self._disturbance: Disturbance | None = None
         if self.conductor is not None and scenario.command is not None:
@@ -166,9 +162,7 @@ class ActiveRun:
         """A number for a request that is about to be sent; `t_sched` is absolute."""
         assert self.tracker is not None
         self._requests += 1
-        self.live.in_flight += 1
-        if self._counts is not None:
-            self._counts.request_scheduled()
+        self._counts.request_scheduled()
         self.tracker.request_scheduled(self._requests, t_sched - self.start)
         self._nudge()
         return self._requests
@@ -203,10 +197,7 @@ class ActiveRun:
         )
         self._recorder.write(record)
         self.tracker.request_ended(request, user, record)
-        self.live.in_flight -= 1
-        good = self.live.add(stage.index, record)
-        if self._counts is not None:
-            self._counts.request_ended(record, good)
+        self._counts.request_ended(record)
         seconds = BY_NAME["e2e"].of(observation)
         if seconds is not None and observation.outcome == "ok":
             self._answer_seconds.append(seconds)
@@ -235,7 +226,7 @@ class ActiveRun:
         if self._disturbance is not None:
             self._disturbance.stop()
         gevent.killall(self._reporters)
-        if self._counts is not None and isinstance(self._runner, WorkerRunner):
+        if isinstance(self._runner, WorkerRunner):
             self._counts.final = True
             self._runner.send_message(MESSAGE, self._counts.message())
         if self.exporter is not None:
@@ -272,9 +263,9 @@ class ActiveRun:
         if self.conductor is not None and self.tracker is not None and self.tracker.waits_for_requests:
             self.conductor.nudge()
 
-    def _report_counts(self, runner: WorkerRunner, counts: Counts) -> None:
+    def _report_counts(self, runner: WorkerRunner) -> None:
         while True:
-            runner.send_message(MESSAGE, counts.message())
+            runner.send_message(MESSAGE, self._counts.message())
             gevent.sleep(INTERVAL)
 
     def _report(self, runner: WorkerRunner) -> None:

@@ -32,12 +32,13 @@ from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import UnreachableServer
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings, write_address
+from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.disturbance import complete
 from records.load import Users
 from records.stage import Extent, StagePlan, stage_from
+from settings_schema import write_address
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -137,7 +138,7 @@ def _export(run: ActiveRun) -> None:
     if _exporter is not None:
         _exporter.close()
     _exporter, address = run.exporter, run.settings.exporter
-    if _exporter is None or address is None:
+    if _exporter is None or address is None:  # one that is not served still counts for Locust's page
         return
     try:
         _exporter.serve(address)

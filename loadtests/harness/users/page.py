@@ -10,14 +10,12 @@ from flask import Response, request
 from locust import events
 from locust.env import Environment
 
-from loadtests.harness.recording.live import COLUMNS, Live, rows, together
+from loadtests.harness.recording.live import COLUMNS, rows
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.events import current_run
 
 KEY = "tokens"  # of the tab, in the page's address
-MESSAGE = "enginebench_live"  # in what Locust's workers report every few seconds
 
-_workers: dict[str, Live] = {}
 _shown: ActiveRun | None = None
 """The run that is on, or was on last."""
 
@@ -43,25 +41,12 @@ def _add_tab(environment: Environment, **_: Any) -> None:
 
 
 @events.test_start.add_listener
-def _forget(environment: Environment, **_: Any) -> None:
+def _show(environment: Environment, **_: Any) -> None:
     global _shown
-    _workers.clear()
     _shown = current_run()
 
 
-@events.report_to_master.add_listener
-def _report(data: dict[str, Any], **_: Any) -> None:
-    if _shown is not None:
-        data[MESSAGE] = _shown.live.message()
-
-
-@events.worker_report.add_listener
-def _take_report(client_id: str, data: dict[str, Any], **_: Any) -> None:
-    if MESSAGE in data:
-        _workers.setdefault(client_id, Live()).take(data[MESSAGE])
-
-
 def _rows() -> list[dict[str, str]]:
-    if _shown is None:
+    if _shown is None or _shown.exporter is None:
         return []
-    return rows(_shown.stages, together([_shown.live, *_workers.values()]), monotonic_ns() - _shown.start)
+    return rows(_shown.stages, _shown.exporter.total, monotonic_ns() - _shown.start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 from loadtests.harness.workload.distribution import Distribution
@@ -40,10 +39,6 @@ def parse_several(text: str) -> tuple[Lengths, ...]:
     except ValueError:
         return (parse_lengths(text),)
     return tuple(parse_lengths(str(number)) for number in numbers) or (parse_lengths(text),)
-
-
-def write_several(lengths: Sequence[Lengths]) -> str:
-    return ",".join(map(str, lengths))
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Figures of plans as Prometheus reads them, and what is no address."""
+"""Figures of plans as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from analysis.plan.answer import Plan, make_plan
 from analysis.plan.money.prices import read_prices
-from analysis.plan.publish import Published, distinct, page, parse_address, published
+from analysis.plan.publish import Published, distinct, published, registry_of
 from analysis.plan.settings import PlanSettings
 from analysis.run.load import RunData, load_run
 from analysis.verdict.summary import summarise
@@ -58,7 +59,6 @@ def test_figures_are_served_until_it_is_interrupted(run: Path) -> None:
         with httpx.Client(base_url=f"http://{address}") as client:
             until(lambda: answers(client, "/metrics"), "the plan is published", seconds=120)
             text = client.get("/metrics").text
-            assert client.get("/other").status_code == 404
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
@@ -85,7 +85,11 @@ def test_every_engine_and_gpu_type_has_series_of_its_own(plan: Plan) -> None:
         Published(plan, "vllm", "m", "L4"),
         Published(plan, "x", "m", "L4"),
     ]
-    replicas = [sample for sample in samples_of(page(several).decode()) if sample.name == "enginebench_plan_replicas"]
+    replicas = [
+        sample
+        for sample in samples_of(generate_latest(registry_of(several)).decode())
+        if sample.name == "enginebench_plan_replicas"
+    ]
     assert [(one.labels["engine"], one.labels["gpu"]) for one in replicas] == [
         ("vllm", "H100"),
         ("vllm", "L4"),
@@ -120,9 +124,3 @@ def test_a_gpu_is_called_as_in_the_price_list(
 def test_a_gpu_that_the_price_list_does_not_have_is_no_label(plan: Plan, loaded: RunData) -> None:
     with pytest.raises(ValueError, match="no GPU called `mine`; it has H100"):
         published(plan, loaded.meta, PlanSettings(gpu=(("", "mine"),)), read_prices(None))
-
-
-@pytest.mark.parametrize("text", ["9647", "127.0.0.1:", ":9647", "localhost:x", "localhost:70000"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="give HOST:PORT"):
-        parse_address(text)

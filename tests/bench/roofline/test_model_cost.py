@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.roofline.model_cost import bytes_per_token, cost_of
+from bench.roofline.model_cost import cost_of
 from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
@@ -14,8 +14,9 @@ NORMS = 61 * 576  # of them, two per layer and one at the end
     ("weights", "bits"), [("float32", 32), ("q8_0", 8 + 16 / 32), ("q4_0", 4 + 16 / 32)], ids=lambda value: str(value)
 )
 def test_a_token_reads_every_matrix_once(weights: str, bits: float) -> None:
-    expected = (PARAMETERS - NORMS) * bits / 8 + NORMS * 4
-    assert bytes_per_token(fetch_model().folder, weights) == expected
+    cost = cost_of(fetch_model())
+    assert cost is not None
+    assert cost.bytes_per_step(weights) == (PARAMETERS - NORMS) * bits / 8 + NORMS * 4
 
 
 def test_multiplications_of_a_prompt() -> None:

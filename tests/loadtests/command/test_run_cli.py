@@ -41,6 +41,7 @@ def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
     (folder,) = tmp_path.iterdir()
     meta = read_meta(folder)
     assert (meta.label, meta.scenario) == ("fake", "concurrent")
+    assert meta.command[:7] == ("python", "-m", "enginebench", "run", "concurrent", "--engine", "fake"), "as typed"
     assert [stage.label for stage in meta.stages] == ["2 users", "3 users"]
     assert meta.engine is not None
     assert meta.engine["name"] == "fake"
@@ -79,6 +80,7 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         assert (tried["max_tokens"], tried.get("stream")) == (16, None), "before the run, to see what the server takes"
         assert len(list(read_requests(folder))) == len(asked)
         assert all(b"a-secret" not in path.read_bytes() for path in folder.iterdir() if path.is_file())
+        assert "***" in read_meta(folder).command
 
 
 @pytest.mark.parametrize(

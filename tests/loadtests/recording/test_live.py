@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import httpx
 import pytest
 
-from loadtests.harness.recording.live import COLUMNS, Live, LiveStage, rows, together
+from loadtests.harness.exporter.counts import Buckets, Counts, together
+from loadtests.harness.exporter.sketches import Sketches
+from loadtests.harness.recording.live import COLUMNS, rows
 from loadtests.harness.run.host import free_port
 from records.load import Users
 from records.request import Outcome, RequestRecord
@@ -40,48 +43,52 @@ def ended(
 
 
 def test_percentiles_are_within_one_per_cent() -> None:
-    rng, stage = Random(1), LiveStage()
+    rng, sketches = Random(1), Sketches()
     values = sorted(rng.lognormvariate(-2, 1) for _ in range(5000))
     for value in values:
-        stage.add(ended(ttft=value), good=True)
+        sketches.count(ended(ttft=value))
     for q, exact in ((0.5, values[2499]), (0.99, values[4949])):
-        assert stage.percentile("ttft_user", q) == pytest.approx(exact, rel=0.0101)
+        assert sketches.percentile("ttft_user", q) == pytest.approx(exact, rel=0.0101)
 
 
 def test_failures_are_infinitely_long_and_what_was_cut_off_is_neither() -> None:
-    stage = LiveStage()
-    assert stage.percentile("tpot", 0.5) is None
+    sketches = Sketches()
+    assert sketches.percentile("tpot", 0.5) is None
     for outcome in ("ok",) * 90 + ("rejected",) * 10 + ("cut_off",) * 50:
-        stage.add(ended(outcome=outcome), good=outcome == "ok")
-    assert (stage.answered, stage.failed) == (90, 10)
-    assert stage.percentile("ttft_user", 0.9) == pytest.approx(0.1, rel=0.01)
-    assert stage.percentile("ttft_user", 0.91) == float("inf")
+        sketches.count(ended(outcome=outcome))
+    assert sketches.failed == 10
+    assert sketches.percentile("ttft_user", 0.9) == pytest.approx(0.1, rel=0.01)
+    assert sketches.percentile("ttft_user", 0.91) == float("inf")
 
 
-def test_workers_send_what_changed_and_the_master_adds_them_up() -> None:
-    objectives = RunObjectives.of({"slo": "ttft_p95=0.15"})
-    workers, master = [Live(objectives), Live(objectives)], [Live(), Live()]
+@pytest.mark.parametrize("exported", [True, False])
+def test_workers_send_what_changed_and_the_master_adds_them_up(exported: bool) -> None:
+    """Whether or not anything is served to Prometheus."""
+    buckets = Buckets(RunObjectives.of({"slo": "ttft_p95=0.15"}), exported)
+    workers, master = ([Counts(buckets), Counts(buckets)] for _ in range(2))
     for turn in range(3):
         for worker, (here, there) in enumerate(zip(workers, master, strict=True)):
-            here.in_flight = 2 + worker
             for _ in range(10):
-                here.add(turn, ended(ttft=0.1 * (1 + worker)))
+                here.request_scheduled()
+                here.request_ended(replace(ended(ttft=0.1 * (1 + worker)), stage=turn))
             there.take(json.loads(json.dumps(here.message())))
     assert workers[0].message()["stages"] == []
-    total = together(master)
-    assert total.in_flight == 5
-    assert [(index, one.answered, one.good, one.tokens) for index, one in total.stages.items()] == [
+    total = together(master, buckets)
+    assert (total.scheduled, total.in_flight) == (60, 0)
+    assert [(index, one.outcomes["ok"], one.good, one.output_tokens) for index, one in total.stages.items()] == [
         (0, 20, 10, 220), (1, 20, 10, 220), (2, 20, 10, 220),
     ]  # fmt: skip
-    assert total.stages[2].percentile("ttft_user", 0.5) == pytest.approx(0.1, rel=0.01)
-    assert total.stages[2].percentile("ttft_user", 0.99) == pytest.approx(0.2, rel=0.01)
+    assert total.stages[2].sketches.percentile("ttft_user", 0.5) == pytest.approx(0.1, rel=0.01)
+    assert total.stages[2].sketches.percentile("ttft_user", 0.99) == pytest.approx(0.2, rel=0.01)
 
 
 def test_a_row_for_each_stage_the_newest_first() -> None:
     plan = StagePlan(Users(4), Extent(2), Extent(8))
-    live = Live(stages={1: LiveStage()}, in_flight=3)
-    live.stages[1].add(ended(ttft=0.25, tpot=0.02, tokens=51), good=True)
-    newest, first = rows((Stage(0, plan, 0, end=10 * SECOND), Stage(1, plan, 10 * SECOND)), live, 12 * SECOND)
+    counts = Counts(Buckets(RunObjectives()))
+    for _ in range(4):
+        counts.request_scheduled()
+    counts.request_ended(replace(ended(ttft=0.25, tpot=0.02, tokens=51), stage=1))
+    newest, first = rows((Stage(0, plan, 0, end=10 * SECOND), Stage(1, plan, 10 * SECOND)), counts, 12 * SECOND)
     assert set(newest) == set(COLUMNS)
     assert (newest["stage"], newest["load"], newest["answered"], newest["in_flight"]) == ("2", "4 users", "1", "3")
     assert float(newest["ttft_p99"]) == pytest.approx(250, rel=0.01)
@@ -113,9 +120,9 @@ def test_a_good_request_meets_every_objective_of_the_run_and_of_its_class(
     assert OBJECTIVES
     assert OBJECTIVES.met_by(request_ended) == good
     assert not RunObjectives.of({"slo": "", "class_objectives": {"chat": ""}})
-    live = Live(OBJECTIVES)
-    live.add(0, request_ended)
-    assert live.stages[0].good == good
+    counts = Counts(Buckets(OBJECTIVES))
+    counts.request_ended(request_ended)
+    assert counts.stages[0].good == good
 
 
 def test_locusts_page_has_the_tab_with_the_sums_of_all_processes(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What a server says of itself before a run, and what is said where it is none."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -40,6 +42,28 @@ def test_a_server_without_the_extra_pages_will_do(endpoint: Endpoint, template: 
         material = material_for(asked, "scripted-model", endpoint, "words", None, lambda text: None)
         assert (material.template, material.exact) == (template, False)
         assert asked.engine() is None
+
+
+def test_optional_pages_that_hang_or_answer_oddly_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtests.harness.run.target.OPTIONAL_TIMEOUT", 0.2)
+    silent = socket.create_server(("127.0.0.1", 0))  # connects, and never answers
+    with silent, target(f"http://127.0.0.1:{silent.getsockname()[1]}") as asked:
+        assert asked.engine() is None
+        assert asked.tokenized({"prompt": "a"}) == {}
+    for odd in (b"[1, 2]", b"<html>", b"\xff"):
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(odd), odd)
+        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+            served = pool.submit(answer_once, server, answer)
+            with target(f"http://127.0.0.1:{server.getsockname()[1]}") as asked:
+                assert asked.engine() is None
+            served.result(5)
+
+
+def answer_once(server: socket.socket, answer: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(answer)
 
 
 def test_a_server_that_is_not_there_gets_a_sentence() -> None:

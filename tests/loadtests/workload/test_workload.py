@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several, write_several
+from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several
 from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Ask, Workload
 from records.request import Observation
+from settings_schema import write_list
 
 A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(
@@ -83,7 +84,7 @@ def test_wrong_lengths_get_a_sentence_with_the_grammar(text: str) -> None:
 def test_several_lengths(text: str, several: tuple[str, ...]) -> None:
     lengths = parse_several(text)
     assert tuple(map(str, lengths)) == several
-    assert parse_several(write_several(lengths)) == lengths
+    assert parse_several(write_list(lengths)) == lengths
 
 
 def test_no_two_requests_are_alike() -> None:

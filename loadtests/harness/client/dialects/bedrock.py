@@ -90,6 +90,7 @@ EVENT, WHOLE = msgspec.json.Decoder(ConverseEvent), msgspec.json.Decoder(Whole)
 
 
 class ConverseAnswer(Answer):
+    document_is = "one of Converse"
     finish_reasons = FINISH_REASONS
     media_type = "application/vnd.amazon.eventstream"
     last_event = b"inputTokens"  # of the frame `metadata`
@@ -103,11 +104,7 @@ class ConverseAnswer(Answer):
             name = kind.partition(b":")[2].decode("utf-8", "replace")
             self._fail(": ".join(filter(None, (name, message_of(data)))), moment)
             return
-        try:
-            event = EVENT.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            self._unexpected(data, error, moment)
-            return
+        event = EVENT.decode(data)
         part = event.delta or event.start
         if part is not None and ((thought := part.thought) or part.answered):
             self._generated(thought, part.answered, moment)
@@ -117,11 +114,7 @@ class ConverseAnswer(Answer):
             self.done = moment
 
     def document(self, body: bytes, moment: Moment) -> None:
-        try:
-            whole = WHOLE.decode(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            self._fail(f"the answer is not one of Converse ({error})", moment)
-            return
+        whole = WHOLE.decode(body)
         if whole.output is None or whole.output.message is None:
             self._fail("the answer has no `output.message`", moment)
             return

@@ -61,6 +61,7 @@ EVENT, WHOLE = msgspec.json.Decoder(MessageEvent), msgspec.json.Decoder(Message)
 
 
 class MessageAnswer(Answer):
+    document_is = "a message"
     finish_reasons = FINISH_REASONS
     last_event = b"message_stop"
 
@@ -68,11 +69,7 @@ class MessageAnswer(Answer):
         if kind == b"error" or b'"error"' in data[:40]:
             self._fail(message_of(data), moment)
             return
-        try:
-            event = EVENT.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            self._unexpected(data, error, moment)
-            return
+        event = EVENT.decode(data)
         match event.type:
             case "content_block_delta" | "content_block_start":
                 part = event.delta or event.content_block
@@ -87,11 +84,7 @@ class MessageAnswer(Answer):
                 self.done = moment
 
     def document(self, body: bytes, moment: Moment) -> None:
-        try:
-            message = WHOLE.decode(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            self._fail(f"the answer is not a message ({error})", moment)
-            return
+        message = WHOLE.decode(body)
         if message.content is None:
             self._fail("the answer has no `content`", moment)
         self._count(message.usage)
