@@ -14,7 +14,7 @@ from loadtests.harness.settings.run import RunSettings
 from records.command import typed_command
 from settings_schema import Setting, settings_of
 
-COMMAND = "ENGINEBENCH_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
+COMMAND = "ENGINEBENCH_TYPED_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
 
 

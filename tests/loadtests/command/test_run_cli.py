@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -27,6 +29,15 @@ from tests.support.servers.scripted import Script, ScriptedServer
 RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
 SHORT = ["--stages", "2,3", "--stage-seconds", "2", "--prompt-tokens", "40", "--output-tokens", "8"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
+
+
+@contextmanager
+def without_settings() -> Iterator[None]:
+    """`ENVIRONMENT`, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - ENVIRONMENT.keys():
+            patch.delenv(name)
+        yield
 
 
 def test_an_engine_is_served_tested_and_stopped(tmp_path: Path) -> None:
@@ -95,12 +106,9 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
     ],
 )
-def test_a_mistake_gets_a_sentence_and_exit_code_2(
-    tmp_path: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in os.environ.keys() - ENVIRONMENT.keys():
-        monkeypatch.delenv(name)
-    done = CliRunner().invoke(app, [*RUN[3:], *options, "--stage-seconds", "1", "--runs", str(tmp_path)])
+def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
+    with without_settings():
+        done = CliRunner().invoke(app, [*RUN[3:], *options, "--stage-seconds", "1", "--runs", str(tmp_path)])
     assert sentence in done.stderr
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 2
@@ -239,16 +247,15 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]
     """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
     given = {"load": "2", "stage_seconds": "1.5", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
     engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, installed(package := tmp_path_factory.mktemp("parrot")):
-        for name in os.environ.keys() - ENVIRONMENT.keys():
-            patch.delenv(name)
+    package = tmp_path_factory.mktemp("parrot")
+    with without_settings(), installed(package):
         twin = package / "twin-1.dist-info"
         twin.mkdir()
         (twin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {TWIN}\nVersion: 1\n")
         (twin / "entry_points.txt").write_text(f"[enginebench.engines]\n{TWIN} = parrot_engine:PARROT\n")
         job = Job.of(CONCURRENT, given | {"runs": str(tmp_path_factory.mktemp("repeated"))}, 1, [])
         options = engine_options(["tpot=0.002"], engines)
-        assert cli._measure(job, options, subjects(engines, []), None, 2, Console(file=said), runs)
+        assert cli._measure(job, options, subjects(engines, []), None, 2, Console(file=said), runs), said.getvalue()
     return runs, said.getvalue()
 
 

@@ -143,7 +143,9 @@ def test_the_last_scrape_sees_the_end_of_the_run(exported: Exported) -> None:
     assert (metric["run"], metric["scenario"], metric["engine"]) == (exported.meta.run_id, "concurrent", "scripted")
     assert exported.ask(f"{PREFIX}in_flight")["4 users",] == 0
     assert exported.ask(f"{PREFIX}users")["4 users",] == 0
-    assert exported.ask(f"{PREFIX}stage_index") == {("8 users",): 0, ("4 users",): 1}
+    index = exported.ask(f"{PREFIX}stage_index")
+    assert index.pop(("4 users",)) == 1
+    assert index in ({("8 users",): 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
 
 
 def test_the_page_of_a_single_process_while_the_run_is_on(tmp_path: Path) -> None:
