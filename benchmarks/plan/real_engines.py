@@ -21,13 +21,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from statistics import fmean
 from typing import Any
 
 from analysis.plan.basis import declared_slots
 from analysis.plan.engine.model import FittedModel
 from analysis.plan.errors import CannotPlan
-from analysis.plan.evidence.hold_out import HeldOut, fit_stages, predict_unseen
+from analysis.plan.evidence.hold_out import fit_stages, predict_unseen
 from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.plan.fleet.replicas import BEYOND
 from analysis.run.load import RunData, load_run
@@ -116,12 +115,8 @@ def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[Fit
 def _unseen(fitted: FittedModel, users: int, stages: Sequence[MeasuredStage]) -> Unseen:
     if not stages:
         raise CannotPlan(f"no stage with {users} users was measured.")
-    held_out = predict_unseen(fitted, stages)
-    return Unseen(users, sum(len(one.lengths) for one in stages), {name: _error(held_out, name) for name in TARGETS})
-
-
-def _error(stages: Sequence[HeldOut], figure: str) -> float:
-    return fmean(one.predicted[figure].median for one in stages) / fmean(one.measured[figure] for one in stages) - 1
+    errors = predict_unseen(fitted, f"{users} users", stages).errors
+    return Unseen(users, sum(len(one.lengths) for one in stages), {name: errors[name] for name in TARGETS})
 
 
 def result_of(engine: str, settings: argparse.Namespace) -> Result:

@@ -26,6 +26,7 @@ class MeasuredStage:
     """One stage of one run. Seconds since the run's start."""
 
     name: str
+    label: str  # what stages of one kind have in common
     load: Load
     begin: float
     start: float  # of the steady window
@@ -77,6 +78,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     ended = window.scheduled(due).filter(pl.col("outcome") != "cut_off")
     return MeasuredStage(
         name=f"{window.key.label} of {run.meta.run_id}" if several else window.key.label,
+        label=window.stage.plan.label,
         load=window.load,
         begin=stage.start / SECOND,
         start=window.start / SECOND,

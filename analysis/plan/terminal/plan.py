@@ -38,7 +38,7 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print()
     if plan.held_out:
         console.print(_held_out(plan))
-        console.print(Text("Each stage predicted from the others: prediction over measurement, less 1.", style="dim"))
+        console.print(Text("Each load predicted from the others: prediction over measurement, less 1.", style="dim"))
         console.print()
     for said in (*plan.fitted.warnings, *_inaccurate(plan)):
         console.print(warning(f"{said}."))

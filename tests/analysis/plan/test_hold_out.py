@@ -44,7 +44,22 @@ def test_groups_of_equal_length_are_seen_and_their_throughput_is_a_band(tmp_path
     assert model.grouped
     assert (model.cost.base, model.cost.per_running) == pytest.approx((0.02, 0.002), rel=0.05)
     assert model.cost.per_token == pytest.approx(0.0005, rel=0.02)
-    (alone,) = predict_unseen(fit_stages(stages[1:], server.slots), stages[:1])
+    alone = predict_unseen(fit_stages(stages[1:], server.slots), "4 users", stages[:1])
     assert all(abs(alone.error(figure)) < 0.05 for figure in JUDGED)
     band = predicted_stage(model, stages[2], seeds=20)["throughput"]
     assert 0.9 * band.low < stages[2].figures["throughput"] < 1.1 * band.high
+
+
+def test_a_load_that_was_measured_twice_is_left_out_as_a_whole(tmp_path: Path) -> None:
+    """Its other stage would show the model what it is asked for; figures are means over both stages."""
+    server = BatchingServer(jitter=0.02)
+    run = load_run(write_run(tmp_path / "run", server, users(4, 8, 4, 8, 12), Asked(), 1, window=20.0))
+    stages = measured_stages([run])
+    found = hold_out(stages, server.slots)
+    assert [one.stage for one in found] == ["4 users", "8 users", "12 users"]
+    first, second = (stage.figures["throughput"] for stage in (stages[0], stages[2]))
+    assert found[0].measured["throughput"] == pytest.approx((first + second) / 2)
+    alone = predict_unseen(fit_stages([stages[1], stages[3], stages[4]], server.slots), "", [stages[2]])
+    assert found[0].predicted["tpot_p50"].median == pytest.approx(alone.predicted["tpot_p50"].median, rel=0.01)
+    same = hold_out(stages[0:3:2], server.slots)
+    assert [one.stage for one in same] == ["4 users", "4 users #2"], "one load: stage by stage"
