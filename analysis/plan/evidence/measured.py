@@ -84,7 +84,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         start=window.start / SECOND,
         end=window.end / SECOND,
         requests=requests,
-        starts=_starts(due, stage.start) if closed else np.zeros(0),
+        starts=_starts(due, stage.start, window.start) if closed else np.zeros(0),
         think=_think(ok) if closed else np.zeros(0),
         failed=float((ended["outcome"] != "ok").sum()) / len(ended) if len(ended) else math.inf,
         steps=tuple(
@@ -93,8 +93,10 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     )
 
 
-def _starts(due: pl.DataFrame, begin: int) -> Floats:
-    first = due.group_by("user").agg(pl.col("t_sched").min())["t_sched"].to_numpy()
+def _starts(due: pl.DataFrame, begin: int, steady: int) -> Floats:
+    """Of the users who stay: those of a larger load before may ask once more after `begin`, and leave."""
+    asked = due.group_by("user").agg(first=pl.col("t_sched").min(), last=pl.col("t_sched").max())
+    first = asked.filter(pl.col("last") >= steady)["first"].to_numpy()
     return np.sort((first - begin) / SECOND)
 
 

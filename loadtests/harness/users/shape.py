@@ -22,6 +22,8 @@ class StageShape(LoadTestShape):
     """Follows the stages of the run, then lets the last requests finish."""
 
     abstract = True
+    _count = 0
+    _rate = 1
 
     def tick(self) -> tuple[int, float] | None:
         run = events.current_run()
@@ -65,4 +67,6 @@ class StageShape(LoadTestShape):
     def _users(self, load: Load) -> tuple[int, float]:
         processes = max(1, getattr(self.runner, "worker_count", 1))
         count = load.count if isinstance(load, Users) else processes  # one in each sends the arrivals of an open loop
-        return count, float(min(max(1, count), MAX_SPAWN_RATE * processes))
+        if count != self._count:  # users who are too many leave at this rate too: within a second, as others come
+            self._count, self._rate = count, max(count, self._count)
+        return count, float(min(self._rate, MAX_SPAWN_RATE * processes))

@@ -130,6 +130,16 @@ def test_fifty_users_that_start_together_spread_over_a_second(tmp_path: Path) ->
     assert 0 <= lags[0] <= lags[len(lags) // 2] < 20 * MS, "and how late each went out is on record"
 
 
+def test_users_of_a_larger_stage_leave_as_quickly_as_they_came(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--stages", "30,1", "--stage-seconds", "3")
+        locust.wait()
+        smaller = locust.meta.stages[1]
+        late = [one for one in locust.records if one.stage == 1 and one.t_sched > smaller.start + 1_500 * MS]
+        assert len(late) > 10
+        assert len({one.user for one in late}) == 1
+
+
 def test_a_user_asks_again_as_soon_as_it_has_its_answer(finished: Locust) -> None:
     alone = [record for record in finished.records if record.stage == 0 and record.t_sched > 1000 * MS]
     lags = sorted(record.t_send - record.t_sched for record in alone if record.t_send is not None)
