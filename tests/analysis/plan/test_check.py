@@ -82,8 +82,8 @@ def test_the_servers_own_means_stand_beside_the_predicted_ones(production: Produ
     assert part["replicas"] == 2  # engines of one server
     assert part["rate"] * SPAN == pytest.approx(REQUESTS, rel=0.1)
     figures = {one["name"]: one for one in part["figures"]}
-    assert figures["TTFT mean"]["low"] == pytest.approx(production.ttft_mean, rel=0.02)
-    assert figures["E2E mean"]["low"] == pytest.approx(production.e2e_mean, rel=0.02)
+    assert figures["TTFT mean"]["low"] == pytest.approx(production.ttft_mean, rel=0.05)
+    assert figures["E2E mean"]["low"] == pytest.approx(production.e2e_mean, rel=0.05)
     assert figures["E2E mean"]["predicted"]["median"] == pytest.approx(0.22, rel=0.05)
     assert figures["within ttft_p95=1"]["low"] > 0.9
 
