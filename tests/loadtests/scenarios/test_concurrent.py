@@ -246,11 +246,15 @@ def test_several_processes_make_the_same_load_in_one_folder(tmp_path: Path) -> N
 def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_path: Path) -> None:
     with ScriptedServer(Script(statuses=[503, 429, 500])) as server:
         locust = start(
-            server, tmp_path, "--stages", "1", "--stage-seconds", "4", "--json-file", str(tmp_path / "stats")
-        )
+            server, tmp_path, "--stages", "1", "--stage-seconds", "4", "--json-file", str(tmp_path / "stats"),
+            "--csv", str(tmp_path / "locust"),
+        )  # fmt: skip
         locust.wait()
     outcomes = [record.outcome for record in locust.records]
     assert outcomes[:3] == ["rejected", "rejected", "http_error"]
+    entries = (tmp_path / "locust_failures.csv").read_text()
+    assert "rejected 503" in entries
+    assert "scripted" not in entries, "a request's id in the detail would make an entry for each failure"
     assert set(outcomes[3:]) == {"ok"}
     assert "scripted 503" in (locust.records[0].detail or "")
     first, second = locust.records[:2]
