@@ -9,15 +9,11 @@ read of the engine's pipe, so that a client that reads slowly changes no duratio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import attrgetter
 
 from engines.contract.base import FinishReason, Usage
-from engines.process.stream import ReceivedChunk
+from engines.process.stream import ReceivedChunk, by_read
 from servers.metrics import Metrics
 from servers.openai.wire import NO_FIGURES, Ending
-
-READ_AT = attrgetter("read_at")
 
 
 class RequestTimes:
@@ -56,8 +52,7 @@ class RequestTimes:
         if len(chunks) == 1:  # nearly always, with a busy engine
             self._receive_together(chunks[0].read_at, chunks[0].tokens, 1)
             return
-        for read_at, together in groupby(chunks, READ_AT):
-            tokens = [chunk.tokens for chunk in together]
+        for read_at, tokens in by_read(chunks):
             self._receive_together(read_at, sum(tokens), len(tokens))
 
     def _receive_together(self, now: float, tokens: int, chunks: int) -> None:

@@ -11,13 +11,12 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 
 from bench.measuring.cases import Case
 from bench.measuring.prompts import Prompts
 from engines.contract.base import GenerateRequest
 from engines.process.child import ChildEngine
+from engines.process.stream import by_read
 
 Arrivals = Sequence[tuple[float, int]]
 """When how many tokens arrived, in seconds."""
@@ -77,8 +76,7 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
     arrivals: list[tuple[float, int]] = []
     try:
         async for ready in stream:
-            for read_at, together in groupby(ready, attrgetter("read_at")):
-                arrivals.append((read_at, sum(chunk.tokens for chunk in together)))
+            arrivals += [(read_at, sum(tokens)) for read_at, tokens in by_read(ready)]
     except BaseException:
         stream.cancel()
         raise

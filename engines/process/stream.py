@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -19,6 +21,12 @@ class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):
     tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
     read_at: float = 0.0  # when its line was read from the pipe, seconds of the monotonic clock
+
+
+def by_read(chunks: Sequence[ReceivedChunk]) -> Iterator[tuple[float, list[int]]]:
+    """When the pipe was read, and the tokens of each chunk that this read brought."""
+    for read_at, together in groupby(chunks, attrgetter("read_at")):
+        yield read_at, [chunk.tokens for chunk in together]
 
 
 class Stream:
