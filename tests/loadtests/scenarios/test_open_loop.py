@@ -102,7 +102,7 @@ def test_a_report_speaks_of_what_users_feel(runs: dict[int, tuple[Locust, list[s
         assert (stage.is_open, stage.users_there, stage.load, stage.unanswered) == (True, None, rate, 0)
         assert stage.offered_rate == pytest.approx(rate, rel=0.35)
         assert stage.achieved_rate == pytest.approx(stage.offered_rate, rel=0.15)
-        assert stage.latencies["ttft_user"].p50.value == pytest.approx(0.3, abs=0.03)
+        assert stage.latencies["ttft_user"].p50.value == pytest.approx(0.3, abs=0.06)
     assert not {finding.kind for finding in summary.findings} & {"backlog_grew", "users_missing", "process_lost"}
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_stalls_does_not_hold_up_arrivals(tmp_path: Path) -> None:
     assert len(slow) > 150
     lags = sorted(one.t_send - one.t_sched for one in window if one.t_send is not None)
     assert len(lags) == 200
-    assert lags[len(lags) // 2] < 2 * MS
+    assert lags[len(lags) // 2] < 50 * MS, "a user who waits for an answer would be 2 s late"
     assert max(lags) < 500 * MS
 
 
