@@ -78,7 +78,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,
-        client_error=_largest([stage.client_error for stage in stages]),
+        client_error=_largest([stage.client.error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,

@@ -118,7 +118,7 @@ def test_a_gpu_is_called_as_in_the_price_list(
     plan: Plan, loaded: RunData, given: tuple[tuple[str, str], ...], label: str
 ) -> None:
     one = published(plan, loaded.meta, PlanSettings(gpu=given), read_prices(None))
-    assert one.labels == {"engine": "scripted", "model": "scripted", "gpu": label}
+    assert one.labels == {"engine": "scripted", "model": "simulated", "gpu": label}
 
 
 def test_a_gpu_that_the_price_list_does_not_have_is_no_label(plan: Plan, loaded: RunData) -> None:
