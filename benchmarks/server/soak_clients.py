@@ -194,7 +194,7 @@ async def reads_no_more(visit: Visit) -> None:
         await line.hear()
         if not line.complete:
             await asyncio.sleep(4)
-            while await line.hear():  # what had been on its way
+            while await line.hear():  # data already in the buffers
                 pass
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
 ITS_NAME = "lmrs-api"  # its answer to --version
 START_TIMEOUT = 20.0  # seconds for the program to listen
-LONGEST_CONTEXT = 8192  # tokens; lm.rs keeps no more, whatever the model allows
+LONGEST_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
 END = "<eos>"
 MISSING = (
     f"lm.rs's program `{PROGRAM}` is not here: build it as github.com/samuel-vitorino/lm.rs says, then put it on PATH "
@@ -234,7 +234,7 @@ class _Backend:
         self._socket: ClientConnection | None = None
 
     async def connect(self, port: int) -> None:
-        """Wait until it listens, and then until its model is loaded: it answers a ping no sooner."""
+        """Wait until it listens, and then until its model is loaded: only then does it answer a ping."""
         from websockets.asyncio.client import connect
 
         async with asyncio.timeout(START_TIMEOUT):

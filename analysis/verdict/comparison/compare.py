@@ -127,7 +127,7 @@ def _overloaded(best: Contender, stage: str) -> str | None:
 
 
 def _one(contender: Contender, label: str, standing: Standing) -> str:
-    """A run by itself has no winner: say what it served, and how long its users waited."""
+    """A single run has no winner: say what it served, and how long its users waited."""
     stage = contender.at(label)[-1]
     if not stage.ok:
         return f"{standing.label} answered no request at {label}."

@@ -58,7 +58,7 @@ class StageSummary:
     label: str
     load: float  # in `load_unit`
     load_unit: str
-    is_open: bool  # requests arrived on schedule, whatever the answers took
+    is_open: bool  # requests arrived on schedule, however long the answers took
     varies: bool  # the rate of arrivals was meant to change within the window
     named: bool  # the label is a name of the stage's own and not that of its load
     users_there: float | None  # time-average of the users that the load generator really had
@@ -79,7 +79,7 @@ class StageSummary:
     offered_rate: float
     achieved_rate: float
     throughput: Estimate  # output tokens per second
-    user_throughput: float | None  # tokens per second that the median user sees
+    user_throughput: float | None  # tokens per second of the median user
     latencies: Mapping[str, Distribution]
     curves: Mapping[str, tuple[float, ...]]  # percentiles at `CURVE`, by metric, of the requests that ended well
     ttft_parts: TtftParts | None

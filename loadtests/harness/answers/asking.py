@@ -85,7 +85,7 @@ class Asking:
         return answers
 
     async def perplexity(self, text: str) -> Perplexity | None:
-        """`None` where the server has no `/tokenize` and `/detokenize` or tells no alternatives."""
+        """`None` where the server has no `/tokenize` and `/detokenize` or returns no alternatives."""
         ids = (await self._optional("/tokenize", {"prompt": text})).get("tokens")
         if not isinstance(ids, list) or len(ids) < 2:
             return None

@@ -25,7 +25,7 @@ Moment = tuple[int | None, int]
 
 
 class Reader(Protocol):
-    """Splits a stream's body into events, whatever reads it comes in."""
+    """Splits a stream's body into events, however its bytes are divided into reads."""
 
     @property
     def in_the_middle(self) -> bool:

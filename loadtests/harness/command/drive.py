@@ -138,7 +138,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a run tests. `engine` is empty for a server that is there; `name` tells models of one engine apart."""
+    """What a run tests. `engine` is empty for a running server; `name` distinguishes models of one engine."""
 
     engine: str
     model: str | None = None
@@ -189,7 +189,7 @@ def _new_folder(job: Job, label: str) -> Path:
 def _run(
     job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console, variables: Mapping[str, str]
 ) -> Measured:
-    """`variables` are for Locust's environment, beside those of this process."""
+    """`variables` are added to those of this process for Locust."""
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]

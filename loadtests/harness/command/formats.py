@@ -38,7 +38,7 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
 
 
 def _formats(engine: str) -> Sequence[str]:
-    """Number formats that the engine can be told to compute in; none where it has no such option."""
+    """Number formats that the engine's option offers; none where it has no such option."""
     done = subprocess.run(
         [*PYTHON, "-m", "enginebench", "engines", engine, "--json"], capture_output=True, text=True, check=False
     )

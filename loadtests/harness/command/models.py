@@ -17,7 +17,7 @@ from loadtests.harness.command.server_process import PYTHON
 ALL, RANDOM = "all", "random:"
 RANDOM_ALL = RANDOM + ALL
 KINDS = {"float32": "float32", "q8_0": "8-bit", "q4_0": "4-bit", "q4_1": "4-bit"}  # by the engines' option `dtype`
-USUAL = "float16"  # as large as bfloat16; an engine that chooses by itself takes no less
+USUAL = "float16"  # as large as bfloat16; an engine's own choice takes no less
 MEBIBYTE = 1024**2
 
 

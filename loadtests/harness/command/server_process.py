@@ -75,7 +75,7 @@ class ServerProcess:
         return {name: str(value) for name, value in known.items() if value is not None}
 
     def wait_until_ready(self, progress: Callable[[float], None]) -> None:
-        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server gives up."""
+        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server exits."""
         assert self._process is not None
         started = time.monotonic()
         with httpx.Client(verify=False, trust_env=False, timeout=5) as http:

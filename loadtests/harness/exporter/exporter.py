@@ -76,7 +76,7 @@ class Exporter:
 
     def run_over(self) -> None:
         """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
-        next that is heard of each is final. Locust stops listening to its workers soon after this."""
+        next report of each is final. Locust stops listening to its workers soon after this."""
         asked = time.monotonic()
         while (
             self._users() == 0

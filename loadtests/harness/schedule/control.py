@@ -27,7 +27,7 @@ class Progress:
     """What processes know of the stage that is on. Sums over processes, but for `known`, `last_scheduled` and
     `ready`, which is true when all are.
 
-    `known` is the last boundary that the process has heard of: reports from before say nothing of what comes after it.
+    `known` is the last boundary that the process knows: a report says nothing of a later one.
     """
 
     stage: int

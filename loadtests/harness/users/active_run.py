@@ -51,7 +51,7 @@ LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 class ActiveRun:
     """Users take their numbers from it and give it what they observed.
 
-    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and tells the master.
+    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and reports to the master.
     """
 
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
@@ -168,7 +168,7 @@ class ActiveRun:
         return self._requests
 
     def announce(self, request: int, stage: Stage, t_sched: int) -> None:
-        """Write down that a request is about to be sent: if this process is killed, nothing else tells of it."""
+        """Write down that a request is about to be sent: if this process is killed, this line is its only trace."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(

@@ -1,4 +1,4 @@
-"""Controls the stages of a run, in the process that plans it: collects reports, decides, and tells the others."""
+"""Controls the stages of a run, in the process that plans it: collects reports, decides, and informs the others."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Conductor:
         self._wake.set()
 
     def stop(self, now: Nanoseconds) -> None:
-        """The run ends here, whatever was planned."""
+        """End the run here, before the end of its plan."""
         gevent.kill(self._greenlet)
         if not self.control.over:
             self.control.stop(now)

@@ -110,7 +110,7 @@ def _enter_stage(msg: Any, **_: Any) -> None:
 @events.test_start.add_listener
 def _begin(environment: Environment, **_: Any) -> None:
     global _current
-    _initialised.wait()  # a worker on a busy machine may hear of the start while Locust still makes its runner
+    _initialised.wait()  # on a busy machine, a worker may receive the start while Locust is still creating its runner
     options, runner = environment.parsed_options, environment.runner
     assert options is not None
     assert runner is not None
@@ -205,7 +205,7 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
 
 @events.quitting.add_listener
 def _last_scrape(**_: Any) -> None:
-    """While workers are still heard. A run that is being interrupted ends later: `_last_scrape_at_exit`."""
+    """While the master still receives workers' messages. An interrupted run ends later: `_last_scrape_at_exit`."""
     if _current is None:
         _last_scrape_at_exit()
 
@@ -222,7 +222,7 @@ def _last_scrape_at_exit(**_: Any) -> None:
 
 
 def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
-    """Locust's master stops listening half a second after it has told its workers to quit; busy ones need longer."""
+    """Locust's master stops listening half a second after it has stopped its workers; busy ones need longer."""
     with suppress(gevent.Timeout, RPCError), gevent.Timeout(LAST_MESSAGES):
         while exporter.unheard:
             _, message = runner.server.recv_from_client()  # type: ignore[no-untyped-call]

@@ -46,7 +46,7 @@ class Sender:
 
 
 class SenderPool:
-    """Keeps `spare` connections open beside those in use; `limit` is the most requests in flight."""
+    """Keeps `spare` connections open in addition to those in use; `limit` is the most requests in flight."""
 
     def __init__(self, new_client: Callable[[], Client], limit: int) -> None:
         self.new_client = new_client

@@ -61,7 +61,7 @@ class Workload:
     """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
 
     Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
-    `length_pairs` are paths. `context` is the most tokens of prompt and answer together, where the server tells.
+    `length_pairs` are paths. `context` is the maximum of prompt and answer tokens together, where the server gives it.
     """
 
     model: str
