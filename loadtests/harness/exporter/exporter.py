@@ -69,7 +69,7 @@ class Exporter:
         self._heard[worker] = time.monotonic()
 
     @property
-    def unheard(self) -> bool:
+    def awaits_counts(self) -> bool:
         """Whether there is a regular reader, and a worker with more to report."""
         waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
         return waits and not all(one.final for one in self._workers.values())
