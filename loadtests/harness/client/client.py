@@ -74,8 +74,8 @@ class Client:
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
         killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
-        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Only the text of
-        its answer is kept. A connection that the server has closed is opened again before `t_send`.
+        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Only the
+        answer's text is kept. A connection that the server has closed is opened again before `t_send`.
         """
         before, t_connect = self._connection, monotonic_ns()
         try:

@@ -51,8 +51,8 @@ class Arrival:
 
 
 class Dispatcher:
-    """`next_ask(stage, number)` builds the request of an arrival; `show` is called with each that has ended, and the size
-    of its answer in bytes."""
+    """`next_ask(stage, number)` builds the request of an arrival; `show` is called with each that has ended, and with
+    the size of its answer in bytes."""
 
     def __init__(
         self,

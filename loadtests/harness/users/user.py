@@ -69,8 +69,8 @@ class ModelUser(User):
         self._free_at = monotonic_ns()
 
     def stop(self, force: bool = False) -> bool:
-        """Locust kills a user between two requests. Until the kill arrives, the user must not send another request, which
-        would be cut off."""
+        """Locust kills a user between two requests. Until the kill arrives, the user must not send another request:
+        it would be cut off."""
         self._leaving = True
         return bool(super().stop(force))
 
