@@ -1,7 +1,7 @@
 """Engine against engine at one stage, and the sentence that says which one won and by how much.
 
 The runs are the samples: what differs from run to run is larger than what differs inside one, so the spread inside a
-run can name no winner. With one run each the sentence speaks of this run only.
+run is no basis for a winner. With one run each the sentence speaks of this run only.
 """
 
 from __future__ import annotations
@@ -95,12 +95,8 @@ def _heaviest_common(summaries: Sequence[RunSummary]) -> str | None:
     return next((stage.label for stage in reversed(stages_of(summaries)) if stage.label in shared), None)
 
 
-def _served(stage: StageSummary) -> Estimate:
-    return stage.throughput
-
-
 def _throughput(contender: Contender, stage: str) -> Estimate:
-    return contender.estimate(_served, stage)
+    return contender.estimate(lambda one: one.throughput, stage)
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
