@@ -150,7 +150,7 @@ TOOLS = {
 }
 
 
-def surroundings(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
+def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     """Environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
     extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"), "ENGINEBENCH_TOKENS": str(load.tokens)}
     if tool.requirement != AIPERF:  # offline, it takes a folder's path for a name on the hub, and fails
