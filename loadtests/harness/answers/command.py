@@ -1,4 +1,4 @@
-"""`enginebench answers`: are the answers under load those of the unloaded engine, and those of another one?"""
+"""`enginebench answers`: are answers under load those of the unloaded engine, and those of a reference?"""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An engine to be served, or the address of a server that is there."""
+    """An engine to be served, or the address of a running server."""
 
     label: str
     engine: str = ""
@@ -148,7 +148,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
         try:
             with _served(server, model, say) as url:
                 access = access_to(url, "chat", (), False)
-                wanted = None if server.engine else model  # our server has one, under a name of its own
+                wanted = None if server.engine else model  # our server has one model, under its own name
                 found, alone = asyncio.run(check(url, access, server.label, wanted, plan, reference, say))
         except* (ServerFailed, UnreachableServer, NoAnswer) as failures:
             raise CheckFailed(f"{server.label}: {_first(failures)}") from None

@@ -218,7 +218,7 @@ def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:
     return streamed(answers, start, end) / ((end - start) / SECOND)
 
 
-def streamed(answers: Iterable[tuple[int, int, int]], start: int, end: int) -> float:
+def streamed(answers: Iterable[tuple[int, int, int]], start: float, end: float) -> float:
     """Tokens from `start` to `end`, each answer's spread evenly from its first to its last: (tokens, first, last)."""
     return sum(
         tokens * max(0, min(last, end) - max(first, start)) / max(1, last - first) for tokens, first, last in answers

@@ -44,7 +44,7 @@ def presets() -> tuple[Preset, ...]:
 
 
 def expanded(models: Sequence[str], known: Sequence[Preset]) -> list[str]:
-    """`all` is every preset, with random weights where there are no others; `random:all` is every preset's shape."""
+    """`all` is every preset, with random weights where it has no trained ones; `random:all` is the shape of each."""
     every = {ALL: [preset.spec for preset in known], RANDOM_ALL: [RANDOM + preset.name for preset in known]}
     return [each for model in models for each in every.get(model, [model])]
 
