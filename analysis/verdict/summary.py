@@ -24,7 +24,7 @@ from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 POINTS = 240  # of a whole run
 
 
