@@ -34,7 +34,8 @@ def bench(
         typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,

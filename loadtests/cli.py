@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 app.command()(answers)
 
+ENGINE = typer.Option(metavar="NAME", help="Serve this engine and test it; may be repeated, to compare.")
+URL = typer.Option(metavar="URL", help="Test the OpenAI-compatible server at this URL.")
 MODEL = typer.Option(
+    metavar="NAME",
     help="Model that the engines load, or to request from --url; may be repeated, to compare models. all: every preset "
-    "that fits into memory; random:all: the same with random weights."
+    "that fits into memory; random:all: the same with random weights.",
 )
-Processes = Annotated[int, typer.Option(min=1, help="Client processes that share the load.")]
+REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
+Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
@@ -40,13 +44,11 @@ NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets th
 def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
-    engine: Annotated[
-        list[str] | None, typer.Option(help="Serve this engine and test it; may be repeated, to compare.")
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="Test the OpenAI-compatible server at this URL.")] = None,
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    url: Annotated[str | None, URL] = None,
     option: EngineSettings = None,
     model: Annotated[list[str] | None, MODEL] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each engine, interleaved; a winner needs several.")] = 1,
+    repeat: Annotated[int, REPEAT] = 1,
     processes: Processes = 1,
     allow_invalid: Annotated[
         bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
@@ -179,7 +181,9 @@ def collect(
 
 @app.command()
 def calibrate(
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds of each load, once all users are active.")] = 6.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1, help="Seconds of each load, once all users are active.")
+    ] = 6.0,
     processes: Processes = 1,
     loads: Annotated[
         str,

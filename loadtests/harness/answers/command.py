@@ -29,14 +29,19 @@ WIDTH = 140  # of the table where the output is no terminal
 
 def answers(
     engine: Annotated[
-        list[str] | None, typer.Option(help="Serve this engine; may be repeated. The first is the reference.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Serve this engine; may be repeated. The first is the reference."),
     ] = None,
     url: Annotated[
         list[str] | None,
-        typer.Option(help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."),
+        typer.Option(
+            metavar="URL", help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."
+        ),
     ] = None,
     option: EngineSettings = None,
-    model: Annotated[str | None, typer.Option(help="Model that the engines load, or to request from --url.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model that the engines load, or to request from --url.")
+    ] = None,
     prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Number of prompts.")] = 16,
     output_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 48,
     users: Annotated[int, typer.Option(min=1, help="Concurrent requests under load.")] = 16,
