@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.run.formulas import expression
@@ -211,14 +212,20 @@ def _series(window: Window, flows: Flows, ok: pl.DataFrame) -> dict[str, tuple[f
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
     ttft = "ttft_user" if isinstance(window.load, Rate) else "ttft"
-    by_part = ok.select("tpot", ttft=ttft, part=pl.Series(part)).group_by("part").mean()
-    means = pl.DataFrame({"part": range(len(seconds))}, schema={"part": pl.Int64}).join(by_part, "part", "left")
     return {
         "throughput": tuple((flows.tokens(edges) / seconds).tolist()),
         "in_flight": tuple(flows.in_flight.averages(edges).tolist()),
-        "ttft": tuple(means.sort("part")["ttft"]),
-        "tpot": tuple(means.sort("part")["tpot"]),
+        "ttft": _means_by_part(ok[ttft], part, len(seconds)),
+        "tpot": _means_by_part(ok["tpot"], part, len(seconds)),
     }
+
+
+def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
+    """Of the known values, which are summed in their order: sums by threads differ in their last digits each time."""
+    known = values.is_not_null().to_numpy()
+    counts = np.bincount(part[known], minlength=parts)
+    sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
+    return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
 
 
 def _concurrency(run: RunData, window: Window, flows: Flows) -> Concurrency:

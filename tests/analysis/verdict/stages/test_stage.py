@@ -53,6 +53,16 @@ def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> Non
     assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
 
 
+def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Path) -> None:
+    """Eighty parts of 87.5 ms: two requests in the first, one of them without a known TPOT; one in the last."""
+    slow = record(1, 2050 * MS, t_first=2350 * MS, output_tokens=None)
+    stage = stage_of(tmp_path, [record(0, 2 * SECOND), slow, record(2, 8990 * MS)])
+    ttft, tpot = stage.series["ttft"], stage.series["tpot"]
+    assert (len(ttft), len(tpot)) == (80, 80)
+    assert (ttft[0], ttft[79], tpot[0], tpot[79]) == pytest.approx((0.2, 0.1, 0.02, 0.02))
+    assert not any(value is not None for value in (*ttft[1:79], *tpot[1:79]))
+
+
 @pytest.mark.parametrize(
     ("changes", "inside"),
     [
