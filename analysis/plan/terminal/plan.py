@@ -11,21 +11,12 @@ from rich.text import Text
 from analysis.console import ruled_table, warning
 from analysis.plan.answer import Plan, dollars
 from analysis.plan.evidence.hold_out import HeldOut
-from analysis.plan.facts import facts_of
+from analysis.plan.facts import ERRORS, ERRORS_MEAN, facts_of, warnings_of
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import MILLION, Bill
 from analysis.plan.simulation.outcome import Band
 from analysis.units import format_share, significant
 from records.load import Users
-
-INACCURATE = 0.25  # error of a held-out prediction that is warned of
-SHOWN = {
-    "ttft_p50": "TTFT p50",
-    "ttft_p95": "TTFT p95",
-    "tpot_p50": "TPOT p50",
-    "e2e_mean": "E2E mean",
-    "throughput": "tokens/s",
-}
 
 
 def print_plan(console: Console, plan: Plan) -> None:
@@ -38,9 +29,9 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print()
     if plan.held_out:
         console.print(_held_out(plan))
-        console.print(Text("Each load predicted from the others: prediction over measurement, less 1.", style="dim"))
+        console.print(Text(ERRORS_MEAN, style="dim"))
         console.print()
-    for said in (*plan.fitted.warnings, *_inaccurate(plan)):
+    for said in warnings_of(plan):
         console.print(warning(f"{said}."))
     console.print(_attainments(plan))
     console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
@@ -69,18 +60,10 @@ def _extras(plan: Plan) -> list[str]:
     return told
 
 
-def _inaccurate(plan: Plan) -> list[str]:
-    errors = [(abs(one.error(figure)), one.stage) for one in plan.held_out for figure in SHOWN]
-    worst, stage = max(((error, of) for error, of in errors if math.isfinite(error)), default=(0.0, ""))
-    if worst <= INACCURATE:
-        return []
-    return [f"a prediction was off by {worst:.0%} at {stage}: where the measured safe load disagrees, believe it"]
-
-
 def _held_out(plan: Plan) -> Table:
-    table = ruled_table(["error on"], [*SHOWN.values()])
+    table = ruled_table(["load"], [*ERRORS.values()])
     for one in plan.held_out:
-        table.add_row(one.title, *(_error(one, figure) for figure in SHOWN))
+        table.add_row(one.title, *(_error(one, figure) for figure in ERRORS))
     return table
 
 
