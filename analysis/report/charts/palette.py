@@ -48,6 +48,7 @@ ENGINES = (
     Colour("#4b5563", "#b3bcc7"),  # slate
 )
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+SHIFT = 3  # marks, from one round of the colours to the next
 
 
 def variables(side: Literal["light", "dark"]) -> dict[str, str]:
@@ -69,6 +70,9 @@ class Style:
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:
-    """A style per engine in the order of first appearance; beyond eight they come round again."""
+    """A style per engine in the order of first appearance; beyond eight, colours repeat with other marks."""
     distinct = dict.fromkeys(labels)
-    return {label: Style(SHAPES[index % len(SHAPES)], index % len(ENGINES)) for index, label in enumerate(distinct)}
+    return {
+        label: Style(SHAPES[(index + SHIFT * (index // len(ENGINES))) % len(SHAPES)], index % len(ENGINES))
+        for index, label in enumerate(distinct)
+    }

@@ -91,7 +91,7 @@ def _indexed(folder: Path) -> IndexedRun | None:
 
 def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
     comparison = compare([summary])
-    findings = dict(Counter(finding.severity for finding in summary.findings))
+    findings: dict[str, int] = dict(Counter(finding.severity for finding in summary.findings))
     said = replace(run, requests=summary.requests, headline=comparison.sentence, findings=findings)
     stage = next((stage for stage in summary.stages if stage.label == comparison.stage), None)
     if stage is None:  # a capacity search has probes, of which none stands for the run
