@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -22,7 +23,7 @@ from records.load import Users
 def print_plan(console: Console, plan: Plan) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
+    facts.add_column(overflow="fold")
     for name, text in facts_of(plan):
         facts.add_row(name, Text(text))
     console.print(facts)
@@ -75,7 +76,7 @@ def _error(one: HeldOut, figure: str) -> str:
 
 
 def _attainments(plan: Plan) -> Table:
-    judged = ("attainment", *(str(one) for one in plan.objectives))
+    judged = ("attainment", *_each(plan, map(str, plan.objectives)))
     table = ruled_table(right=("replicas", "each", *judged, "in flight", "tokens/s"))
     for one in (plan.replicas.fewer, plan.replicas.chosen):
         if one is not None:
@@ -83,10 +84,15 @@ def _attainments(plan: Plan) -> Table:
     return table
 
 
+def _each(plan: Plan, columns: Iterable[str]) -> list[str]:
+    """Of one objective alone, its share is the attainment."""
+    return list(columns) if len(plan.objectives) > 1 else []
+
+
 def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     table.add_row(
         "cost", f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {plan.count} replicas"
     )
@@ -110,7 +116,7 @@ def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
 def _row(plan: Plan, one: Attainment) -> list[str]:
     each = plan.load.value / one.replicas
     load = f"{each:.3g} users" if isinstance(plan.load, Users) else f"{each:.3g} req/s"
-    shares = [share_band(one.share), *(share_band(each) for each in one.of)]
+    shares = [share_band(one.share), *_each(plan, map(share_band, one.of))]
     return [f"{one.replicas}", load, *shares, significant(one.in_flight), significant(one.output)]
 
 

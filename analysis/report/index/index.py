@@ -51,7 +51,7 @@ class IndexedRun:
         if self.findings is None:
             return ""
         counted = [
-            f"{self.findings[severity]} {severity}"
+            f"{self.findings[severity]}\u00a0{severity}"
             for severity in ("invalid", "warn", "note")
             if self.findings.get(severity)
         ]

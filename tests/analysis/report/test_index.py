@@ -55,6 +55,19 @@ def test_the_table_names_every_run(runs: Path) -> None:
     assert f"Index: {runs / 'index.html'}" in done.stdout.replace("\n", "")
 
 
+def test_a_narrow_terminal_breaks_no_id(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has fewer columns instead, and names those that are missing."""
+    long = "20261122-084438-mistralrs-bu58"
+    shutil.copytree(runs / "new", tmp_path / long)
+    meta = json.loads((tmp_path / long / "meta.json").read_text())
+    (tmp_path / long / "meta.json").write_text(json.dumps(meta | {"run_id": long, "label": "mistralrs" * 3}))
+    monkeypatch.setattr("analysis.console.PIPE_WIDTH", 80)
+    shown = listed("--runs", tmp_path).stdout
+    assert f" {long} " in shown
+    assert max(map(len, shown[: shown.index("Index:")].splitlines())) <= 80
+    assert "A wider terminal, the page and --json also have model, engine and stage." in shown
+
+
 def test_the_page_needs_nothing_else_and_links_to_the_reports(runs: Path) -> None:
     listed("--runs", runs)
     page = (runs / "index.html").read_text()
