@@ -26,6 +26,7 @@ from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 
+NAMED = 3  # engines behind the best one that a headline names; the table has all
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
 
 
@@ -154,7 +155,7 @@ def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage
     if len(others) == 1:
         said = f"{best.label} served {_times(others[0], 'the tokens of ')} at {stage}"
     else:
-        margins = [_times(other, "those of ") for other in others]
+        margins = _margins(others)
         said = f"{best.label} served the most tokens at {stage}: {in_words(margins)}"
     formats = {name for standing in standings if (name := number_format(contenders[standing.label].runs[0]))}
     said += f" ({' against '.join(sorted(formats))})" if len(formats) > 1 else ""
@@ -165,6 +166,17 @@ def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage
         said += " in this run" if runs == 1 else f" in these {runs} runs"
         why = f"a winner needs {REPEATS} repeats of each" if why.endswith("repeats") else why
     return f"{said}. No winner is named: {why}."
+
+
+def _margins(others: Sequence[Standing]) -> list[str]:
+    """How far each lies behind the first; of many the nearest ones, and the range of the rest."""
+    rest = others[NAMED:]
+    ratios = [standing.ratio.value for standing in rest]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if len(known) < 2 or len(known) < len(ratios):
+        return [_times(other, "those of ") for other in others]
+    ends = " to ".join(format_ratio(ratio, None, None) for ratio in (min(known), max(known)))
+    return [*(_times(other, "those of ") for other in others[:NAMED]), f"{ends} those of the other {len(rest)}"]
 
 
 def _times(standing: Standing, of: str) -> str:
