@@ -134,7 +134,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
         options,
         tuple(settings.fit),
         fitted.fit.drift if fitted is not None and len(fitted.fit.ratios) > 1 else None,
-        None if fitted is None else asdict(fitted.model),
+        None if fitted is None else fitted.model.as_document(),
         unseen,
         refused,
         (before, os.getloadavg()[0]),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from itertools import cycle
+
+import numpy as np
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Generator
-from analysis.plan.simulation.work import NOISES, Completion, Spent, Work
+from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Spent, Work
+
+BLOCK = 256  # steps
 
 
 class SimulatedEngine(ABC):
@@ -40,7 +42,31 @@ class SimulatedEngine(ABC):
         """Compute the steps that begin before `until`; returns early when answers end, with what ended."""
 
 
-def noise_of(model: EngineModel, rng: Generator) -> Callable[[], float]:
-    """Draws the relative noise of one step after another."""
-    draw: Callable[[], float] = cycle((model.cost.spread * rng.standard_normal(NOISES)).tolist()).__next__
-    return draw
+class StepNoise:
+    """By what shares of their costs the steps of one simulation take longer.
+
+    Blocks of measured steps are played back (moving-block bootstrap: Künsch 1989), because the speed of a machine
+    changes in phases that last for many steps. Without measured ones the noise is normal and independent. Its mean is
+    zero.
+    """
+
+    __slots__ = ("_at", "_sums")
+
+    def __init__(self, model: EngineModel, rng: Generator) -> None:
+        if len(model.noise):
+            starts = rng.integers(len(model.noise), size=NOISES // BLOCK)
+            noise = model.noise[(starts[:, None] + np.arange(BLOCK)).ravel() % len(model.noise)]
+        else:
+            noise = model.cost.spread * rng.standard_normal(NOISES)
+        self._sums = [0.0, *np.cumsum(np.maximum(noise - noise.mean(), LEAST_NOISE - 1)).tolist()]
+        self._at = 0
+
+    def over(self, steps: int) -> float:
+        """The sum over the next `steps` steps; from the first one on again after the last."""
+        sums, begin, end = self._sums, self._at, self._at + steps
+        laps = 0
+        if end > NOISES:
+            laps, end = divmod(end, NOISES)
+        self._at = end
+        total: float = laps * sums[-1] + sums[end] - sums[begin]
+        return total

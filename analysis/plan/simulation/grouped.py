@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Generator
-from analysis.plan.simulation.engine import SimulatedEngine, noise_of
-from analysis.plan.simulation.work import LEAST_NOISE, Completion, Work
+from analysis.plan.simulation.engine import SimulatedEngine, StepNoise
+from analysis.plan.simulation.work import Completion, Work
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class GroupedReplica(SimulatedEngine):
 
     def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
         super().__init__(model, work)
-        self._noise = noise_of(model, rng)
+        self._noise = StepNoise(model, rng)
         self._number = 0
         self._groups: dict[tuple[int, bool], _Group] = {}  # by length, and whether they are prompts
         self._left: dict[int, int] = {}  # steps of each admitted request
@@ -69,7 +69,7 @@ class GroupedReplica(SimulatedEngine):
         (length, prompts), group = key, self._groups.pop(key)
         count = len(group.requests)
         step = self._cost.seconds(count, length * count, count) if prompts else self._cost.seconds(count)
-        self.now += step * max(1 + self._noise(), LEAST_NOISE)
+        self.now += step * (1 + self._noise.over(1))
         if prompts:
             self.spent.prefill += step
         else:

@@ -17,9 +17,9 @@ import numpy as np
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Floats, Generator
-from analysis.plan.simulation.engine import SimulatedEngine, noise_of
+from analysis.plan.simulation.engine import SimulatedEngine, StepNoise
 from analysis.plan.simulation.grouped import GroupedReplica
-from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Lengths, Spent, Work
+from analysis.plan.simulation.work import NOISES, Completion, Lengths, Spent, Work
 
 
 class Replica(SimulatedEngine):
@@ -29,7 +29,7 @@ class Replica(SimulatedEngine):
 
     def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
         super().__init__(model, work)
-        self._noise = noise_of(model, rng)
+        self._noise = StepNoise(model, rng)
         self._freed = 0  # slots that the next step cannot fill yet
         self._number = 0  # of the last decode step
         self._running: list[tuple[int, int]] = []  # a heap of the step that ends an answer, and its request
@@ -90,8 +90,8 @@ class Replica(SimulatedEngine):
         return self._ended()
 
     def _pass(self, step: float, steps: int) -> None:
-        """So many steps of the same cost; their noise is independent."""
-        self.now += step * steps * max(1 + self._noise() / math.sqrt(steps), LEAST_NOISE)
+        """So many steps of the same cost."""
+        self.now += step * (steps + self._noise.over(steps))
 
     def _ended(self) -> list[Completion]:
         running, now = self._running, self.now
