@@ -100,6 +100,7 @@ def doctor(as_json: AsJson = False) -> None:
     Exits with 2 only if enginebench cannot work at all.
     """
     from engines.command.doctor import examine
+    from engines.machine.cuda import by_outcome
 
     checks = examine()
     broken = [check for check in checks if check.required and not check.ok]
@@ -107,7 +108,7 @@ def doctor(as_json: AsJson = False) -> None:
         print_json([asdict(check) for check in checks])
     else:
         table = table_of("check", "", "found")
-        for check in checks:
+        for check in by_outcome(checks):
             remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
             table.add_row(check.name, mark(check.ok, check.required), escape(check.found) + remedy)
         console = console_of()

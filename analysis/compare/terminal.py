@@ -17,6 +17,7 @@ from analysis.verdict.summary import RunSummary
 
 LEFT_OUT = (
     *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference", "wanted", "expected"),
+    *("same answers", "TTFT p50"),
 )
 """Columns that a narrow terminal goes without, in this order."""
 

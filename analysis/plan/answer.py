@@ -43,7 +43,9 @@ class Plan:
     held_out: tuple[HeldOut, ...]
     scalability: Scalability | None
     safe: SafeLoad | None
-    load: Load  # with headroom
+    asked: Load  # the peak
+    headroom: float
+    load: Load  # the peak with headroom
     objectives: tuple[Objective, ...]
     replicas: Replicas
     spares: int
@@ -144,6 +146,8 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
         held_out=hold_out(basis.stages, basis.declared_slots),
         scalability=scalability(every),
         safe=safe_load([stage for stage in every if stage.load_unit == load.unit]),
+        asked=asked,
+        headroom=settings.headroom,
         load=load,
         objectives=settings.slo,
         replicas=found,

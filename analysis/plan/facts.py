@@ -8,6 +8,29 @@ from analysis.plan.answer import Plan
 from analysis.units import format_interval, format_seconds, format_share, significant
 from analysis.verdict.statistics import Estimate
 
+INACCURATE = 0.25  # error of a held-out prediction that is warned of
+ERRORS = {
+    "ttft_p50": "TTFT p50",
+    "ttft_p95": "TTFT p95",
+    "tpot_p50": "TPOT p50",
+    "e2e_mean": "E2E mean",
+    "throughput": "tokens/s",
+}
+"""The figures whose errors are shown, and what they are called."""
+ERRORS_MEAN = "Errors: each load predicted from a fit to the others, over what was measured, less 1."
+
+
+def warnings_of(plan: Plan) -> list[str]:
+    """What speaks against the plan, for the terminal and for the page; without full stops."""
+    errors = [(abs(one.error(figure)), one.stage) for one in plan.held_out for figure in ERRORS]
+    worst, stage = max(((error, of) for error, of in errors if math.isfinite(error)), default=(0.0, ""))
+    said = list(plan.fitted.warnings)
+    if worst > INACCURATE:
+        said.append(
+            f"a prediction was off by {worst:.0%} at {stage}: where the measured safe load disagrees, believe it"
+        )
+    return said
+
 
 def facts_of(plan: Plan) -> list[tuple[str, str]]:
     """(what, how much) for the terminal and for the page."""

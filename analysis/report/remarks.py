@@ -1,37 +1,62 @@
-"""Findings merged for reading: one for each kind and engine, with the stages it applies to."""
+"""Findings merged for reading: one for each kind and engine, with the stages it applies to; one for all engines where
+many have it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from analysis.units import join_labels
+from analysis.units import in_words, join_labels
 from analysis.verdict.finding import Finding, Kind, Severity, in_order
 
 LONGEST = 60  # characters of a list of stages
+OF_THE_TEST: frozenset[Kind] = frozenset({"prompts_missed", "too_few_samples", "tokens_per_chunk"})
+"""Kinds of how the test was laid out, which stand behind those of the server and of the load generator."""
+
+MANY = 3  # engines with the same kind of finding, from which on they share one remark
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The same finding at several stages, merged; the evidence is that of the last of them."""
+    """The same finding at several stages, merged; the evidence is that of the last of them.
+
+    `others` are those of further engines. All of them are named, and the evidence is of this one.
+    """
 
     kind: Kind
     severity: Severity
     label: str | None
     stages: tuple[str, ...]
     runs: int  # of the engine, that have it
-    evidence: str
+    last_evidence: str
     remedy: str
+    others: tuple[Remark, ...] = ()
 
     @property
     def where(self) -> str:
         """`transformers, 10 and 20 users (4 runs)`; empty for what concerns all engines."""
+        if self.others:
+            engines: dict[str, list[str]] = {}
+            for one in (self, *self.others):
+                engines.setdefault(one._at, []).append(one.label or "")
+            return "; ".join(", ".join(filter(None, (in_words(names), at))) for at, names in engines.items())
+        return ", ".join(part for part in (self.label, self._at) if part)
+
+    @property
+    def evidence(self) -> str:
+        """Where it is that of one stage or one engine among several, it says of which."""
+        of = [self.label] if self.others and self.label else []
+        of += [f"at {self.stages[-1]}"] if len(self.stages) > 1 else []
+        return f"{self.last_evidence} ({' '.join(of)})" if of else self.last_evidence
+
+    @property
+    def _at(self) -> str:
         stages = join_labels(self.stages) if self.stages else None
         if stages is not None and len(stages) > LONGEST and len(self.stages) > 2:
             stages = f"{len(self.stages)} stages from {self.stages[0]} to {self.stages[-1]}"
-        where = ", ".join(part for part in (self.label, stages) if part)
-        return f"{where} ({self.runs} runs)" if self.runs > 1 and where else where
+        runs = f"({self.runs} runs)" if self.runs > 1 and (stages or self.label) else ""
+        return " ".join(part for part in (stages, runs) if part)
 
 
 def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
@@ -45,8 +70,22 @@ def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
         stages = tuple(dict.fromkeys(finding.stage.label for finding in by_stage if finding.stage is not None))
         worst = by_stage[-1]
         runs = max(Counter(finding.stage for finding in group).values())
-        where = f" (at {stages[-1]})" if len(stages) > 1 else ""
-        said.append(
-            Remark(worst.kind, worst.severity, worst.label, stages, runs, f"{worst.evidence}{where}", worst.remedy)
-        )
-    return tuple(said)
+        said.append(Remark(worst.kind, worst.severity, worst.label, stages, runs, worst.evidence, worst.remedy))
+    return _together(said)
+
+
+def _together(said: list[Remark]) -> tuple[Remark, ...]:
+    """One remark for the engines that have the same kind of finding, where they are many."""
+    alike: dict[tuple[str, str], list[Remark]] = {}
+    for one in said:
+        if one.label is not None:
+            alike.setdefault((one.severity, one.kind), []).append(one)
+    merged: list[Remark] = []
+    for one in said:
+        group = alike.get((one.severity, one.kind), [])
+        if one.label is None or len(group) < MANY:
+            merged.append(one)
+        elif one is group[0]:
+            merged.append(replace(one, others=tuple(group[1:])))
+    severities = list(dict.fromkeys(one.severity for one in merged))
+    return tuple(sorted(merged, key=lambda one: (severities.index(one.severity), one.kind in OF_THE_TEST)))

@@ -20,12 +20,18 @@ def environment() -> Environment:
     )
     made.filters |= {
         "unbroken": _unbroken,
+        "code": _code,
         "seconds": format_seconds,
         "share": format_share,
         "count": format_count,
         "significant": significant,
     }
     return made
+
+
+def _code(text: str) -> Markup:
+    """`what is typed` is set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _unbroken(text: str) -> Markup:

@@ -31,7 +31,6 @@ SPREADS = (
     f"Second lines: 95 % intervals. 42 < {needed(0.99)}: the interval needs {needed(0.99)} requests, and there are 42. "
     "≈: effective sample size after correlation."
 )
-NO_SPREADS = "A terminal of 80 columns shows the 95 % intervals too; so does the HTML report."
 ANSWERED = (
     "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
 )
@@ -52,7 +51,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
         Console(file=console.file, highlight=False, width=widths[-1]).print(tables[-1])
     else:
         console.print(tables[fitting])
-    console.print(Text(SPREADS if fitting in {0, 1} else NO_SPREADS, style="dim"))
+    wider = f"A terminal of {min(widths[:2])} columns shows the 95 % intervals too; so does the HTML report."
+    console.print(Text(SPREADS if fitting in {0, 1} else wider, style="dim"))
     if any(cell.answered for row in results.rows for cell in row.cells):
         console.print(Text(ANSWERED, style="dim"))
     if fitting in {0, 1} and any(cell.estimate.unbounded for row in results.rows for cell in row.cells):

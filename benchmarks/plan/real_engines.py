@@ -89,8 +89,7 @@ def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings
     model = ["--model", settings.model] if settings.model else []
     cores = usable_cores()
     half = len(cores) // 2
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        runs = Path(settings.runs or name)
+    with ExitStack() as stack:
         with on_cores(cores[half:]):
             serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *given, *model, "--port", "0"]
             _, port = stack.enter_context(started_server(serve))
@@ -98,10 +97,10 @@ def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings
             enginebench(
                 "run", "concurrent", "--url", f"http://127.0.0.1:{port}", "--stages", ",".join(map(str, stages)),
                 "--stage-seconds", f"{settings.seconds:g}", "--prompt-tokens", settings.prompt_tokens,
-                "--output-tokens", settings.output_tokens, "--runs", str(runs), "--allow-invalid",
+                "--output-tokens", settings.output_tokens, "--runs", str(settings.runs), "--allow-invalid",
                 "--label", f"plan-{engine}",
             )  # fmt: skip
-        newest = max(runs.glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime)
+        newest = max(settings.runs.glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime)
         return load_run(newest.parent)
 
 
@@ -170,9 +169,11 @@ def main() -> None:
     if max(settings.unseen) > BEYOND * max(settings.fit):
         sys.exit(f"predictions go up to {BEYOND} times the largest fitted load.")
     found = []
-    for engine in settings.engine:
-        found.append(result_of(engine, settings))
-        print_result(found[-1])
+    with tempfile.TemporaryDirectory() as temporary:
+        settings.runs = settings.runs or Path(temporary)
+        for engine in settings.engine:
+            found.append(result_of(engine, settings))
+            print_result(found[-1])
     engines = measured_before(settings.output) | {one.engine: asdict(one) for one in found}
     write(settings.output, "transformers", "mistralrs", "vllm", targets=TARGETS, engines=engines)
 

@@ -12,8 +12,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +57,9 @@ class Build:
         return f"{self.library} with CUDA {dotted(self.cuda)}" + (f" and cuDNN {self.cudnn}" if self.cudnn else "")
 
 
+GPU_CODE = "GPU code of "  # what the checks of engines with code for GPUs are called, before the engine
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of `doctor`'s list. enginebench works without what is not `required`."""
@@ -81,6 +84,22 @@ def gpu_checks(engines: dict[str, type[Engine]]) -> Iterator[Check]:
             yield judge(name, _wheel_of(name), here, f"install {name}'s wheel for CUDA from its releases")
 
 
+def by_outcome(checks: Sequence[Check]) -> list[Check]:
+    """For reading: engines whose GPU code was judged alike share one line, in the place of the first."""
+    engines: dict[Check, list[str]] = {}
+    for check in checks:
+        unnamed = replace(check, name="") if check.name.startswith(GPU_CODE) else check
+        engines.setdefault(unnamed, []).append(check.name.removeprefix(GPU_CODE))
+    return [
+        check
+        if check.name
+        else replace(check, name=f"{GPU_CODE}{names[0]}")
+        if len(names) == 1
+        else replace(check, name=f"{GPU_CODE}{len(names)} engines", found=f"{', '.join(names)}: {check.found}")
+        for check, names in engines.items()
+    ]
+
+
 def judge(
     engine: str,
     build: Build | None,
@@ -90,7 +109,7 @@ def judge(
     absent: str = "not installed",
 ) -> Check:
     """`oldest` is the least CUDA version that the engine's code takes."""
-    check = partial(Check, f"GPU code of {engine}")
+    check = partial(Check, f"{GPU_CODE}{engine}")
     sentence = f"{remedy[0].upper()}{remedy[1:]}."
     if build is None or build.cuda is None:
         return check(here is None, absent if build is None else build.text, sentence)

@@ -16,8 +16,9 @@ import numpy as np
 
 from analysis.plan.answer import Plan
 from analysis.plan.engine.steps import Floats
-from analysis.plan.facts import facts_of
+from analysis.plan.facts import ERRORS, ERRORS_MEAN, facts_of, warnings_of
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, share_of
+from analysis.plan.money.bill import HOURS_A_MONTH
 from analysis.plan.simulation.outcome import Band, band, within
 from analysis.verdict.stages.slo import objective_text
 from records.files import write_atomically
@@ -49,7 +50,10 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "label": plan.label,
         "answer": plan.sentence,
         "unit": plan.load.unit,
-        "peak": plan.load.value,
+        "peak": plan.asked.value,
+        "headroom": plan.headroom,
+        "spares": plan.spares,
+        "beyond": BEYOND,
         "most": BEYOND * plan.measured.per_replica(plan.load),
         "q": objective.q,
         "metric": objective_text(objective).partition(" ≤")[0],
@@ -59,13 +63,17 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "answers": [factor * mean for factor in LENGTHS],
         "shares": [[_shares(plan, count, factor, objective, limits) for count in sizes] for factor in LENGTHS],
         "price": (hourly or 0.0) * gpus,
+        "month": HOURS_A_MONTH,
+        "others": [objective_text(one) for one in plan.objectives if one is not objective],
         "facts": facts_of(plan),
         "source": None if plan.price_source is None else str(plan.price_source),
+        "figures": ERRORS,
+        "meaning": ERRORS_MEAN,
         "errors": [
-            {"stage": one.title, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}
+            {"load": one.title, "errors": {k: None if math.isnan(v) else v for k, v in one.errors.items()}}
             for one in plan.held_out
         ],
-        "warnings": plan.fitted.warnings,
+        "warnings": warnings_of(plan),
     }
 
 

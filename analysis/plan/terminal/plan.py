@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -11,36 +12,27 @@ from rich.text import Text
 from analysis.console import ruled_table, warning
 from analysis.plan.answer import Plan, dollars
 from analysis.plan.evidence.hold_out import HeldOut
-from analysis.plan.facts import facts_of
+from analysis.plan.facts import ERRORS, ERRORS_MEAN, facts_of, warnings_of
 from analysis.plan.fleet.replicas import Attainment
 from analysis.plan.money.bill import MILLION, Bill
 from analysis.plan.simulation.outcome import Band
 from analysis.units import format_share, significant
 from records.load import Users
 
-INACCURATE = 0.25  # error of a held-out prediction that is warned of
-SHOWN = {
-    "ttft_p50": "TTFT p50",
-    "ttft_p95": "TTFT p95",
-    "tpot_p50": "TPOT p50",
-    "e2e_mean": "E2E mean",
-    "throughput": "tokens/s",
-}
-
 
 def print_plan(console: Console, plan: Plan) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
+    facts.add_column(overflow="fold")
     for name, text in facts_of(plan):
         facts.add_row(name, Text(text))
     console.print(facts)
     console.print()
     if plan.held_out:
         console.print(_held_out(plan))
-        console.print(Text("Each load predicted from the others: prediction over measurement, less 1.", style="dim"))
+        console.print(Text(ERRORS_MEAN, style="dim"))
         console.print()
-    for said in (*plan.fitted.warnings, *_inaccurate(plan)):
+    for said in warnings_of(plan):
         console.print(warning(f"{said}."))
     console.print(_attainments(plan))
     console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
@@ -69,18 +61,10 @@ def _extras(plan: Plan) -> list[str]:
     return told
 
 
-def _inaccurate(plan: Plan) -> list[str]:
-    errors = [(abs(one.error(figure)), one.stage) for one in plan.held_out for figure in SHOWN]
-    worst, stage = max(((error, of) for error, of in errors if math.isfinite(error)), default=(0.0, ""))
-    if worst <= INACCURATE:
-        return []
-    return [f"a prediction was off by {worst:.0%} at {stage}: where the measured safe load disagrees, believe it"]
-
-
 def _held_out(plan: Plan) -> Table:
-    table = ruled_table(["error on"], [*SHOWN.values()])
+    table = ruled_table(["load"], [*ERRORS.values()])
     for one in plan.held_out:
-        table.add_row(one.title, *(_error(one, figure) for figure in SHOWN))
+        table.add_row(one.title, *(_error(one, figure) for figure in ERRORS))
     return table
 
 
@@ -92,7 +76,7 @@ def _error(one: HeldOut, figure: str) -> str:
 
 
 def _attainments(plan: Plan) -> Table:
-    judged = ("attainment", *(str(one) for one in plan.objectives))
+    judged = ("attainment", *_each(plan, map(str, plan.objectives)))
     table = ruled_table(right=("replicas", "each", *judged, "in flight", "tokens/s"))
     for one in (plan.replicas.fewer, plan.replicas.chosen):
         if one is not None:
@@ -100,10 +84,15 @@ def _attainments(plan: Plan) -> Table:
     return table
 
 
+def _each(plan: Plan, columns: Iterable[str]) -> list[str]:
+    """Of one objective alone, its share is the attainment."""
+    return list(columns) if len(plan.objectives) > 1 else []
+
+
 def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     table.add_row(
         "cost", f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {plan.count} replicas"
     )
@@ -127,7 +116,7 @@ def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
 def _row(plan: Plan, one: Attainment) -> list[str]:
     each = plan.load.value / one.replicas
     load = f"{each:.3g} users" if isinstance(plan.load, Users) else f"{each:.3g} req/s"
-    shares = [share_band(one.share), *(share_band(each) for each in one.of)]
+    shares = [share_band(one.share), *_each(plan, map(share_band, one.of))]
     return [f"{one.replicas}", load, *shares, significant(one.in_flight), significant(one.output)]
 
 

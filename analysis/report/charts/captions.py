@@ -21,6 +21,7 @@ from records.metrics import BY_NAME
 
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
+NAMED = 3  # engines that a title names
 REMARKS = r" \([^)]*\)|, as 95 % of the requests had it before"  # what a title leaves out of a finding
 Of = Callable[[StageSummary], Estimate]
 Point = tuple[str, float]  # a stage's label, and the value there
@@ -42,8 +43,10 @@ def ttft(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
     if held[best.name] is None:
         return f"None keeps TTFT under {_round(limit)} for 95 % of the requests at {axis.labels[0]}"
     said = [f"{best.name} keeps TTFT p95 under {_round(limit)} up to {held.pop(best.name)}"]
-    order = sorted(held.items(), key=lambda one: -(axis.place(one[1]).at if one[1] else -1.0))
-    said += [f"{name} up to {label}" if label else f"{name} at no load" for name, label in order]
+    for load in sorted(set(held.values()), key=lambda load: -(axis.place(load).at if load else -1.0)):
+        names = [name for name, its_load in held.items() if its_load == load]
+        who = in_words(names) if len(names) <= NAMED else f"{len(names)} others"
+        said.append(f"{who} up to {load}" if load else f"{who} at no load")
     return said[0] + (f", {in_words(said[1:])}" if said[1:] else "")
 
 
@@ -110,6 +113,12 @@ def e2e(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
 def memory(engines: Sequence[Drawn], axis: Axis, of: Of) -> str:
     """What each takes at the last stage, and at which stage the most, where that is another."""
     said = []
+    ends = [(values[-1][1], one.name, values[-1][0]) for one in engines if (values := _finite(one, axis, of))]
+    if len(ends) > NAMED:
+        (least, smallest, at), (most, largest, _) = min(ends), max(ends)
+        return (
+            f"{smallest} takes {significant(least)} GB at {at}, the least; {largest} {significant(most)} GB, the most"
+        )
     for one in engines:
         values = _finite(one, axis, of)
         if values:
@@ -183,7 +192,7 @@ def flow(one: Drawn) -> str:
     run = one.contender.runs[0]
     recovered = [finding.evidence for finding in run.findings if finding.kind == "recovery"]
     if recovered:
-        return f"{one.name}, {re.sub(REMARKS, '', recovered[0])}"
+        return f"{one.name}, {re.sub(REMARKS, '', recovered[0]).replace('`', '')}"
     unsteady = [f.stage.label for f in run.findings if f.kind == "never_steady" and f.stage is not None]
     if unsteady:
         return f"{one.name} was not steady at {join_labels(unsteady)}"

@@ -151,7 +151,7 @@ def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: Spec, y: Spec, 
         labels += [
             {"name": name, "at": at, "value": scale.value(place)} for (_, name), place in zip(here, places, strict=True)
         ]
-    mark = {"type": "text", "align": "left", "dx": 12, "fontSize": 12.5, "fontWeight": 600, "limit": 105, "clip": False}
+    mark = {"type": "text", "align": "left", "dx": 12, "fontSize": 12.5, "fontWeight": 600, "limit": 190, "clip": False}
     inside = {"filter": "!zoom.value || inrange(datum.at, zoom.at) && inrange(datum.value, zoom.value)"}
     encoding = {"x": x, "y": y, "color": colour, "text": nominal("name")}
     return _layer(mark, encoding, inside) | {"data": rows_of(labels)}

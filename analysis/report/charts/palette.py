@@ -46,8 +46,11 @@ ENGINES = (
     Colour("#3f4c94", "#9aa8f5"),  # indigo
     Colour("#a31543", "#f27d9f"),  # crimson
     Colour("#4b5563", "#b3bcc7"),  # slate
+    Colour("#006d7a", "#5fd0dc"),  # teal
+    Colour("#7b4a2d", "#cfa587"),  # brown
 )
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+SHIFT = 3  # marks, from one round of them to the next
 
 
 def variables(side: Literal["light", "dark"]) -> dict[str, str]:
@@ -69,6 +72,9 @@ class Style:
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:
-    """A style per engine in the order of first appearance; beyond eight they come round again."""
+    """A style per engine in the order of first appearance; beyond ten, colours repeat with other marks."""
     distinct = dict.fromkeys(labels)
-    return {label: Style(SHAPES[index % len(SHAPES)], index % len(ENGINES)) for index, label in enumerate(distinct)}
+    return {
+        label: Style(SHAPES[(index + SHIFT * (index // len(SHAPES))) % len(SHAPES)], index % len(ENGINES))
+        for index, label in enumerate(distinct)
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analysis.report.charts.drawing import (
@@ -91,28 +92,38 @@ def _window(mark: Spec, test: str = "true", **encoding: Spec | list[Spec]) -> Sp
 def _marks(x: Spec, end: float) -> list[Spec]:
     """Stages by name where there is room, and a triangle for each window that has a finding."""
     wide = f"(datum.b - datum.a) / {end} * {WIDTH + 60} > {NAMED}"
-    name = {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11, "color": MUTED}
+    name = {"type": "text", "align": "left", "baseline": "middle", "dx": 4, "fontSize": 11, "color": MUTED}
     mark = {"type": "point", "shape": "triangle-down", "filled": True, "size": 70, "xOffset": -8, "opacity": 1}
     colour = {"domain": list(COLOURS), "range": list(COLOURS.values())}
     return [
-        _window(name, wide, x=x | {"field": "a"}, y={"value": LINE}, text=nominal("stage")),
-        _window(
-            mark,
-            "datum.found != 'nothing'",
-            x=x | {"field": "b"},
-            y={"value": LINE - 8},
-            color=nominal("severity", scale=colour, legend=None),
-        ),
+        layer
+        for test, y in (("datum.busy", LINE - 8), ("!datum.busy", 9))  # clear of the line
+        for layer in (
+            _window(name, f"{wide} && {test}", x=x | {"field": "a"}, y={"value": y}, text=nominal("stage")),
+            _window(
+                mark,
+                f"{test} && datum.found != 'nothing'",
+                x=x | {"field": "b"},
+                y={"value": y},
+                color=nominal("severity", scale=colour, legend=None),
+            ),
+        )
     ]
 
 
 def _windows(run: RunSummary) -> Rows:
-    """Each steady window with the findings of its stage, the gravest first."""
+    """Each steady window with the findings of its stage, the gravest first.
+
+    `busy`: the line of requests in flight runs in the upper half of its panel there.
+    """
     rows = []
+    line, most = run.flow.in_flight, max(*run.flow.in_flight, 1.0)
     for stage in run.stages:
         found = in_order(finding for finding in run.findings if finding.stage == stage.key)
+        inside = line[math.floor(stage.start / run.flow.step) : math.ceil(stage.end / run.flow.step)]
         rows.append(
             {
+                "busy": bool(inside) and sum(inside) / len(inside) > most / 2,
                 "a": stage.start,
                 "b": stage.end,
                 "stage": stage.label,

@@ -66,7 +66,7 @@ def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> Chart | None:
     ink = {"condition": {"test": "datum.heading", "value": INK}, "value": MUTED}
     names = {
         "data": rows_of(lines),
-        "mark": {"type": "text", "align": "right", "dx": -8, "fontSize": 12, "limit": 130},
+        "mark": {"type": "text", "align": "right", "dx": -8, "fontSize": 12, "limit": 150},
         "encoding": {"y": y, "x": {"datum": 0}, "text": nominal("text"), "color": ink},
     }
     sums = {

@@ -130,7 +130,8 @@ def table(costs: Costs) -> TextTable:
         columns[f"cost against {costs.baseline}"] = [
             _written(one.against, "", "×") if other else "1" for one, other in others
         ]
-        columns["in words"] = [saved(one.against) if other else "baseline" for one, other in others]
+        if any(other and one.against.low is not None for one, other in others):
+            columns["in words"] = [saved(one.against) if other else "baseline" for one, other in others]
     if any(one.joules is not None for one in costs.engines):
         columns["J per token"] = [MISSING if one.joules is None else significant(one.joules) for one in costs.engines]
     text = f"Output tokens, at {costs.stage}, of one replica that is as busy as there. In brackets 95 % intervals."

@@ -17,7 +17,7 @@ from analysis.plan.evidence.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.decision.costs import Costs, costs_of, saved
 from analysis.run.telemetry import Level
-from analysis.units import MISSING, format_interval, format_share, significant
+from analysis.units import MISSING, format_interval, format_share, in_words, significant
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.comparison.contenders import Contender, by_load, contenders_of
 from analysis.verdict.statistics import Estimate
@@ -60,6 +60,26 @@ class Decision:
     advice: tuple[Advice, ...]
     costs: Costs | None
     laws: tuple[Law, ...]
+
+    @property
+    def for_reading(self) -> tuple[Advice, ...]:
+        """What is n/a for several engines for the same reason is said once."""
+        engines = {one.engine for one in self.advice if one.engine is not None}
+        alike: dict[tuple[str, str | None], list[str]] = {}
+        for one in self.advice:
+            if one.text is None and one.engine is not None:
+                alike.setdefault((one.topic, one.why), []).append(one.engine)
+        said: dict[tuple[str, str | None, str | None], Advice] = {}
+        for one in self.advice:
+            named = alike.get((one.topic, one.why), []) if one.text is None else []
+            if len(named) < 2:
+                said[one.topic, one.engine, None] = one
+            else:
+                of = "" if len(named) == len(engines) else f" ({in_words(named)})"
+                said.setdefault(
+                    (one.topic, None, one.why), Advice(one.topic, None, None, f"{one.why or 'unknown'}{of}")
+                )
+        return tuple(said.values())
 
 
 def decide(

@@ -43,7 +43,7 @@ def markdown(report: Report) -> str:
 
 
 def _decision(decision: Decision) -> list[str]:
-    said = [f"**{one.heading}**: {one.said}" for one in decision.advice]
+    said = [f"**{one.heading}**: {one.said}" for one in decision.for_reading]
     parts = ["## Deployment recommendation", _list(said)]
     if decision.costs is not None:
         told = table(decision.costs)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rich.table import Table
+
     from analysis.report.index.index import IndexedRun
+
+LEFT_OUT = ("model", "engine", "stage", "scenario")  # columns that a narrow terminal goes without, in this order
 
 
 @with_flags(RunsSettings)
@@ -54,23 +58,49 @@ def _document(run: IndexedRun) -> dict[str, object]:
 
 
 def _print(runs: Sequence[IndexedRun]) -> None:
+    """As many columns as the terminal has room for; a run's id is never broken, so that it can be copied."""
     from rich.text import Text
 
-    from analysis.console import ruled_table, stdout
+    from analysis.console import stdout
+    from analysis.units import in_words
+
+    console = stdout()
+    room = console.options.update(width=10_000)  # to measure a table as wide as it would like to be
+    for count in range(len(LEFT_OUT) + 1):
+        table = _table(runs, LEFT_OUT[:count])
+        if console.measure(table, options=room).maximum <= console.width:
+            break
+    console.print(table)
+    if count:
+        also = f"A wider terminal, the page and --json also have {in_words(LEFT_OUT[:count])}."
+        console.print(Text(also, style="dim"))
+
+
+def _table(runs: Sequence[IndexedRun], left_out: Sequence[str]) -> Table:
+    from rich.text import Text
+
+    from analysis.console import ruled_table
     from analysis.report.terminal import STYLES
     from analysis.units import MISSING, format_seconds, significant
 
+    titles = [title for title in ("run", *LEFT_OUT) if title not in left_out]
     table = ruled_table()
-    for title in ("run", "engine", "model", "scenario", "stage"):
-        table.add_column(title, overflow="fold")
+    for title in titles:
+        table.add_column(title, no_wrap=title == "run", overflow="fold")
     for title in ("tokens/s", "TTFT p95"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("findings")
     for run in runs:
         tokens = MISSING if run.throughput is None else significant(run.throughput)
-        ttft = "" if run.stage is None else format_seconds(run.ttft_p95)
+        ttft = MISSING if run.stage is None else format_seconds(run.ttft_p95)
         worst = next((severity for severity in STYLES if (run.findings or {}).get(severity)), "")
         said = Text(run.said or run.headline, style=STYLES.get(worst, ""))
-        texts = (run.run_id, run.label, run.model or "", run.scenario, run.stage or "")
-        table.add_row(*map(Text, texts), tokens, ttft, said)
-    stdout().print(table)
+        texts = {
+            "run": run.run_id,
+            "engine": run.label,
+            "model": run.model or "",
+            "scenario": run.scenario,
+            "stage": run.stage or "",
+        }
+        table.add_row(*(Text(texts[title]) for title in titles), tokens, ttft, said)
+    return table

@@ -51,7 +51,7 @@ class IndexedRun:
         if self.findings is None:
             return ""
         counted = [
-            f"{self.findings[severity]} {severity}"
+            f"{self.findings[severity]}\u00a0{severity}"
             for severity in ("invalid", "warn", "note")
             if self.findings.get(severity)
         ]
@@ -91,17 +91,18 @@ def _indexed(folder: Path) -> IndexedRun | None:
 
 def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
     comparison = compare([summary])
-    stage = next(stage for stage in summary.stages if stage.label == comparison.stage)
+    findings: dict[str, int] = dict(Counter(finding.severity for finding in summary.findings))
+    said = replace(run, requests=summary.requests, headline=comparison.sentence, findings=findings)
+    stage = next((stage for stage in summary.stages if stage.label == comparison.stage), None)
+    if stage is None:  # a capacity search has probes, of which none stands for the run
+        return said
     tail = stage.latencies["ttft_user"].p95.value
     return replace(
-        run,
+        said,
         stage=stage.label,
-        requests=summary.requests,
         throughput=stage.throughput.value,
         ttft_p95=None if tail is None or math.isinf(tail) else tail,
         failure_share=stage.failure_share.value,
-        headline=comparison.sentence,
-        findings=dict(Counter(finding.severity for finding in summary.findings)),
     )
 
 

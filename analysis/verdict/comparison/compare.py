@@ -1,7 +1,7 @@
 """Engine against engine at one stage, and the sentence that says which one won and by how much.
 
 The runs are the samples: what differs from run to run is larger than what differs inside one, so the spread inside a
-run can name no winner. With one run each the sentence speaks of this run only.
+run is no basis for a winner. With one run each the sentence speaks of this run only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
 from analysis.verdict.summary import RunSummary
 
+NAMED = 3  # engines behind the best one that a headline names; the table has all
 RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
 
 
@@ -95,12 +96,8 @@ def _heaviest_common(summaries: Sequence[RunSummary]) -> str | None:
     return next((stage.label for stage in reversed(stages_of(summaries)) if stage.label in shared), None)
 
 
-def _served(stage: StageSummary) -> Estimate:
-    return stage.throughput
-
-
 def _throughput(contender: Contender, stage: str) -> Estimate:
-    return contender.estimate(_served, stage)
+    return contender.estimate(lambda one: one.throughput, stage)
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
@@ -127,7 +124,7 @@ def _overloaded(best: Contender, stage: str) -> str | None:
 
 
 def _one(contender: Contender, label: str, standing: Standing) -> str:
-    """A run by itself has no winner: say what it served, and how long its users waited."""
+    """A single run has no winner: say what it served, and how long its users waited."""
     stage = contender.at(label)[-1]
     if not stage.ok:
         return f"{standing.label} answered no request at {label}."
@@ -158,7 +155,7 @@ def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage
     if len(others) == 1:
         said = f"{best.label} served {_times(others[0], 'the tokens of ')} at {stage}"
     else:
-        margins = [_times(other, "those of ") for other in others]
+        margins = _margins(others)
         said = f"{best.label} served the most tokens at {stage}: {in_words(margins)}"
     formats = {name for standing in standings if (name := number_format(contenders[standing.label].runs[0]))}
     said += f" ({' against '.join(sorted(formats))})" if len(formats) > 1 else ""
@@ -169,6 +166,17 @@ def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage
         said += " in this run" if runs == 1 else f" in these {runs} runs"
         why = f"a winner needs {REPEATS} repeats of each" if why.endswith("repeats") else why
     return f"{said}. No winner is named: {why}."
+
+
+def _margins(others: Sequence[Standing]) -> list[str]:
+    """How far each lies behind the first; of many the nearest ones, and the range of the rest."""
+    rest = others[NAMED:]
+    ratios = [standing.ratio.value for standing in rest]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if len(known) < 2 or len(known) < len(ratios):
+        return [_times(other, "those of ") for other in others]
+    ends = " to ".join(format_ratio(ratio, None, None) for ratio in (min(known), max(known)))
+    return [*(_times(other, "those of ") for other in others[:NAMED]), f"{ends} those of the other {len(rest)}"]
 
 
 def _times(standing: Standing, of: str) -> str:

@@ -72,8 +72,12 @@ def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
         evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
         yield Finding("clients_differ", "warn", evidence, "measure both with the same load generator")
     if first.commit != other.commit:
-        evidence = f"{names} were measured at different commits of this tool: {first.commit} and {other.commit}"
+        evidence = f"{names} were measured at different commits of this tool: {_short(first)} and {_short(other)}"
         yield Finding("commits_differ", "note", evidence, "measure both with the same version")
+
+
+def _short(run: RunSummary) -> str:
+    return run.commit[:12] if run.commit else "an unknown one"
 
 
 def number_format(run: RunSummary) -> str | None:

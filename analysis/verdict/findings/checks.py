@@ -153,11 +153,10 @@ def _token_count_disagrees(stage: StageSummary) -> Finding | None:
         )
     if 0 < answers.by_tokenizer < stage.ok:
         said.append(f"the server counted some answers, the tokenizer the other {answers.by_tokenizer}")
-    if answers.uncounted or answers.uncounted_chunks:
-        said.append(
-            f"the tokens of {answers.uncounted} answers are unknown, and {answers.uncounted_chunks} chunks are missing "
-            "from the throughput"
-        )
+    if answers.uncounted:
+        said.append(f"the tokens of {answers.uncounted} answers are unknown")
+    if answers.uncounted_chunks:
+        said.append(f"{answers.uncounted_chunks} chunks of unknown token count are missing from the throughput")
     if not said:
         return None
     return Finding(

@@ -31,7 +31,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A page, and the document of the same plan."""
     folder = tmp_path_factory.mktemp("page")
     run = write_run(folder / "run", BatchingServer(jitter=0.02), rates(3, 6, 9), Asked(), window=30.0)
-    wanted = ("--peak", "20req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "120", "--price", "2")
+    wanted = ["--peak", "16req/s", "--headroom", "0.25", "--spares", "1", "--slo", "ttft_p95=0.3", "--price", "2"]
+    wanted += ["--peak-seconds", "120"]
     page = folder / "plan.html"
     result = CliRunner().invoke(app, ["plan", str(run), *wanted, "--html", str(page), "--json"])
     assert result.exit_code == 0, result.output
@@ -71,7 +72,7 @@ def in_browser(*arguments: str) -> str:
 def test_it_prints_on_one_page_however_many_stages_there_were(written: Written, tmp_path: Path, size: str) -> None:
     data = data_of(written.page)
     longest = "20 users of 20261122-135108-an-engine-with-a-long-name-886h"
-    data["errors"] = [data["errors"][0] | {"stage": longest}] * 30
+    data["errors"] = [data["errors"][0] | {"load": longest}] * 30
     data["warnings"] = ["the mean step takes 1.40 times the usual one: some steps are much longer, so p99 is more"] * 3
     page = re.sub(r'(id="data">).*?(</script>)', lambda m: m[1] + json.dumps(data) + m[2], written.page.read_text())
     (tmp_path / "plan.html").write_text(page.replace("</style>", f"@page {{ size: {size}; }}</style>"))
@@ -85,14 +86,21 @@ def test_it_prints_on_one_page_however_many_stages_there_were(written: Written, 
 
 @needs_browser
 def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path: Path) -> None:
-    """Those of `--json`: the number of replicas, the price, the errors; and the share that its own grid has."""
+    """Those of `--json`: the number of replicas, the price with the spare one, the errors; and the share that its own
+    grid has. The sliders stand where the plan's settings are."""
     drawn = in_browser(f"--user-data-dir={tmp_path}", "--dump-dom", written.page.as_uri())
     shown = re.search(r'<p id="answer"[^>]*>(.*?)</p>', drawn)
     assert shown is not None
     count = written.document["replicas"]["count"]
     assert shown[1].startswith(f"20 req/s at TTFT p95 ≤ 300 ms: {count} replicas [")
-    assert f"; ${2 * count:.2f} [" in shown[1]
-    assert f"] an hour, ${1460 * count:,} a month." in shown[1]
+    assert "] and 1 spare; " in shown[1]
+    assert f"; ${2 * (count + 1):.2f} [" in shown[1]
+    assert f"] an hour, ${1460 * (count + 1):,} a month." in shown[1]
+    sliders = dict(re.findall(r'<input type="range" id="(\w+)"[^>]* aria-valuetext="([^"]*)"', drawn))
+    assert sliders["peak"] == "16 req/s"
+    assert sliders["headroom"] == "25 %"
+    assert (sliders["limit"], sliders["spares"], sliders["price"]) == ("300 ms", "1", "$2.00")
+    assert '<thead><tr class=""><th scope="col">load</th>' in drawn
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", drawn)]
     assert len(written.document["held_out"]) == 3
     for one in written.document["held_out"]:
@@ -102,5 +110,6 @@ def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path:
     data = data_of(written.page)
     at = data["loads"].index(20 / count), min(range(60), key=lambda k: abs(data["limits"][k] - 0.3))
     chosen = next(row for row in rows if row[:2] == [str(count), f"{20 / count:.3g} req/s"])
-    assert float(chosen[2].split(" %")[0]) == pytest.approx(100 * data["shares"][-1][at[0]][at[1]][0], abs=1)
-    assert chosen[3] == f"${2 * count:.2f}"
+    median = 100 * data["shares"][-1][at[0]][at[1]][0]
+    assert float(chosen[2].split(" %")[0].removeprefix("> ")) == pytest.approx(median, abs=1)
+    assert chosen[3] == f"${2 * (count + 1):.2f}"

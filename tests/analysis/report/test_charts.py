@@ -51,6 +51,23 @@ def test_titles_say_what_the_charts_show(summaries: list[RunSummary]) -> None:
     assert said == "mistralrs: output tokens/s, TTFT, TPOT and requests in flight were steady at every stage"
 
 
+def test_titles_name_few_of_many_engines(summaries: list[RunSummary]) -> None:
+    quick = [dataclasses.replace(summaries[1], label=f"quick-{k}") for k in range(2)]
+    slow = [dataclasses.replace(summaries[0], label=f"slow-{k}") for k in range(4)]
+    engines, axis = drawn([*quick, *slow]), axis_of(summaries)
+    said = captions.ttft(engines, axis, TTFT_P95)
+    assert said == "quick-0 keeps TTFT p95 under 500 ms up to 16 users, quick-1 up to 16 users and 4 others at no load"
+    marks = {(one.style.slot, one.style.shape) for one in drawn([*quick, *slow, *renamed(summaries[0], 12)])}
+    assert len(marks) == 18, "no two engines look alike"
+    comparison = compare([*quick, *slow])
+    assert re.search(r": [^,]+× those of quick-1, [^,]+, [^,]+ and [\d.]+× to [\d.]+× those of the other 2 in this run",
+                     comparison.sentence)  # fmt: skip
+
+
+def renamed(summary: RunSummary, count: int) -> list[RunSummary]:
+    return [dataclasses.replace(summary, label=f"another-{k}") for k in range(count)]
+
+
 def test_a_caption_says_nothing_of_loads_that_were_not_measured(tmp_path: Path) -> None:
     """Twice the tokens at twice the users: what more users would bring is not known."""
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake", slots=16), (2, 4, 8), 10.0)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import re
 from pathlib import Path
 
 import pytest
@@ -118,11 +120,29 @@ def test_what_failed_has_no_cost(tmp_path: Path) -> None:
     assert "failed" in (costs.engines[0].hours.why or "")
 
 
+def test_what_is_not_known_of_several_engines_for_one_reason_is_said_once() -> None:
+    advice = (
+        Advice("load", "a", None, "no objective"),
+        Advice("cost", "a", "A million tokens cost $2."),
+        Advice("load", "b", None, "no objective"),
+        Advice("cost", "b", None, "no price"),
+        Advice("load", "c", None, "no objective"),
+        Advice("cost", "c", None, "no price"),
+    )
+    assert [(one.heading, one.said) for one in Decision(advice, None, ()).for_reading] == [
+        ("load", "n/a: no objective."),
+        ("a, cost", "A million tokens cost $2."),
+        ("cost", "n/a: no price (b and c)."),
+    ]
+
+
 def test_the_page_has_every_sentence_and_every_number(repeats: list[RunSummary]) -> None:
     comparison = compare(repeats)
     decision = decide(repeats, comparison, PlanSettings(price=(("", "2"),)))
     page = render(repeats, comparison, decision)
-    assert page.count("<dt>") >= len(decision.advice)
+    assert page.count("<dt>") >= len(decision.for_reading)
+    text = html.unescape(re.sub("<[^>]+>", "", page))
+    assert [one.said for one in decision.advice if one.text and one.said not in text] == []
     assert decision.costs is not None
     for row in table(decision.costs).rows:
         for cell in row:

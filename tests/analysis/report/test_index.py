@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.cli import app
+from records.search import SearchRecord
 from tests.support.analysis.synthetic import Engine, simulate
 
 
@@ -53,6 +55,19 @@ def test_the_table_names_every_run(runs: Path) -> None:
     assert f"Index: {runs / 'index.html'}" in done.stdout.replace("\n", "")
 
 
+def test_a_narrow_terminal_breaks_no_id(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has fewer columns instead, and names those that are missing."""
+    long = "20261122-084438-mistralrs-bu58"
+    shutil.copytree(runs / "new", tmp_path / long)
+    meta = json.loads((tmp_path / long / "meta.json").read_text())
+    (tmp_path / long / "meta.json").write_text(json.dumps(meta | {"run_id": long, "label": "mistralrs" * 3}))
+    monkeypatch.setattr("analysis.console.PIPE_WIDTH", 80)
+    shown = listed("--runs", tmp_path).stdout
+    assert f" {long} " in shown
+    assert max(map(len, shown[: shown.index("Index:")].splitlines())) <= 80
+    assert "A wider terminal, the page and --json also have model, engine and stage." in shown
+
+
 def test_the_page_needs_nothing_else_and_links_to_the_reports(runs: Path) -> None:
     listed("--runs", runs)
     page = (runs / "index.html").read_text()
@@ -70,6 +85,23 @@ def test_a_summary_of_another_version_leaves_the_run_without_numbers(runs: Path,
     (tmp_path / "new" / "summary.json").write_text('{"schema": 99}')
     (found,) = json.loads(listed("--runs", tmp_path, "--json").stdout)["runs"]
     assert found["headline"] == "no report yet"
+
+
+def test_a_search_for_capacity_is_listed_with_what_it_found(runs: Path, tmp_path: Path) -> None:
+    """None of its probes stands for the whole run."""
+    run = tmp_path / "search"
+    shutil.copytree(runs / "new", run)
+    searched = SearchRecord("users", "users", ("tpot_p95=0.015",), "found", 8.0, 7.0, 10.0, probes=())
+    for name in ("meta.json", "summary.json"):
+        document = json.loads((run / name).read_text()) | {"search": asdict(searched)}
+        (run / name).write_text(json.dumps(document))
+    done = listed("--runs", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["runs"]
+    assert found["headline"] == f"new: {searched.sentence}"
+    assert (found["stage"], found["throughput"]) == (None, None)
+    assert found["requests"] == json.loads((run / "summary.json").read_text())["requests"]
+    assert "n/a" in listed("--runs", tmp_path).stdout
 
 
 def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:

@@ -55,7 +55,16 @@ def test_ttft_has_its_error_beside_it(summaries: list[RunSummary]) -> None:
 
 def test_a_narrow_terminal_loses_no_number(summaries: list[RunSummary]) -> None:
     table = printed(summaries, 40)
-    assert "…" not in table[: table.index("A terminal of 80")]
+    assert "…" not in table[: table.index("A terminal of ")]
+
+
+def test_it_names_a_width_at_which_the_intervals_are_shown(summaries: list[RunSummary]) -> None:
+    """Long names of engines need more than 80 columns."""
+    long = [dataclasses.replace(summary, label=f"{summary.label}-with-continuous-batching") for summary in summaries]
+    found = re.search(r"A terminal of (\d+) columns", printed(long, 80))
+    assert found is not None
+    assert "Second lines: 95 %" in printed(long, int(found[1]))
+    assert "Second lines: 95 %" not in printed(long, int(found[1]) - 1)
 
 
 def test_decimal_points_stand_in_line(summaries: list[RunSummary]) -> None:

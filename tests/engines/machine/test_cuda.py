@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engines.command.doctor import examine
-from engines.machine.cuda import OLDEST_TOOLKIT, Build, Machine, judge, torch_in
+from engines.machine.cuda import OLDEST_TOOLKIT, Build, Check, Machine, by_outcome, judge, torch_in
 
 H100 = Machine("580.95.05", (13, 0), ((9, 0),))
 OLD_DRIVER = Machine("570.124.06", (12, 8), ((9, 0),))
@@ -59,3 +59,17 @@ def test_doctor_has_a_line_for_each_engine_with_code_for_gpus() -> None:
     found = {check.name for check in examine()}
     assert {f"GPU code of {name}" for name in ("transformers", "mistralrs", "candle", "burn")} <= found
     assert "GPU code of fake" not in found
+
+
+def test_engines_whose_gpu_code_is_judged_alike_share_a_line() -> None:
+    checks = [
+        Check("Python", True, "3.11"),
+        Check("GPU code of a", True, "torch 2.9.1"),
+        Check("GPU code of b", False, "not installed", "Install it."),
+        Check("GPU code of c", True, "torch 2.9.1"),
+    ]
+    assert by_outcome(checks) == [
+        checks[0],
+        Check("GPU code of 2 engines", True, "a, c: torch 2.9.1"),
+        checks[2],
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.run.load import load_run
 from analysis.verdict.stages.knee import growth_sentences, saturated_from
+from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.stages.ttft_parts import TtftParts
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
@@ -90,3 +91,21 @@ def test_what_grew_is_told(
     tmp_path: Path, rates: list[float], parts: list[TtftParts | None], sentence: str | None
 ) -> None:
     assert growth_sentences([run(tmp_path, rates, parts)]) == ([sentence] if sentence else [])
+
+
+def test_many_engines_share_the_sentences_that_hold_for_them(tmp_path: Path) -> None:
+    """Four of five wait for admission in the end, of which one serves no more than before; the fifth does not."""
+    grown = run(tmp_path, [100, 200], [LIGHT, HEAVY])
+    flat = dataclasses.replace(grown, label="flat", stages=(grown.stages[0], _with(grown, LIGHT)))
+    full = dataclasses.replace(grown, label="full", stages=(_with(grown, LIGHT, 0, rate=200), grown.stages[1]))
+    others = [dataclasses.replace(grown, label=label) for label in ("a", "b", "c")]
+    assert growth_sentences([*others, full, flat]) == [
+        "full: throughput grew no further above 10 users.",
+        "a, b, c and full: from 10 users to 20 users the mean TTFT became 11.0× as long; most of the growth is waiting "
+        "for admission.",
+        "flat: from 10 users to 20 users the mean TTFT went from 100 ms to 100 ms.",
+    ]
+
+
+def _with(of: RunSummary, parts: TtftParts, index: int = 1, rate: float = 200) -> StageSummary:
+    return dataclasses.replace(of.stages[index], ttft_parts=parts, throughput=Estimate(rate))

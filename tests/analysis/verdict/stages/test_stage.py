@@ -183,10 +183,10 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
     assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
     assert (stage.answers.server_count, stage.answers.client_count) == (60.0, 100.0)
-    assert stage.client_cpu is not None
-    assert stage.client_cpu.peak == pytest.approx(0.7)
-    assert stage.loop_lag is not None
-    assert stage.loop_lag.mean == pytest.approx(0.004)
+    assert stage.client.cpu is not None
+    assert stage.client.cpu.peak == pytest.approx(0.7)
+    assert stage.client.loop_lag is not None
+    assert stage.client.loop_lag.mean == pytest.approx(0.004)
     assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
 
 

@@ -1,0 +1,33 @@
+"""Findings merged for reading: by stage, and by engine where many have the same kind."""
+
+from __future__ import annotations
+
+from analysis.report.remarks import remarks
+from analysis.run.windows import StageKey
+from analysis.verdict.finding import Finding, Kind
+
+
+def late(engine: str, *users: int, kind: Kind = "client_late") -> list[Finding]:
+    return [
+        Finding(kind, "warn", f"{engine} {n} ms", "wait", StageKey(index, f"{n} users"), engine)
+        for index, n in enumerate(users)
+    ]
+
+
+def test_what_many_engines_have_is_said_once_and_names_them_all() -> None:
+    (said,) = remarks([*late("a", 2, 8), *late("b", 8), *late("c", 2, 8)])
+    assert said.where == "a and c, 2 and 8 users; b, 8 users"
+    assert said.evidence == "a 8 ms (a at 8 users)"
+    assert [(other.label, other.evidence) for other in said.others] == [("b", "b 8 ms"), ("c", "c 8 ms (at 8 users)")]
+
+
+def test_two_engines_keep_a_remark_each() -> None:
+    assert [(said.where, said.others) for said in remarks([*late("a", 2), *late("b", 2)])] == [
+        ("a, 2 users", ()),
+        ("b, 2 users", ()),
+    ]
+
+
+def test_how_the_test_was_laid_out_stands_behind_how_it_ran() -> None:
+    findings = [*late("a", 2, kind="too_few_samples"), *late("a", 2), Finding("cut_short", "note", "short", "wait")]
+    assert [said.kind for said in remarks(findings)] == ["client_late", "too_few_samples", "cut_short"]
