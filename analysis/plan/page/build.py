@@ -28,7 +28,7 @@ from records.slo import FAILURES, Objective
 
 TEMPLATE = Path(__file__).with_name("plan.html")
 SIZES = 9  # of the fleet
-NEAR, FAR = 1.06, 1.15  # times the load of a replica from one point of the grid to the next, at most
+NEAR, FAR = 1.08, 1.25  # times the load of a replica from one point of the grid to the next, at most
 LENGTHS = (0.5, 0.75, 1.0)  # times the measured answers: longer ones were not measured
 LIMITS = 60
 SEEDS, REQUESTS = 8, 2500  # of one seed, simulated
