@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from analysis.settings import ClaimSettings, GateSettings
-from bench.settings import BenchSettings
+from bench.settings import BenchSettings, FileSettings
 from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from bench.measuring.variants import Variant
@@ -24,7 +25,7 @@ app = typer.Typer()
 
 
 @app.command()
-@with_flags(BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid"})
+@with_flags(FileSettings, BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid"})
 def bench(
     engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
     option: EngineSettings = None,
@@ -33,17 +34,10 @@ def bench(
         typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
-    baseline: Annotated[
-        Path | None, typer.Option(help="Result to compare with, as by `enginebench gate`.", metavar="FILE")
-    ] = None,
-    save_baseline: Annotated[
-        bool, typer.Option("--save-baseline", help="Write the result to --baseline; nothing is judged.")
-    ] = False,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON document to this file.", metavar="FILE")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.", metavar="FILE")] = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
@@ -63,38 +57,30 @@ def bench(
     """
     from rich.console import Console
 
-    from analysis.console import stdout
     from analysis.mistakes import exit_with_sentence
     from bench.measuring.variants import variants_of
     from bench.result.document import to_json
     from bench.result.gate import differences
-    from bench.result.page import write_page
-    from bench.result.terminal import print_result
     from records.files import write_atomically
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
+        files: FileSettings = read_settings(FileSettings, given)
         settings: BenchSettings = read_settings(BenchSettings, given)
         gating: GateSettings = read_settings(GateSettings, given)
         allow_different = read_settings(ClaimSettings, given).allow_different
-        before = _before(baseline, save_baseline)
+        before = _before(files)
         variants = variants_of(engines, model or [], option or [], sweep or [])
         models = _models(variants, trust_remote_code)
-        kept = [path for path in (output, baseline if save_baseline else None) if path is not None]
 
         def keep(found: BenchResult) -> None:
             if before is not None:
                 differences(before, found, allow_different)  # after the first round, not after the last
-            for path in kept:
+            for path in files.written:
                 write_atomically(path, to_json(found))
 
         found = asyncio.run(_measure(variants, models, settings, log, keep))
-        if html is not None:
-            write_page(found, html)
-        if as_json:
-            typer.echo(to_json(found), nl=False)
-        else:
-            print_result(stdout(), found)
+        _show(found, files.html, as_json)
         passed = before is None or _judged(before, found, gating, allow_different, as_json)
     if any(one.failure is not None for one in found.results):
         raise typer.Exit(2)
@@ -102,17 +88,31 @@ def bench(
         raise typer.Exit(1)
 
 
-def _before(baseline: Path | None, is_made: bool) -> BenchResult | None:
+def _show(found: BenchResult, page: Path | None, as_json: bool) -> None:
+    from analysis.console import stdout
+    from bench.result.document import to_json
+    from bench.result.page import write_page
+    from bench.result.terminal import print_result
+
+    if page is not None:
+        write_page(found, page)
+    if as_json:
+        typer.echo(to_json(found), nl=False)
+    else:
+        print_result(stdout(), found)
+
+
+def _before(files: FileSettings) -> BenchResult | None:
     """What the result is compared with; `None` without a baseline, or where the result becomes it."""
     from bench.result.document import read_result
 
-    if baseline is None and is_made:
+    if files.baseline is None and files.save_baseline:
         raise ValueError("say where the baseline is saved: --baseline FILE.")
-    if baseline is None or is_made:
+    if files.baseline is None or files.save_baseline:
         return None
-    if not baseline.is_file():
-        raise ValueError(f"there is no baseline at {baseline}: make one with --save-baseline.")
-    return read_result(baseline)
+    if not files.baseline.is_file():
+        raise ValueError(f"there is no baseline at {files.baseline}: make one with --save-baseline.")
+    return read_result(files.baseline)
 
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:

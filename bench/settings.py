@@ -1,9 +1,10 @@
-"""What `enginebench bench` measures, how often, and for how long at most."""
+"""What `enginebench bench` measures, how often, for how long at most, and which files it reads and writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from settings_schema import setting, write_list
 
@@ -22,6 +23,20 @@ def read_sizes(text: str) -> Sizes:
 
 
 sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    baseline: Path | None = setting(None, "Result to compare with, as by `enginebench gate`.", metavar="FILE")
+    save_baseline: bool = setting(False, "Write the result to --baseline; nothing is judged.")
+    output: Path | None = setting(None, "Write the JSON document to this file.", metavar="FILE")
+    html: Path | None = setting(None, "Write a page with plots to this file.", metavar="FILE")
+
+    @property
+    def written(self) -> list[Path]:
+        """Where the JSON document goes."""
+        kept = (self.output, self.baseline if self.save_baseline else None)
+        return [path for path in kept if path is not None]
 
 
 @dataclass(frozen=True, slots=True)

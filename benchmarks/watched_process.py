@@ -40,7 +40,7 @@ def run_watched(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # one that reaches for the terminal would be stopped by it, and we along with it
+            start_new_session=True,  # a program that reads the terminal would stop itself and this process
         )
         give_up = time.monotonic() + timeout
         while process.poll() is None:

@@ -141,7 +141,7 @@ class MistralRsEngine(BlockingEngine):
                     token_source="none",
                     jinja_explicit=template.name,
                 )
-            except Exception as error:  # whatever Rust raises
+            except Exception as error:  # of several types
                 raise EngineUnavailable(f"mistral.rs could not load {folder.name}: {first_line(error)}") from error
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:

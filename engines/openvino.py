@@ -120,7 +120,7 @@ class OpenVinoEngine(InstalledEngine):
         config.max_num_batched_tokens = self.options.batch_tokens
         config.cache_size = self.options.kv_gib
         config.enable_prefix_caching = self.options.prefix_cache
-        config.dynamic_split_fuse = True  # prompts are read in pieces, beside running answers
+        config.dynamic_split_fuse = True  # prompts are prefilled in pieces, in the same steps as running answers
         return config
 
     def _generation(self, request: GenerateRequest) -> Any:
@@ -218,7 +218,7 @@ class Stepper:
                 if self._pipeline.has_non_finished_requests():
                     self._pipeline.step()
                     self._hand_out()
-            except Exception as error:  # whatever the library raises ends the pipeline
+            except Exception as error:  # any exception of the library ends the pipeline
                 for running in self._running:
                     running.put(FatalError(f"OpenVINO failed: {first_line(error)}"))
                 self._running.clear()

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 app.command()(answers)
 
+ENGINE = typer.Option(metavar="NAME", help="Serve this engine and test it; may be repeated, to compare.")
+URL = typer.Option(metavar="URL", help="Test the OpenAI-compatible server at this URL.")
+MODEL = typer.Option(
+    metavar="NAME",
+    help="Model that the engines load, or to request from --url; may be repeated, to compare models. all: every preset "
+    "that fits into memory; random:all: the same with random weights.",
+)
+REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
+Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 
 
@@ -35,20 +44,12 @@ NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets th
 def run(
     context: typer.Context,
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, such as concurrent, or a locustfile.")],
-    engine: Annotated[
-        list[str] | None, typer.Option(help="Serve this engine and test it; may be repeated, to compare.")
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="Test the OpenAI-compatible server at this URL.")] = None,
+    engine: Annotated[list[str] | None, ENGINE] = None,
+    url: Annotated[str | None, URL] = None,
     option: EngineSettings = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Model that the engines load, or to request from --url; may be repeated, to compare models. all: "
-            "every preset that fits into memory; random:all: the same with random weights."
-        ),
-    ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each engine, interleaved; a winner needs several.")] = 1,
-    processes: Annotated[int, typer.Option(min=1, help="Client processes that share the load.")] = 1,
+    model: Annotated[list[str] | None, MODEL] = None,
+    repeat: Annotated[int, REPEAT] = 1,
+    processes: Processes = 1,
     allow_invalid: Annotated[
         bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
     ] = False,
@@ -71,32 +72,27 @@ def run(
     """
     from rich.console import Console
 
-    from loadtests.harness.command.drive import (
-        Job,
-        UsageError,
-        engine_options,
-        find_scenario,
-        sigterm_is_ctrl_c,
-        subjects,
-    )
+    from loadtests.harness.command import drive
     from loadtests.harness.command.models import expanded, presets
 
     console = Console(stderr=True)
     try:
         if bool(engine) == bool(url):
-            raise UsageError("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
-        options = engine_options(option or [], engine or [])
+            raise drive.UsageError(
+                "say what to test: --engine NAME to serve an engine, or --url URL of a running server."
+            )
+        options = drive.engine_options(option or [], engine or [])
         texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
         known = presets() if engine and model else ()
-        tested = subjects(engine or [""], expanded(model or [], known))
-        job = Job.of(find_scenario(scenario), texts, processes, context.args)
-    except UsageError as mistake:
+        tested = drive.subjects(engine or [""], expanded(model or [], known))
+        job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
+    except drive.UsageError as mistake:
         console.print(str(mistake), style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     tested, all_fit = _that_fit(tested, options, known, model or [], console)
     folders: list[Path] = []
     try:
-        with sigterm_is_ctrl_c():
+        with drive.sigterm_is_ctrl_c():
             complete = _measure(job, options, tested, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
@@ -185,8 +181,10 @@ def collect(
 
 @app.command()
 def calibrate(
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds of each load, once all users are active.")] = 6.0,
-    processes: Annotated[int, typer.Option(min=1, help="Client processes that share each load.")] = 1,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1, help="Seconds of each load, once all users are active.")
+    ] = 6.0,
+    processes: Processes = 1,
     loads: Annotated[
         str,
         typer.Option(

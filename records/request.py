@@ -79,7 +79,7 @@ class RequestRecord(Observation):
     request_class: str | None = None
     planned_prompt_tokens: int | None = None
     planned_output_tokens: int | None = None
-    prompt_id: str | None = None  # equal prompts have equal ids, in whatever run
+    prompt_id: str | None = None  # equal prompts have equal ids, in all runs
     attempt: int = 0  # how often the same was asked before and failed
 
     def to_line(self) -> str:

@@ -182,7 +182,7 @@ def _add_description(app: FastAPI, context: Context) -> None:
 def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, registry: CollectorRegistry) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """200 while the server process runs, whatever the state of its engine."""
+        """200 while the server process runs, in every state of its engine."""
         return {"status": "ok", "engine": lifecycle.engine.name, "state": lifecycle.state}
 
     @app.get("/ready", responses={503: REFUSALS[503]})

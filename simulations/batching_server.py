@@ -7,7 +7,6 @@ request is computed, and what a load generator would have seen is written as rec
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from records.files import write_meta
 from records.load import Load, Rate, Users
 from records.request import RequestRecord
-from records.run import RunMeta
 from records.stage import SECOND, Extent, Stage, StagePlan
+from simulations.run_folder import answered, write_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def write_run(
     """A run of one stage for each load. Between stages the server becomes idle."""
     rng = Random(f"{label} {seed}")
     stages: list[Stage] = []
-    lines: list[str] = []
+    records: list[RequestRecord] = []
     start = 0.0
     for index, load in enumerate(loads):
         begin = start
@@ -147,13 +145,13 @@ def write_run(
         plan = StagePlan(load, Extent(warm_up), Extent(window))
         done = [request for request in requests if len(request.stamps) == request.output]
         end = max([until, *(request.stamps[-1] for request in done if request.sched < until)])
-        lines += [_record(one, begin, index, len(lines) + k).to_line() for k, one in enumerate(done)]
+        for one in done:
+            sched, *stamps = (round((begin + t) * SECOND) for t in (one.sched, *one.stamps))
+            records.append(answered(len(records), index, one.user, sched, stamps, one.prompt))
         edges = (begin, begin + warm_up, begin + until, begin + end)
         stages.append(Stage(index, plan, *(round(t * SECOND) for t in edges)))
         start = begin + max(end, *(request.stamps[-1] for request in done)) + 1.0
-    folder.mkdir(parents=True, exist_ok=True)
-    write_meta(folder, _meta(folder.name, label, tuple(stages)))
-    (folder / "requests-0.jsonl").write_text("".join(lines))
+    write_folder(folder, label, stages, records)
     return folder
 
 
@@ -167,53 +165,6 @@ def _due(load: Load, until: float, rng: Random) -> list[tuple[float, int | None]
         instants.append((at, None))
         at += rng.expovariate(load.per_second)
     return instants
-
-
-def _record(request: _Request, begin: float, stage: int, number: int) -> RequestRecord:
-    sched, *stamps = (round((begin + t) * SECOND) for t in (request.sched, *request.stamps))
-    return RequestRecord(
-        request_id=f"0-{number}",
-        worker="0",
-        scenario="scripted",
-        stage=stage,
-        user=request.user,
-        outcome="ok",
-        status=200,
-        t_sched=sched,
-        t_send=sched,
-        t_headers=stamps[0],
-        t_first=stamps[0],
-        t_first_out=stamps[0],
-        t_last=stamps[-1],
-        t_end=stamps[-1],
-        read_first=stamps[0],
-        stamps="kernel",
-        icl=tuple(b - a for a, b in itertools.pairwise(stamps)),
-        chunks=len(stamps),
-        first_chunk_tokens=1,
-        prompt_tokens=request.prompt,
-        output_tokens=request.output,
-        token_source="usage",
-        finish_reason="length",
-    )
-
-
-def _meta(run_id: str, label: str, stages: tuple[Stage, ...]) -> RunMeta:
-    return RunMeta(
-        run_id=run_id,
-        started_at="2026-11-22T00:00:00.000+00:00",
-        scenario="scripted",
-        url="http://127.0.0.1:8000",
-        model="scripted",
-        plan=tuple(stage.plan for stage in stages),
-        workload={"streamed": True},
-        engine=None,
-        host={},
-        versions={},
-        label=label,
-        command=("python", "-m", "simulations.plans"),
-        stages=stages,
-    )
 
 
 def rates(*per_second: float) -> tuple[Load, ...]:

@@ -23,12 +23,11 @@ from analysis.verdict.summary import RunSummary, summarise
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.schedule.control import StageControl
 from loadtests.harness.schedule.tracker import StageTracker
-from records.files import write_meta
 from records.load import Users
 from records.request import RequestRecord
-from records.run import RunMeta
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
+from simulations.run_folder import answered, write_folder
 from simulations.systems import Generator
 
 LENGTHS = (300, 600)  # tokens of an answer
@@ -161,62 +160,20 @@ def run(folder: Path, step: float, seed: int) -> RunSummary:
         now = engine.clock
         for answer in ended:
             stamps = [round(at * SECOND) for at in engine.steps[answer.first :]]
-            records.append(_record(answer, stamps, _stage_of(control, answer.sent)))
+            sent, stage_index = round(answer.sent * SECOND), _stage_of(control, answer.sent)
+            records.append(answered(len(records), stage_index, answer.user, sent, stamps))
             latest.append(now - answer.sent)
             tracker.request_ended(in_flight[answer.user], answer.user)
             schedule(answer.user, engine.ask(answer.user, now).sent)
         control.update(round(engine.clock * SECOND), tracker.progress())
-    _write(folder, scenario, control, records)
+    write_folder(folder, "simulated", control.stages, records)
+    last = TelemetrySample(max(record.t_end for record in records), users=0, last=True)
+    (folder / "telemetry.jsonl").write_bytes(msgspec.json.encode(last) + b"\n")
     return summarise(load_run(folder))
 
 
 def _stage_of(control: StageControl, sent: float) -> int:
     return next(stage.index for stage in reversed(control.stages) if stage.start <= round(sent * SECOND))
-
-
-def _record(answer: Answer, stamps: list[int], stage: int) -> RequestRecord:
-    at = round(answer.sent * SECOND)
-    return RequestRecord(
-        request_id=f"{answer.user}-{at}",
-        worker="0",
-        scenario="concurrent",
-        stage=stage,
-        user=answer.user,
-        outcome="ok",
-        t_sched=at,
-        t_send=at,
-        t_first=stamps[0],
-        t_last=stamps[-1],
-        t_end=stamps[-1],
-        icl=tuple(np.diff(stamps).tolist()),
-        chunks=len(stamps),
-        first_chunk_tokens=1,
-        output_tokens=answer.tokens,
-        planned_output_tokens=answer.tokens,
-        token_source="usage",
-    )
-
-
-def _write(folder: Path, scenario: Scenario, control: StageControl, records: list[RequestRecord]) -> None:
-    meta = RunMeta(
-        run_id=folder.name,
-        started_at="2026-01-01T00:00:00+00:00",
-        scenario="concurrent",
-        url="",
-        model=None,
-        plan=tuple(control.plan),
-        workload=scenario.facts(),
-        engine=None,
-        host={},
-        versions={},
-        label="simulated",
-        command=(),
-        stages=tuple(control.stages),
-    )
-    write_meta(folder, meta)
-    (folder / "requests-0.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, records)) + b"\n")
-    last = TelemetrySample(max(record.t_end for record in records), users=0, last=True)
-    (folder / "telemetry.jsonl").write_bytes(msgspec.json.encode(last) + b"\n")
 
 
 def measure(step: float, runs: int, seed: int) -> list[Bias]:

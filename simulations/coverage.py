@@ -29,7 +29,7 @@ from simulations.systems import Floats, Generator, Trace, batches, lognormal
 System = Callable[[Generator, int], list[Trace]]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 SHARES = (0.5, 0.9, 0.99)  # of requests within a limit
-LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not told
+LEAST_SHOWN = 0.02  # share of simulations with an interval, below which its coverage is not shown
 RATIOS = ("p50", "p95", "rate")  # of two engines, `REPEATS` runs each
 REPEATS = 5
 SHUFFLES = 100  # of the runs into pairs of engines

@@ -17,10 +17,10 @@ INSIDE = 0.01
 REPEATS = 5
 
 
-def throughputs(rng: Generator, engines: int, drift: float = 0.0) -> Floats:
-    """Engines × repeats: a spread from run to run, one inside each run, and a drift that a repeat's runs share."""
+def throughputs(rng: Generator, engines: int, drift: float = 0.0) -> dict[str, list[float]]:
+    """By engine, one value per repeat: a spread between runs, one inside each, a drift that a repeat's runs share."""
     noise = RUN_TO_RUN * rng.standard_normal((engines, REPEATS)) + INSIDE * rng.standard_normal((engines, REPEATS))
-    return np.exp(noise + drift * rng.standard_normal(REPEATS))
+    return dict(zip("abcd", np.exp(noise + drift * rng.standard_normal(REPEATS)).tolist(), strict=False))
 
 
 def winners(runs: int, seed: int) -> dict[str, float]:
@@ -29,24 +29,20 @@ def winners(runs: int, seed: int) -> dict[str, float]:
     found: dict[str, list[bool]] = {}
     for _ in range(runs):
         for paired in (False, True):
-            way = "paired" if paired else "unpaired"
             two, four = throughputs(rng, 2), throughputs(rng, 4)
-            named = winner({"a": two[0].tolist(), "b": two[1].tolist()}, paired=paired).winner
-            found.setdefault(f"false winner, 2 identical engines, {way}", []).append(named is not None)
-            many = {str(k): four[k].tolist() for k in range(4)}
-            found.setdefault(f"false winner, 4 identical engines, {way}", []).append(
-                winner(many, paired=paired).winner is not None
-            )
-            no_margin = winner({"a": two[0].tolist(), "b": two[1].tolist()}, margin=1.0, paired=paired).winner
-            found.setdefault(f"false winner without a margin, {way}", []).append(no_margin is not None)
-            found.setdefault(f"true 1.2x found, {way}", []).append(
-                winner({"a": (1.2 * two[0]).tolist(), "b": two[1].tolist()}, paired=paired).winner == "a"
-            )
-            many["0"] = (1.2 * four[0]).tolist()
-            found.setdefault(f"true 1.2x found among 4, {way}", []).append(winner(many, paired=paired).winner == "0")
-            pair = winner({"a": two[0].tolist(), "b": two[1].tolist()}, paired=paired).pairs[0].ratio
-            covers = pair.low is not None and pair.high is not None and pair.low <= 1 <= pair.high
-            found.setdefault(f"coverage of the ratio, {way}", []).append(covers)
+            faster, fastest = ({**group, "a": [1.2 * value for value in group["a"]]} for group in (two, four))
+            judged = winner(two, paired=paired)
+            ratio = judged.pairs[0].ratio
+            seen = {
+                "false winner, 2 identical engines": judged.winner is not None,
+                "false winner, 4 identical engines": winner(four, paired=paired).winner is not None,
+                "false winner without a margin": winner(two, margin=1.0, paired=paired).winner is not None,
+                "true 1.2x found": winner(faster, paired=paired).winner == "a",
+                "true 1.2x found among 4": winner(fastest, paired=paired).winner == "a",
+                "coverage of the ratio": (ratio.low or math.inf) <= 1 <= (ratio.high or 0.0),
+            }
+            for name, value in seen.items():
+                found.setdefault(f"{name}, {'paired' if paired else 'unpaired'}", []).append(value)
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 

@@ -54,7 +54,7 @@ class SameAnswers:
 
 
 def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str) -> SameAnswers:
-    """Over all runs of both, whatever their repeats."""
+    """Over all runs of both, regardless of repeat."""
     label = engine[0].label
     if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
         return SameAnswers(label, 0, 0, 0, 0, "not greedy: --temperature 0")

@@ -2,7 +2,7 @@
 
 Fields as of aiperf 0.3 and later (docs/tutorials/working-with-profile-exports.md in ai-dynamo/aiperf): Unix times in
 nanoseconds under `metadata`, durations as {value, unit} under `metrics`. What the .jsonl lacks (model, load) is read
-from the .json beside it, where that is.
+from the .json next to it, if there is one.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def read(path: Path) -> Results:
 
 
 def _history(path: Path) -> tuple[int | None, str | None]:
-    """The most users and the first instant, from `PREFIX_stats_history.csv` where it is beside."""
+    """The most users and the first instant, from `PREFIX_stats_history.csv` if it is in the same folder."""
     beside = path.with_name(path.name.replace("_stats.csv", "_stats_history.csv"))
     if beside == path or not beside.exists():
         return None, None

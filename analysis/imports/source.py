@@ -1,4 +1,4 @@
-"""What a reader of another tool's results hands over: requests where the file has them, else aggregates.
+"""What a reader of another tool's results returns: requests where the file has them, else aggregates.
 
 Times are seconds on any one clock. What the file does not have is `None`, and `lacks` says so in words.
 """
@@ -27,7 +27,7 @@ class NotImportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a whole file says of itself."""
+    """Facts about a whole file."""
 
     tool: str
     version: str | None

@@ -11,6 +11,7 @@ from typing import Any
 from analysis.imports.source import Aggregates, ImportedStage, NotImportable, Percentiles, Results
 from analysis.verdict.findings.checks import imported_from
 from analysis.verdict.stages.answers import AnswerCounts
+from analysis.verdict.stages.client_use import ClientUse
 from analysis.verdict.stages.distributions import EMPTY, Distribution
 from analysis.verdict.stages.stage import Concurrency, StageSummary
 from analysis.verdict.statistics import Estimate
@@ -140,6 +141,7 @@ def _stage(index: int, one: Aggregates, load: Load) -> StageSummary:
         "latencies": latencies,
         "concurrency": Concurrency(rate * (one.latencies["e2e"].mean or 0.0), None),
         "answers": _answers(one),
+        "client": ClientUse(),
     }
     return StageSummary(**_unknown(StageSummary) | given)
 

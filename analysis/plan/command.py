@@ -54,11 +54,7 @@ def plan(
     from rich.console import Console
 
     from analysis.mistakes import exit_with_sentence
-    from analysis.plan.alternatives import grouped, make_alternatives
-    from analysis.plan.answer import make_plan
     from analysis.plan.page.build import write_page
-    from analysis.run.load import find_run, load_run
-    from analysis.verdict.summary import summarise
 
     log = Console(stderr=True, highlight=False)
     with exit_with_sentence(log):
@@ -70,15 +66,9 @@ def plan(
         if settings.peak is None or not settings.slo:
             raise ValueError("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
         with log.status("Reading …"):
-            loaded = [load_run(find_run(name, where.runs)) for name in dict.fromkeys(names)]
-            summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
-            groups = grouped(loaded)
+            loaded = _loaded(names, where.runs)
         with log.status("Simulating …"):
-            if len(groups) > 1:
-                several = make_alternatives(groups, summaries, settings)
-                made = several.cheapest[1]
-            else:
-                several, made = None, make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings)
+            made, several = _made(loaded, settings)
             if settings.html is not None:
                 write_page(made, settings.html)
     _print(made, several, as_json)
@@ -86,6 +76,26 @@ def plan(
         with exit_with_sentence(log):
             plans = [made] if several is None else [plan for _, plan in several.cheapest_first]
             _publish(settings.publish, plans, loaded, settings, log)
+
+
+def _loaded(names: list[str], runs: Path) -> list[RunData]:
+    from analysis.run.load import find_run, load_run
+
+    return [load_run(find_run(name, runs)) for name in dict.fromkeys(names)]
+
+
+def _made(loaded: list[RunData], settings: PlanSettings) -> tuple[Plan, Alternatives | None]:
+    """The cheapest plan, and all of them where there are several engines."""
+    from analysis.plan.alternatives import grouped, make_alternatives
+    from analysis.plan.answer import make_plan
+    from analysis.verdict.summary import summarise
+
+    summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
+    groups = grouped(loaded)
+    if len(groups) == 1:
+        return make_plan(loaded[0].meta.label, loaded, list(summaries.values()), settings), None
+    several = make_alternatives(groups, summaries, settings)
+    return several.cheapest[1], several
 
 
 def _print(made: Plan, several: Alternatives | None, as_json: bool) -> None:
@@ -126,7 +136,7 @@ def _publish(address: Address, plans: list[Plan], loaded: list[RunData], setting
     log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{write_address(address)}/metrics; Ctrl-C ends it")
     with suppress(KeyboardInterrupt):
         while True:
-            thread.join(0.5)  # for ever, it would not hear of a signal that another thread receives
+            thread.join(0.5)  # without a timeout, a signal that another thread receives would not end it
 
 
 def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: bool, log: Console) -> None:
@@ -136,13 +146,10 @@ def _check(settings: PlanSettings, runs: list[str], runs_folder: Path, as_json: 
     from analysis.plan.evidence import check
     from analysis.plan.evidence.prometheus import Prometheus
     from analysis.plan.terminal.check import print_check
-    from analysis.run.load import find_run, load_run
 
     assert settings.check is not None
     with log.status("Reading …"):
-        basis = read_basis(
-            [load_run(find_run(name, runs_folder)) for name in dict.fromkeys(runs)], settings.allow_drift
-        )
+        basis = read_basis(_loaded(runs, runs_folder), settings.allow_drift)
     with log.status("Comparing …"):
         found = check.check(Prometheus(settings.check, settings.check_select), basis, settings)
     if as_json:

@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 def as_document(plan: Plan) -> dict[str, Any]:
     """What `--json` prints: seconds, tokens and requests per second, shares."""
-    model = asdict(plan.fitted.model)
+    model = plan.fitted.model.as_document()
     document = {
         "schema": SCHEMA_VERSION,
         "answer": plan.sentence,

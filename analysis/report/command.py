@@ -87,22 +87,20 @@ def report(
                 start_engine()  # not before the runs have been found: a command ends only when the engine has started
                 status.update(f"Reading {name} …")
 
-            summaries = summaries_of(
-                names or (),
-                folder.runs,
-                plan.slo,
-                tokenizer,
-                reading,
-                need_requests=True,
-            )
+            summaries = summaries_of(names or (), folder.runs, plan.slo, tokenizer, reading, need_requests=True)
             made, files = _made(summaries, output or (), claims, plan, status)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
         raise typer.Exit(2)
-    searches = [run.search for run in made.runs if run.search is not None]
-    if any(search.state != "found" for search in searches) or (not searches and made.objectives not in {None, "met"}):
+    if not _found_good(made):
         raise typer.Exit(1)
+
+
+def _found_good(made: Report) -> bool:
+    """Whether every search found a capacity, or without a search, every objective was met."""
+    searches = [run.search for run in made.runs if run.search is not None]
+    return all(one.state == "found" for one in searches) if searches else made.objectives in {None, "met"}
 
 
 def _made(

@@ -84,13 +84,13 @@ def _loads(stages: Sequence[StageSummary]) -> list[tuple[str, Cells]]:
         ("output tokens planned, mean", plain(lambda s: s.answers.planned_tokens)),
         ("tokens per chunk", plain(lambda s: s.answers.per_chunk)),
         ("joules per output token", plain(lambda s: s.energy_per_token)),
-        ("load generator, cores", plain(lambda s: s.client_cpu.mean if s.client_cpu else None)),
+        ("load generator, cores", plain(lambda s: s.client.cpu.mean if s.client.cpu else None)),
         (
             "load generator, waiting for a core",
-            [(_share(s.run_delay.mean if s.run_delay else None), "") for s in stages],
+            [(_share(s.client.run_delay.mean if s.client.run_delay else None), "") for s in stages],
         ),
-        ("chunks per second, peak", plain(lambda s: s.client_load)),
-        ("TTFT ±, by calibration", [(duration(s.client_error), "") for s in stages]),
+        ("chunks per second, peak", plain(lambda s: s.client.chunk_rate)),
+        ("TTFT ±, by calibration", [(duration(s.client.error), "") for s in stages]),
         *_telemetry(stages),
     ]
 

@@ -124,7 +124,7 @@ def _cards(engines: Sequence[Drawn], comparison: Comparison, ttft: str) -> list[
         contender = one.contender
         tokens, tail = (contender.estimate(of, label) for of in (lambda stage: stage.throughput, p95.of))
         answered = contender.mean(p95.answered, label)
-        errors = [stage.client_error for stage in contender.at(label)]
+        errors = [stage.client.error for stage in contender.at(label)]
         known = [error for error in errors if error is not None]
         beside = format_error(max(known)) if len(known) == len(errors) else ""
         if tail.value == math.inf:

@@ -80,7 +80,7 @@ class RunChunks:
 
 
 def chunks_of(table: Path) -> Iterator[Chunks]:
-    """All requests of a run, in no order."""
+    """All requests of a run in the table's order, so that sums over them are the same to the last bit each time."""
     tokens = expression(SEEN_TOKENS)
     requests = pl.scan_parquet(table).select(
         "t_sched",
@@ -94,7 +94,7 @@ def chunks_of(table: Path) -> Iterator[Chunks]:
         tokens=tokens.fill_null(0).cast(pl.Float64),
         first_tokens=expression(FIRST_TOKENS).fill_null(0).cast(pl.Float64),
     )
-    for part in requests.collect_batches(chunk_size=SLICE, maintain_order=False):
+    for part in requests.collect_batches(chunk_size=SLICE, maintain_order=True):
         gaps = part["icl"].explode(empty_as_null=False).to_numpy()
         if gaps.dtype != np.uint32 and len(gaps) and gaps.min() < 0:
             gaps = np.maximum(gaps, 0)  # a clock was set back

@@ -27,7 +27,8 @@ class Arrivals:
         self.tokens, self.chunks, self.uncounted = (np.zeros(len(instants)) for _ in range(3))
 
     def add(self, part: Chunks) -> None:
-        elapsed = np.zeros(len(part.gaps) + 1, dtype=np.int64)
+        elapsed = np.empty(len(part.gaps) + 1, dtype=np.int64)
+        elapsed[0] = 0
         np.cumsum(part.gaps, dtype=np.int64, out=elapsed[1:])
         streamed = part.streamed & part.answered
         tokens, chunks = self._streams(part, elapsed, streamed & part.counted)

@@ -1,4 +1,5 @@
-"""Large runs are read by several processes, given four cores or more: decoding JSON holds the interpreter's lock.
+"""Blocks of lines are read ahead: by two threads, or, if a run is large and there are four cores or more, by several
+processes, because decoding JSON holds the interpreter's lock.
 
 Each process, `python -m analysis.run.processes`, takes pickled blocks from its standard input and writes what they hold
 to its standard output. `multiprocessing` would import the main program again, whatever that does.
@@ -11,7 +12,9 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -23,6 +26,7 @@ from analysis.run.lines import Block, Lines, read_block
 LARGE = 128 * 1024 * 1024  # bytes of lines from which starting processes is worth its time
 MOST = 8  # processes: more decode no faster than one can write
 AHEAD = 2  # blocks that each process is given before its first answer
+THREADS = 2  # while one decodes, the other can read the file and join tables, which need no lock
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,7 +34,7 @@ def read_blocks(blocks: Sequence[Block]) -> Iterator[Lines]:
     """What each block holds, in their order. Raises `OSError` where a file cannot be read."""
     processes = min(pl.thread_pool_size() // 2, MOST)  # the other half of the cores parse lists and write
     if processes < 2 or sum(block.end - block.start for block in blocks) < LARGE:
-        yield from map(read_block, blocks)
+        yield from _read_by_threads(blocks)
         return
     with ExitStack() as stack:
         started = [stack.enter_context(_Reader()) for _ in range(processes)]
@@ -41,6 +45,17 @@ def read_blocks(blocks: Sequence[Block]) -> Iterator[Lines]:
             following = index + AHEAD * processes
             if following < len(blocks):
                 started[following % processes].give(blocks[following])
+
+
+def _read_by_threads(blocks: Sequence[Block]) -> Iterator[Lines]:
+    given: deque[Future[Lines]] = deque()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for block in blocks:
+            given.append(pool.submit(read_block, block))
+            if len(given) > THREADS:
+                yield given.popleft().result()
+        while given:
+            yield given.popleft().result()
 
 
 class _Reader:

@@ -24,7 +24,7 @@ from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 POINTS = 240  # of a whole run
 
 
@@ -78,7 +78,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,
-        client_error=_largest([stage.client_error for stage in stages]),
+        client_error=_largest([stage.client.error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,

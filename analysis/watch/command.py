@@ -73,7 +73,7 @@ def _watched(what: str | None, runs: Path) -> Watched:
 
 
 def _print_looks(out: Console, watched: Watched, every: float, looks: int | None) -> None:
-    """For pipes and scripts: a block for each look; with `looks`, only the last of so many."""
+    """For pipes and scripts: a block for each update; with `looks`, only the last of so many."""
     from analysis.watch.screen import HISTORY, screen
 
     history: deque[Moment] = deque(maxlen=HISTORY)
@@ -103,9 +103,9 @@ def _live(out: Console, watched: Watched, every: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Waits so many seconds for a key: true for `q` and Ctrl-C. The terminal is as it was afterwards, whatever happens.
+    """Waits so many seconds for a key: true for `q` and Ctrl-C. The terminal is always restored afterwards.
 
-    Ctrl-C is read as a key: as a signal it could strike while the screen is being set up or restored.
+    Ctrl-C is read as a key: a signal could arrive while the screen is being set up or restored.
     """
     if os.name != "posix" or not sys.stdin.isatty():
         yield _no_keys

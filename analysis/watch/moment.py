@@ -47,7 +47,7 @@ class Moment:
 
 
 def gauges_of(sample: TelemetrySample) -> dict[str, Any]:
-    """A moment's fields that a server's telemetry tells."""
+    """A moment's fields that come from a server's telemetry."""
     return {field: value_of(GAUGES[gauge], sample) for field, gauge in SHOWN_GAUGES.items()}
 
 

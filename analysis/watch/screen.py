@@ -15,12 +15,12 @@ from analysis.watch.moment import Moment
 
 WIDTH = 80
 BLOCKS = "▁▂▃▄▅▆▇█"
-HISTORY = 30  # looks
+HISTORY = 30  # updates
 MISSING = "n/a"
 
 
 def screen(title: str, history: Sequence[Moment]) -> RenderableType:
-    """The newest moment, and the course of those before it."""
+    """The newest moment, and sparklines of those before it."""
     now = history[-1]
     table = Table.grid(padding=(0, 1))
     table.add_column(width=12, style="bold")

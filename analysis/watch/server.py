@@ -1,4 +1,4 @@
-"""A server's `/metrics`, ours or that of another engine: rates and percentiles between two looks."""
+"""A server's `/metrics`, ours or that of another engine: rates and percentiles over the last reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.run.telemetry import COUNTERS, GAUGES, value_of
 from analysis.watch.moment import Moment, Percentiles, gauges_of
 from records.telemetry import TelemetrySample
 
-LOOKS = 10  # over which rates and percentiles are taken
+READS = 10  # over which rates and percentiles are taken
 HISTOGRAMS = {  # by title: names of the family, in the order in which they are looked for
     "TTFT": (
         "enginebench_load_ttft_seconds",
@@ -47,7 +47,7 @@ class ServerPage:
         base = url if "://" in url else f"http://{url}"
         self._url = base if base.endswith("/metrics") else base.rstrip("/") + "/metrics"
         self._http = httpx.Client(timeout=5, trust_env=False)
-        self._looks: deque[tuple[float, Samples]] = deque(maxlen=LOOKS)
+        self._looks: deque[tuple[float, Samples]] = deque(maxlen=READS)
         self.title = self._url
         self._read()
 
@@ -133,7 +133,7 @@ def _latencies(first: Samples, last: Samples) -> dict[str, Percentiles]:
 
 
 def _buckets(first: Samples, last: Samples, name: str) -> list[tuple[float, float]]:
-    """(upper edge, requests up to it) between two looks, over all labels."""
+    """(upper edge, requests up to it) between two reads, over all labels."""
     counts: dict[float, float] = {}
     for key, value in _named(last, name).items():
         edge = next(float(label[3:]) for label in key.partition("{")[2].rstrip("}").split(",") if label[:3] == "le=")

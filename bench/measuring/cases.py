@@ -48,7 +48,7 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], lis
         if case.prompt_tokens + case.answer_tokens > info.context_length:
             left_out.append(LeftOut(case.name, f"the context holds {info.context_length} tokens"))
         elif case.requests > info.max_concurrency:
-            left_out.append(LeftOut(case.name, f"the engine runs {info.max_concurrency} at a time as it is set"))
+            left_out.append(LeftOut(case.name, f"the engine runs {info.max_concurrency} at a time with these options"))
         else:
             possible.append(case)
     return possible, left_out

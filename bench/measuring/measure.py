@@ -86,7 +86,7 @@ async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
 
 
 def values_of(case: Case, answers: Sequence[Answer]) -> Mapping[str, float]:
-    """What one turn says, by the measure's name. Seconds; tokens per second for batches."""
+    """The values of one turn, by the measure's name. Seconds; tokens per second for batches."""
     if case.kind == "batch":
         return dict(_batch_values(case, answers))
     (answer,) = answers
@@ -106,7 +106,7 @@ def _batch_values(case: Case, answers: Sequence[Answer]) -> Iterable[tuple[str, 
 
 
 def decode_rate(arrivals: Sequence[Arrivals]) -> float | None:
-    """Tokens per second while every request is being answered; `None` where that never was."""
+    """Tokens per second while every request is being answered; `None` where there is no such time."""
     start = max(arrived[0][0] for arrived in arrivals)
     end = min(arrived[-1][0] for arrived in arrivals)
     if end <= start:

@@ -1,11 +1,10 @@
-"""Prompts of an exact number of tokens, no two alike, so that no prefix cache helps.
+"""Prompts of an exact number of tokens, all different, so that no prefix cache helps.
 
 They are text whose ids are the tokenizer's own, because some engines take text and check it against the ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -39,17 +38,12 @@ class Prompts:
         """Text and ids. Raises `ValueError` where the tokenizer cannot make this length."""
         if self._tokenizer is None:
             return "", tuple(self._random.randrange(MADE_UP_IDS) for _ in range(tokens))
-        text = self._text(max(tokens - self._start, 0))
+        words = self._random.choices(self._words, k=max(tokens - self._start, 0))
+        text = "".join(f" {word}" for word in words)
         ids = self._encode(text)
         if len(ids) != tokens:
             raise ValueError(f"this tokenizer makes {len(ids)} tokens of a prompt that should have {tokens}.")
         return text, ids
-
-    def _text(self, words: int) -> str:
-        return "".join(f" {word}" for word in self._draw(words))
-
-    def _draw(self, count: int) -> Iterable[str]:
-        return self._random.choices(self._words, k=count)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text).ids)

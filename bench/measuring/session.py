@@ -64,14 +64,15 @@ class Session:
     async def _measure(self, variant: Variant, number: int) -> Measured | None:
         if variant.label in self._failures:
             return None
-        self._tell(f"round {number + 1}: {variant.label}, loading")
+
+        def tell(what: str) -> None:
+            self._tell(f"round {number + 1}: {variant.label}, {what}")
+
+        tell("loading")
         model = self._models[variant.model]
         prompts = Prompts(model, f"bench round {number}")
-        said = f"round {number + 1}: {variant.label}"
         try:
-            return await measure_variant(
-                variant, model, self._settings, prompts, lambda case: self._tell(f"{said}, {case}")
-            )
+            return await measure_variant(variant, model, self._settings, prompts, tell)
         except (ValueError, EngineUnavailable) as error:
             self._failures[variant.label] = str(error)
             return None

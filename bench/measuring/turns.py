@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -24,7 +25,7 @@ from engines.process.loading import load_engine
 
 LONGEST = 2  # times the time for samples: a case that takes longer for a single one is left out
 WATCHING = 2.5  # seconds of an untimed batch, in which the engine's own gauges are read
-LOOK = 0.2  # seconds between two looks at them
+LOOK = 0.2  # seconds between two readings of them
 RESTART_TIMEOUT = 300.0  # seconds for an engine to come back after a crash
 
 Tell = Callable[[str], None]
@@ -117,11 +118,9 @@ class _Turns:
         return None
 
     async def _recover(self) -> None:
-        try:
+        with suppress(EngineUnavailable, TimeoutError):
             async with asyncio.timeout(RESTART_TIMEOUT):
                 await self._engine.until_ready()
-        except (EngineUnavailable, TimeoutError):
-            pass
 
     async def _watch_memory(self, cases: list[Case]) -> None:
         """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""

@@ -11,7 +11,7 @@ from settings_schema import options_by_engine
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One engine with one model and one set of options; `label` tells it from the others."""
+    """One engine with one model and one set of options; `label` is unique."""
 
     label: str
     engine: str

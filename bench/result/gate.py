@@ -10,7 +10,7 @@ from analysis.settings import CRITICAL
 from analysis.units import in_words
 from bench.result.document import BenchResult, Measure, Result
 
-NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better by itself
+NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better
 HOST = ("cpu", "usable_cores", "memory")
 ASKED = ("prompt_tokens", "batch_tokens")
 

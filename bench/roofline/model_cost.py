@@ -1,4 +1,4 @@
-"""What one step of a model must read and multiply, whatever the engine: from its weights' shapes or its preset."""
+"""What one step of a model must read and multiply, in any engine: from its weights' shapes or its preset."""
 
 from __future__ import annotations
 

@@ -19,17 +19,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.client.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, surroundings
+from benchmarks.client.client_tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, variables_of
 from benchmarks.program import command_line, write
 from benchmarks.watched_process import Sample, between, run_watched
-from loadtests.harness.calibration.calibrate import pace, percentile, scripted_server
+from loadtests.harness.calibration.calibrate import error_of, pace, scripted_server, streamed
 from loadtests.harness.calibration.result import Error
 
 RATE = 50.0  # tokens per second and user
@@ -84,7 +84,7 @@ def measure(tool: Tool, users: int, seconds: float) -> Row:
                 p for p in psutil.Process().children() if "loadtests.harness.calibration.scripted_server" in p.cmdline()
             )
             before, load_average = server.cpu_times(), os.getloadavg()[0]
-            log, env = folder / "log", surroundings(tool, load, folder)
+            log, env = folder / "log", variables_of(tool, load, folder)
             try:
                 code, samples = run_watched(command, env, folder, log, seconds + PATIENCE)
             except TimeoutError as error:
@@ -126,7 +126,8 @@ def compared(
     counted = [(one, truth) for one, truth in pairs if begin <= truth["received"]]
     if not counted:
         raise ToolFailed(f"of its {len(seen)} requests the server knows {len(pairs)}, and none began after settling")
-    streamed = _streamed(whole.values(), begin, end)
+    answers = ((one["tokens"], one["first_before"], one["last_before"]) for one in whole.values())
+    tokens = streamed(answers, begin, end)
     window = (end - begin) / 1e9
     tree, machine = (between(samples, begin, end, field) for field in ("tree", "machine"))
     answering = (max(truth["last_after"] for truth in whole.values()) - first) / 1e9
@@ -135,12 +136,12 @@ def compared(
         version=tool.version,
         users=load.users,
         nominal=load.users * load.rate,
-        achieved=streamed / window,
+        achieved=tokens / window,
         requests=len(counted),
         unmatched=len(seen) - len(pairs),
-        ttft=_error([one.ttft - _ttft(truth) for one, truth in counted]),
-        tpot=_error([one.tpot / _tpot(truth) - 1 for one, truth in counted]),
-        cpu_per_token=tree / streamed,
+        ttft=error_of([one.ttft - _ttft(truth) for one, truth in counted]),
+        tpot=error_of([one.tpot / _tpot(truth) - 1 for one, truth in counted]),
+        cpu_per_token=tree / tokens,
         cores=tree / window,
         cores_of_others=max(0.0, (machine - tree) / window - server_cpu / answering),
         load_average=load_average,
@@ -155,20 +156,6 @@ def _ttft(truth: dict[str, Any]) -> float:
 def _tpot(truth: dict[str, Any]) -> float:
     streaming = int(truth["last_before"] - truth["first_before"])
     return streaming / (int(truth["tokens"]) - 1) / 1e9
-
-
-def _streamed(truths: Iterable[dict[str, Any]], begin: int, end: int) -> float:
-    """Tokens written from `begin` to `end`, each answer's spread evenly over its time."""
-    total = 0.0
-    for truth in truths:
-        first, last = int(truth["first_before"]), int(truth["last_before"])
-        total += float(truth["tokens"]) * max(0, min(last, end) - max(first, begin)) / max(1, last - first)
-    return total
-
-
-def _error(errors: list[float]) -> Error:
-    sizes = [abs(error) for error in errors]
-    return Error(sum(errors) / len(errors), percentile(sizes, 0.5), percentile(sizes, 0.99))
 
 
 def climb(tool: Tool, users: list[int], seconds: float) -> Iterator[Row]:

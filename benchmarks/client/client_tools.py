@@ -45,7 +45,7 @@ class Seen:
 
     key: str
     ttft: float
-    tpot: float  # between the first token and the last, whatever the tool calls it
+    tpot: float  # between the first token and the last, under any name
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ TOOLS = {
 }
 
 
-def surroundings(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
+def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
     """Environment variables. No tool may ask a model hub for anything: the tokenizer is on disk."""
     extra = {"ENGINEBENCH_OBSERVED": str(folder / "observed.jsonl"), "ENGINEBENCH_TOKENS": str(load.tokens)}
-    if tool.requirement != AIPERF:  # which, told to be offline, takes the path of a folder for a hub's name, and fails
+    if tool.requirement != AIPERF:  # offline, it takes a folder's path for a name on the hub, and fails
         extra["HF_HUB_OFFLINE"] = "1"
     return os.environ | extra
 

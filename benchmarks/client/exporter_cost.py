@@ -22,6 +22,7 @@ from analysis.verdict.statistics import ratio_interval
 from benchmarks.program import command_line, write
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
+    client_use,
     make_load,
     pace,
     parse_grid,
@@ -30,7 +31,7 @@ from loadtests.harness.calibration.calibrate import (
     stage_options,
 )
 from loadtests.harness.run.host import free_port
-from records.files import read_meta, read_requests, read_telemetry
+from records.files import read_meta, read_requests
 from records.stage import SECOND
 
 LOAD = "400x50"
@@ -75,15 +76,10 @@ def _use_of(run: Path) -> tuple[float, float]:
     stage = read_meta(run).stages[0]
     assert stage.steady_start is not None
     assert stage.steady_end is not None
-    cores = [
-        sample.client_cpu
-        for path in run.glob("telemetry*.jsonl")
-        for sample in read_telemetry(path)
-        if sample.client_cpu is not None and stage.steady_start + SECOND <= sample.t < stage.steady_end
-    ]
+    cores, _ = client_use(run, stage)
     ended = [one for one in read_requests(run) if stage.steady_start <= one.t_end < stage.steady_end]
     rate = sum(one.output_tokens or 0 for one in ended) * SECOND / (stage.steady_end - stage.steady_start)
-    return sum(cores) / len(cores) / rate, rate
+    return cores / rate, rate
 
 
 def main() -> None:

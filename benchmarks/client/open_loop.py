@@ -26,10 +26,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.program import command_line, print_fields, write
-from loadtests.harness.calibration.calibrate import Pair, make_load, percentile, raise_open_file_limit, scripted_server
+from loadtests.harness.calibration.calibrate import (
+    Pair,
+    client_use,
+    error_of,
+    make_load,
+    percentile,
+    raise_open_file_limit,
+    scripted_server,
+    streamed,
+)
 from loadtests.harness.run.options import processes_options
 from loadtests.harness.schedule.rates import arrival_times
-from records.files import read_meta, read_requests, read_telemetry
+from records.files import read_meta, read_requests
 from records.load import Rate
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
@@ -57,7 +66,7 @@ class Arrivals:
     lag_max: float
     opened_late: int  # requests for which a connection had to be opened
     client_cpu: float  # cores
-    run_delay: float  # share of the time in which the client was ready to run and had no core
+    run_delay: float | None  # share of the time in which the client was ready to run and had no core
     load_average: float  # of the machine, before the run
 
 
@@ -77,7 +86,7 @@ class Streams:
     lag_p99: float
     truth_p99: float  # how long the server's own write took: the truth is not known better than this
     client_cpu: float
-    run_delay: float
+    run_delay: float | None
     load_average: float
 
 
@@ -88,7 +97,7 @@ class Run:
     window: list[RequestRecord]
     truths: dict[str, dict[str, Any]]
     client_cpu: float
-    run_delay: float
+    run_delay: float | None
 
 
 @contextmanager
@@ -106,23 +115,8 @@ def open_run(
         stage, records = read_meta(run).stages[0], list(read_requests(run))
         start, end = stage.steady_start or 0, stage.steady_end or 0
         truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
-        samples = [
-            [one for one in read_telemetry(path) if start <= one.t < end and one.client_cpu is not None]
-            for path in run.glob("telemetry*.jsonl")
-        ]
-        yield Run(
-            stage,
-            records,
-            [one for one in records if start <= one.t_sched < end],
-            truths,
-            sum(_mean([one.client_cpu for one in each]) for each in samples),
-            max(_mean([one.run_delay for one in each]) for each in samples),
-        )
-
-
-def _mean(values: list[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else 0.0
+        window = [one for one in records if start <= one.t_sched < end]
+        yield Run(stage, records, window, truths, *client_use(run, stage))
 
 
 def lags(window: list[RequestRecord]) -> list[float]:
@@ -168,24 +162,18 @@ def measure_streams() -> Streams:
         ]
         start, end = run.stage.steady_start or 0, run.stage.steady_end or 0
         at_once = list(_in_flight(run.records, start, end))
-        streamed = sum(
-            (one.output_tokens or 0)
-            * max(0, min(one.t_last, end) - max(one.t_first, start))
-            / (one.t_last - one.t_first)
-            for one in run.records
-            if one.t_first is not None and one.t_last is not None and one.t_last > one.t_first
-        )
-        errors = [pair.ttft for pair in pairs]
+        answers = ((one.output_tokens or 0, one.t_first or 0, one.t_last or 0) for one in run.records)
+        ttft = error_of([pair.ttft for pair in pairs])
         return Streams(
             requests=len(run.window),
             outcomes=dict(Counter(one.outcome for one in run.records)),
             fewest_at_once=min(at_once),
             mean_at_once=statistics.fmean(at_once),
-            tokens_per_second=streamed / ((end - start) / SECOND),
-            ttft_bias=statistics.fmean(errors),
-            ttft_p50=percentile([abs(error) for error in errors], 0.5),
-            ttft_p99=percentile([abs(error) for error in errors], 0.99),
-            tpot_p99=percentile([abs(pair.tpot) for pair in pairs], 0.99),
+            tokens_per_second=streamed(answers, start, end) / ((end - start) / SECOND),
+            ttft_bias=ttft.bias,
+            ttft_p50=ttft.p50,
+            ttft_p99=ttft.p99,
+            tpot_p99=error_of([pair.tpot for pair in pairs]).p99,
             lag_p99=percentile(lags(run.window), 0.99),
             truth_p99=percentile([(p.truth["first_after"] - p.truth["first_before"]) / SECOND for p in pairs], 0.99),
             client_cpu=run.client_cpu,

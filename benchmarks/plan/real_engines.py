@@ -38,6 +38,7 @@ from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.workload.lengths import whole_numbers
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
+WARM_UP_SECONDS = 8.0  # of each load: in its first minute an engine is slower
 LEAST_REQUESTS = 100  # of one load, over all its stages
 OPTIONS: Mapping[str, tuple[str, ...]] = {  # of other engines, their defaults
     "candle": ("concurrency=16",),
@@ -94,14 +95,18 @@ def measure(engine: str, options: Sequence[str], stages: Sequence[int], settings
             serve = [*PYTHON, "-m", "enginebench", "serve", "--engine", engine, *given, *model, "--port", "0"]
             _, port = stack.enter_context(started_server(serve))
         with on_cores(cores[:half] or cores):
-            enginebench(
-                "run", "concurrent", "--url", f"http://127.0.0.1:{port}", "--stages", ",".join(map(str, stages)),
-                "--stage-seconds", f"{settings.seconds:g}", "--prompt-tokens", settings.prompt_tokens,
-                "--output-tokens", settings.output_tokens, "--runs", str(settings.runs), "--allow-invalid",
-                "--label", f"plan-{engine}",
-            )  # fmt: skip
+            load(port, sorted(set(stages), reverse=True), WARM_UP_SECONDS, f"warm-up-{engine}", settings)
+            load(port, stages, settings.seconds, f"plan-{engine}", settings)
         newest = max(settings.runs.glob(f"*plan-{engine}*/meta.json"), key=lambda path: path.stat().st_mtime)
         return load_run(newest.parent)
+
+
+def load(port: int, stages: Sequence[int], seconds: float, label: str, settings: argparse.Namespace) -> None:
+    enginebench(
+        "run", "concurrent", "--url", f"http://127.0.0.1:{port}", "--stages", ",".join(map(str, stages)),
+        "--stage-seconds", f"{seconds:g}", "--prompt-tokens", settings.prompt_tokens,
+        "--output-tokens", settings.output_tokens, "--runs", str(settings.runs), "--allow-invalid", "--label", label,
+    )  # fmt: skip
 
 
 def judged(run: RunData, fit: Sequence[int], unseen: Sequence[int]) -> tuple[FittedModel, tuple[Unseen, ...]]:
@@ -134,7 +139,7 @@ def result_of(engine: str, settings: argparse.Namespace) -> Result:
         options,
         tuple(settings.fit),
         fitted.fit.drift if fitted is not None and len(fitted.fit.ratios) > 1 else None,
-        None if fitted is None else asdict(fitted.model),
+        None if fitted is None else fitted.model.as_document(),
         unseen,
         refused,
         (before, os.getloadavg()[0]),

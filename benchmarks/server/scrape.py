@@ -18,6 +18,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.http_request import http_request
 from benchmarks.program import command_line, print_fields, write
 from benchmarks.started_server import started_server
 
@@ -95,7 +96,7 @@ async def _stream(port: int, tokens: int, arrivals: list[tuple[float, float]]) -
     body = json.dumps({"messages": [{"role": "user", "content": "Go on."}], "max_tokens": tokens, "stream": True})
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(_request("POST", "/v1/chat/completions", body.encode()))
+        writer.write(http_request("/v1/chat/completions", body.encode()))
         last = None
         while await reader.read(65536):
             now = time.perf_counter()
@@ -109,15 +110,10 @@ async def _stream(port: int, tokens: int, arrivals: list[tuple[float, float]]) -
 async def _scrape(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(_request("GET", "/metrics", b""))
+        writer.write(http_request("/metrics"))
         return await reader.read(-1)
     finally:
         writer.close()
-
-
-def _request(method: str, path: str, body: bytes) -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _ranks(count: int) -> tuple[int, int]:

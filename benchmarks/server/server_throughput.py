@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection as Pipe
 
 import psutil
 
+from benchmarks.http_request import http_request
 from benchmarks.program import command_line, write
 from benchmarks.started_server import started_server
 from benchmarks.watched_process import cpu_of
@@ -165,9 +166,7 @@ def _request(scenario: Scenario) -> bytes:
         "temperature": 0,
         "stream": scenario.streamed,
     }
-    content = json.dumps(body).encode()
-    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
+    return http_request("/v1/chat/completions", json.dumps(body).encode(), keep_alive=True)
 
 
 def server(scenario: Scenario) -> AbstractContextManager[tuple[psutil.Process, int]]:

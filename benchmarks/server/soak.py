@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass, field, replace
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.http_request import http_request
 from benchmarks.program import command_line, write
 from benchmarks.server.soak_clients import CLIENTS, PATHS, Report, Visit
 from benchmarks.server.soak_server import CONCURRENCY
@@ -38,7 +39,7 @@ from benchmarks.watched_process import cpu_of
 SERVER = "benchmarks.server.soak_server"
 GROWTH = 1.05  # of memory, at most
 MARGIN = 1.0  # seconds around a kill in which it may have been what ended a request
-HASTE = 0.1  # seconds; a client that disconnects sooner may be refused at the same moment
+TOO_SOON = 0.1  # seconds; a client that disconnects sooner may be refused at the same moment
 SETTLE = 20.0  # seconds until the server must be idle
 
 POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)  # of the event loop: each stays once two calls have overlapped
@@ -112,7 +113,7 @@ class Watched:
     async def engine(self) -> psutil.Process:
         """Its process, once it has been started (again)."""
         while True:
-            for child in self.process.children():  # beside it there is the guard of its process group
+            for child in self.process.children():  # the guard of its process group is another child
                 with contextlib.suppress(psutil.Error):  # it has just ended
                     if "engines.process.worker" in child.cmdline():
                         return child
@@ -120,7 +121,7 @@ class Watched:
 
     async def get(self, path: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n".encode())
+        writer.write(http_request(path))
         answer = await reader.read()
         writer.close()
         return answer.partition(b"\r\n\r\n")[2].decode()
@@ -160,10 +161,10 @@ def server() -> Iterator[Watched]:
 class SoakRun:
     """Arrivals, kills and samples at the same time, then the checks."""
 
-    def __init__(self, watched: Watched, seconds: float, rate: float, kill_every: float, seed: int) -> None:
+    def __init__(self, watched: Watched, seconds: float, rate: float, kill_every: float) -> None:
         self._watched = watched
         self._seconds, self._rate, self._kill_every = seconds, rate, kill_every
-        self._chance = random.Random(seed)
+        self._chance = random.Random(1)
         self._reports: list[Report] = []
         self._kills: list[float] = []
         self._memory: list[float] = []
@@ -255,7 +256,7 @@ class SoakRun:
                 line = await stack.enter_async_context(visit.connect())
                 await stack.enter_async_context(visit.report("slot", "chat", line))
                 line.send(visit.body("chat", 50_000, stream=True), PATHS["chat"])
-            await asyncio.sleep(HASTE)
+            await asyncio.sleep(TOO_SOON)
             deadline = time.monotonic() + SETTLE
             while (now := await self._watched.at_work()) != (CONCURRENCY, 1) and time.monotonic() < deadline:
                 await asyncio.sleep(0.05)
@@ -265,13 +266,10 @@ class SoakRun:
         if one.seen:
             return True
         near = any(one.began - MARGIN < kill < one.ended + MARGIN for kill in self._kills)
-        return not near and one.ended - one.began > HASTE
+        return not near and one.ended - one.began > TOO_SOON
 
     def _cpu(self) -> Mapping[str, float]:
-        return {
-            name: cpu_of(process)
-            for name, process in {"server": self._watched.process, "clients": psutil.Process()}.items()
-        }
+        return {"server": cpu_of(self._watched.process), "clients": cpu_of(psutil.Process())}
 
 
 def _least(samples: Sequence[float], fifth: int) -> float:
@@ -280,10 +278,10 @@ def _least(samples: Sequence[float], fifth: int) -> float:
     return min(samples[fifth * size : (fifth + 1) * size])
 
 
-def soak(seconds: float, rate: float, kill_every: float, seed: int = 1) -> Soak:
+def soak(seconds: float, rate: float, kill_every: float) -> Soak:
     """`rate` clients a second; the engine is killed every `kill_every` seconds."""
     with server() as watched:
-        return asyncio.run(SoakRun(watched, seconds, rate, kill_every, seed).run())
+        return asyncio.run(SoakRun(watched, seconds, rate, kill_every).run())
 
 
 def main() -> None:

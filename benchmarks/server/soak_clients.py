@@ -48,37 +48,37 @@ class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.heard = b""
+        self.received = b""
 
     def send(self, body: bytes, path: str, kind: str = "application/json", length: int | None = None) -> None:
         size = len(body) if length is None else length
         head = f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
-        self.heard = b""
+        self.received = b""
         self.writer.write(head.encode() + body)
 
-    async def hear(self) -> bool:
+    async def receive(self) -> bool:
         """Read the next data; false at the end of the connection."""
         with contextlib.suppress(ConnectionError):
             if data := await self.reader.read(65_536):
-                self.heard += data
+                self.received += data
                 return True
         return False
 
-    async def hear_tokens(self, least: int) -> bool:
+    async def receive_tokens(self, least: int) -> bool:
         """Wait for a number of tokens; false where the answer ends before."""
-        while self.heard.count(b'"finish_reason":null') < least:
-            if self.complete or not await self.hear():
+        while self.received.count(b'"finish_reason":null') < least:
+            if self.complete or not await self.receive():
                 return False
         return True
 
-    async def hear_all(self) -> None:
-        while not self.complete and await self.hear():
+    async def receive_all(self) -> None:
+        while not self.complete and await self.receive():
             pass
 
     @property
     def complete(self) -> bool:
         """Whether the answer is complete."""
-        head, found, content = self.heard.partition(b"\r\n\r\n")
+        head, found, content = self.received.partition(b"\r\n\r\n")
         if not found:
             return False
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
@@ -88,10 +88,10 @@ class Connection:
         """The outcome that the server must have counted, and whether the client saw the end."""
         if not self.complete:
             return "cancelled", False
-        status = int(self.heard.split(b" ", 2)[1])
+        status = int(self.received.split(b" ", 2)[1])
         if status != 200:
             return OUTCOME_OF_STATUS.get(status, "bad_request"), True
-        if error := _ERROR.search(self.heard):
+        if error := _ERROR.search(self.received):
             return OUTCOME_OF_ERROR[error[1].decode()], True
         return "ok", True
 
@@ -102,16 +102,16 @@ class Visit:
 
     port: int
     chance: random.Random
-    leave_word: Callable[[Report], None]
+    reported: Callable[[Report], None]
 
     @asynccontextmanager
     async def connect(self, receive_buffer: int | None = None) -> AsyncIterator[Connection]:
-        plug = socket.socket()
-        plug.setblocking(False)
+        sock = socket.socket()
+        sock.setblocking(False)
         if receive_buffer is not None:
-            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", self.port))
-        reader, writer = await asyncio.open_connection(sock=plug, limit=4_096)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=4_096)
         try:
             yield Connection(reader, writer)
         finally:
@@ -135,7 +135,7 @@ class Visit:
         async with asyncio.timeout(PATIENCE):
             yield
         outcome, seen = connection.outcome()
-        self.leave_word(Report(kind, endpoint, outcome, began, time.monotonic(), seen))
+        self.reported(Report(kind, endpoint, outcome, began, time.monotonic(), seen))
 
 
 Client = Callable[[Visit], Coroutine[Any, Any, None]]
@@ -145,20 +145,20 @@ async def reads_a_stream(visit: Visit) -> None:
     endpoint = visit.endpoint()
     async with visit.connect() as line, visit.report("stream", endpoint, line):
         line.send(visit.body(endpoint, stream=True), PATHS[endpoint])
-        await line.hear_all()
+        await line.receive_all()
 
 
-async def asks_three_times(visit: Visit) -> None:
+async def sends_three_requests(visit: Visit) -> None:
     """Not streamed, several over one connection."""
     async with visit.connect() as line:
         for _ in range(3):
             endpoint = visit.endpoint()
             async with visit.report("whole", endpoint, line):
                 line.send(visit.body(endpoint, visit.chance.randint(1, 4)), PATHS[endpoint])
-                await line.hear_all()
+                await line.receive_all()
 
 
-async def talks_nonsense(visit: Visit) -> None:
+async def sends_invalid_requests(visit: Visit) -> None:
     endpoint = visit.endpoint()
     good = visit.body(endpoint)
     body, kind = visit.chance.choice(
@@ -173,64 +173,64 @@ async def talks_nonsense(visit: Visit) -> None:
             (visit.body(endpoint, user="x" * 300_000), "application/json"),
         ]
     )
-    async with visit.connect() as line, visit.report("nonsense", endpoint, line):
+    async with visit.connect() as line, visit.report("invalid", endpoint, line):
         line.send(body, PATHS[endpoint], kind)
-        await line.hear_all()
+        await line.receive_all()
 
 
 async def reads_slowly(visit: Visit) -> None:
     async with visit.connect(receive_buffer=4_096) as line, visit.report("slow reader", "completions", line):
         prompt = visit.chance.randbytes(20_000).hex()
         line.send(visit.body("completions", stream=True, echo=True, prompt=prompt), PATHS["completions"])
-        while not line.complete and await line.hear():
+        while not line.complete and await line.receive():
             await asyncio.sleep(0.1)
 
 
-async def reads_no_more(visit: Visit) -> None:
+async def stops_reading(visit: Visit) -> None:
     """Stops reading a large answer, until the server disconnects it."""
-    async with visit.connect(receive_buffer=4_096) as line, visit.report("deaf", "completions", line):
+    async with visit.connect(receive_buffer=4_096) as line, visit.report("stops reading", "completions", line):
         prompt = visit.chance.randbytes(60_000).hex()
         line.send(visit.body("completions", LONG, stream=True, echo=True, prompt=prompt), PATHS["completions"])
-        await line.hear()
+        await line.receive()
         if not line.complete:
             await asyncio.sleep(4)
-            while await line.hear():  # what had been on its way
+            while await line.receive():  # data already in the buffers
                 pass
 
 
-async def hangs_up_in_the_middle(visit: Visit) -> None:
+async def disconnects_mid_stream(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("hangs up", endpoint, line):
+    async with visit.connect() as line, visit.report("disconnects", endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=True), PATHS[endpoint])
-        if not await line.hear_tokens(visit.chance.randint(2, 20)):
-            await line.hear_all()
+        if not await line.receive_tokens(visit.chance.randint(2, 20)):
+            await line.receive_all()
         line.writer.transport.abort()
 
 
-async def says_goodbye(visit: Visit) -> None:
+async def half_closes(visit: Visit) -> None:
     """Disconnects at any moment, and reads what was sent before, to know how far its request came."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("says goodbye", endpoint, line):
+    async with visit.connect() as line, visit.report("half closes", endpoint, line):
         line.send(visit.body(endpoint, LONG, stream=visit.chance.random() < 0.5), PATHS[endpoint])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(visit.chance.uniform(0.05, 0.5)):
-                await line.hear_all()
+                await line.receive_all()
         line.writer.write_eof()
-        await line.hear_all()
+        await line.receive_all()
 
 
-async def sends_half_a_body(visit: Visit) -> None:
+async def sends_part_of_a_body(visit: Visit) -> None:
     """Then disconnects, or waits for the 408."""
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("half a body", endpoint, line):
+    async with visit.connect() as line, visit.report("part of a body", endpoint, line):
         line.send(b'{"messages": ', PATHS[endpoint], length=500)
         if visit.chance.random() < 0.5:
             await asyncio.sleep(0.15)
             line.writer.write_eof()
-        await line.hear_all()
+        await line.receive_all()
 
 
-async def trickles_headers(visit: Visit) -> None:
+async def sends_headers_slowly(visit: Visit) -> None:
     """Never becomes a request, so it is not counted; the server must close the connection all the same."""
     async with visit.connect() as line, asyncio.timeout(PATIENCE):
         line.writer.write(b"POST /v1/completions HTTP/1.1\r\n")
@@ -238,35 +238,35 @@ async def trickles_headers(visit: Visit) -> None:
             line.writer.write(b"X: y\r\n")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    if not await line.hear():
+                    if not await line.receive():
                         break
 
 
-async def is_in_a_hurry(visit: Visit) -> None:
+async def sets_a_short_timeout(visit: Visit) -> None:
     endpoint = visit.endpoint()
-    async with visit.connect() as line, visit.report("in a hurry", endpoint, line):
+    async with visit.connect() as line, visit.report("short timeout", endpoint, line):
         stream = visit.chance.random() < 0.5
         line.send(visit.body(endpoint, LONG, timeout=visit.chance.uniform(0.02, 0.4), stream=stream), PATHS[endpoint])
-        await line.hear_all()
+        await line.receive_all()
 
 
-async def comes_in_a_crowd(visit: Visit) -> None:
+async def sends_a_burst(visit: Visit) -> None:
     """More requests at once than can run and wait."""
-    async with asyncio.TaskGroup() as crowd:
+    async with asyncio.TaskGroup() as burst:
         for _ in range(20):
-            crowd.create_task(reads_a_stream(visit))
+            burst.create_task(reads_a_stream(visit))
 
 
 CLIENTS: dict[Client, int] = {
     reads_a_stream: 34,
-    asks_three_times: 10,
-    talks_nonsense: 14,
-    hangs_up_in_the_middle: 10,
-    says_goodbye: 10,
-    is_in_a_hurry: 8,
-    sends_half_a_body: 5,
+    sends_three_requests: 10,
+    sends_invalid_requests: 14,
+    disconnects_mid_stream: 10,
+    half_closes: 10,
+    sets_a_short_timeout: 8,
+    sends_part_of_a_body: 5,
     reads_slowly: 4,
-    trickles_headers: 3,
-    reads_no_more: 2,
-    comes_in_a_crowd: 1,
+    sends_headers_slowly: 3,
+    stops_reading: 2,
+    sends_a_burst: 1,
 }

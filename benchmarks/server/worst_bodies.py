@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from benchmarks.http_request import http_request
 from benchmarks.program import command_line, write
 from benchmarks.started_server import started_server
 from loadtests.harness.client.clock import WallOffset
@@ -84,9 +85,8 @@ def bodies() -> Iterator[Body]:
 
 def post(port: int, body: Body) -> int:
     """The status of the response."""
-    head = f"POST {body.path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
-        connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body.content) + body.content)
+        connection.sendall(http_request(body.path, body.content))
         answer = b""
         while data := connection.recv(65536):
             answer += data
@@ -96,12 +96,11 @@ def post(port: int, body: Body) -> int:
 def read_stream(port: int, results: Pipe) -> None:
     """A process of its own: read tokens until told to stop, then send when they arrived (monotonic seconds)."""
     content = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100_000, "stream": True})
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     arrived = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
         ask_for_stamps(connection)
         offset = WallOffset.read()
-        connection.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n{content}".encode())
+        connection.sendall(http_request(CHAT, content.encode()))
         while not results.poll():
             data, ancillary, _, _ = connection.recvmsg(65536, ANCILLARY_BYTES)
             if not data:

@@ -90,7 +90,7 @@ def install(
 ) -> None:
     """Make the environment of an engine in the user's cache, or continue an interrupted installation.
 
-    Nothing is installed beside enginebench itself. UV_TORCH_BACKEND=cpu takes the small build of torch from PyTorch's
+    enginebench's own environment is not changed. UV_TORCH_BACKEND=cpu takes the small build of torch from PyTorch's
     own index.
 
     Example:  enginebench engines install vllm

@@ -251,8 +251,7 @@ class Engine(ABC):
 
     @classmethod
     def launch(cls, options: Any, model: Model | None) -> Launch:
-        """How to start its process, given its options. With another interpreter, `why_not_here` and `version_here`
-        are called there."""
+        """How to start its process, given its options. With another interpreter, `why_not_here` is called there."""
         return Launch()
 
     @classmethod

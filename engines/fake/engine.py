@@ -3,7 +3,7 @@
 It computes nothing. Token k of an answer is due at a fixed instant, `ttft + k × tpot` after the request arrived (plus
 jitter and stalls, drawn from a seed and the prompt, so that a repeated request behaves the same). Waits aim at those
 instants, not at gaps, so lateness does not accumulate. All requests share one timer of the event loop, because a
-thousand sleeping tasks would cost several times as much CPU as what they wait for.
+thousand sleeping tasks would cost several times as much CPU as the tokens.
 
 With `step`, all requests share one batch instead: engines/fake/batch.py.
 
@@ -62,10 +62,10 @@ class FakeOptions:
 
 
 class Alarm:
-    """Wakes any number of tasks, each at an instant of its own, with one timer of the event loop.
+    """Wakes any number of tasks, each at its own instant, with one timer of the event loop.
 
-    A wake-up of the process costs more CPU than a token. So instants of many requests that follow closely share one:
-    each request is late by `GRAIN` × the number of requests at most, and a single one never.
+    A wake-up of the process costs more CPU than a token, so instants that are close together share one: a request is
+    late by at most `GRAIN` × the number of requests, and a single request never is.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class FakeEngine(Engine):
         Each entry is computed when the one before is over, as the delay may depend on what else is running then.
         """
         options = self.options
-        # Python's hash of whole numbers is the same in every process; its cost matters for prompts of 100 000 tokens.
+        # Python's hash of integers is the same in every process, and fast for prompts of 100 000 tokens.
         own_seed = -1 if request.seed is None else request.seed
         fate = random.Random(hash((options.seed, own_seed, request.prompt_token_ids)))
         fails_at = options.fail_after if fate.random() < options.fail_rate else None

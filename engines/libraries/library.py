@@ -65,14 +65,18 @@ class Library(InstalledEngine):
         except Exception as error:  # of many kinds; its processes log the cause
             raise EngineUnavailable(f"{self.title} could not load {self.model.name}: {first_line(error)}") from error
         self.context_length = self.options.context or context_length(self.model.folder)
-        return self.info(self.environment.package)
+        return self.info()
 
-    def info(self, package: str) -> EngineInfo:
-        """`package` is the library's distribution."""
+    @property
+    def package(self) -> str:
+        """The library's installed distribution."""
+        return self.environment.package
+
+    def info(self) -> EngineInfo:
         assert self.model is not None
         return EngineInfo(
             name=self.environment.engine,
-            version=version(package),
+            version=version(self.package),
             language=self.language,
             model=self.model.name,
             dtype=getattr(self.options, "quantization", None) or self.options.dtype,
@@ -82,7 +86,7 @@ class Library(InstalledEngine):
             context_length=self.context_length,
             features=("seed", "stop", "ignore_eos", "min_tokens"),
             options=asdict(self.options),
-            libraries={name: version(name) for name in (package, "torch", "transformers")},
+            libraries={name: version(name) for name in (self.package, "torch", "transformers")},
         )
 
     def close(self) -> None:

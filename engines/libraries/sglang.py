@@ -137,10 +137,10 @@ class SglangEngine(Library):
 
 
 def _finish(step: dict[str, Any]) -> FinishReason | None:
-    """Raises `EngineError` where SGLang gave the request up."""
+    """Raises `EngineError` where SGLang aborted the request."""
     reason = step["meta_info"].get("finish_reason")
     if reason is None:
         return None
     if reason["type"] == "abort":
-        raise EngineError(f"SGLang gave this request up: {reason.get('message', 'it says no reason')}")
+        raise EngineError(f"SGLang aborted this request: {reason.get('message', 'it gives no reason')}")
     return "length" if reason["type"] == "length" else "stop"

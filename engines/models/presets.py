@@ -51,7 +51,7 @@ class Preset:
 
 
 def kept_values(config: Mapping[str, Any], tokens: int) -> int:
-    """Keys and values of all layers for so many tokens, or the state that a state-space model has whatever the length.
+    """Keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
 
     Raises `KeyError` where the configuration, as in `config.json`, does not say.
     """

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAU
 # Binds itself to cores, then becomes the engine: the engine counts its cores when it starts.
 BIND = "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execvp(sys.argv[2], sys.argv[2:])"
 QUESTION_TIMEOUT = 120.0  # seconds; a first import of a large library is slow
+NO_ANSWER = "it gave no answer"
 
 
 def command_of(launch: Launch, target: str) -> tuple[str, ...]:
@@ -78,17 +78,21 @@ def _source(module: str) -> Path:
     return Path(str(found.origin)).resolve()
 
 
-def ask(launch: Launch, target: str) -> Mapping[str, str | None]:
-    """`why_not_here` and `version_here` of the engine, as its own interpreter answers."""
-    command = [*command_of(replace(launch, cores=()), target), "--describe"]
+def why_not_there(launch: Launch, target: str) -> str | None:
+    """What `why_not_here` of the engine answers on its own interpreter."""
+    command = [*command_of(replace(launch, cores=()), target), "--why-not-here"]
     try:
         done = subprocess.run(
             command, env=environment_of(launch, target), capture_output=True, text=True, timeout=QUESTION_TIMEOUT
         )
-        answer: dict[str, str | None] = json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        last = str(error) if isinstance(error, OSError) else "it gave no answer"
-        if not isinstance(error, (OSError, subprocess.TimeoutExpired)):
-            last = next(iter(reversed(done.stderr.strip().splitlines())), last)
-        return {"why_not_here": f"{command[0]} cannot run it: {last}", "version": None}
-    return answer
+        reason: str | None = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{command[0]} cannot run it: {error if isinstance(error, OSError) else NO_ANSWER}"
+    except ValueError:
+        return f"{command[0]} cannot run it: {last_line(done.stderr)}"
+    return reason
+
+
+def last_line(text: str) -> str:
+    """Of what a failed program wrote, for a sentence of ours."""
+    return next(iter(reversed(text.strip().splitlines())), NO_ANSWER).rstrip(".")

@@ -29,6 +29,7 @@ from engines.contract.base import Engine, EngineUnavailable, Launch, Model
 from engines.machine.devices import visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
+from engines.process.environments import last_line
 
 Device = Literal["cpu", "cuda"]
 RECORD = "enginebench.json"
@@ -143,7 +144,7 @@ class Environment:
     def _versions(self, names: tuple[str, ...]) -> dict[str, str]:
         done = subprocess.run([self.python, "-I", "-c", VERSIONS, *names], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise EngineUnavailable(f"{self.folder} is incomplete: {_last_line(done.stderr)}.")
+            raise EngineUnavailable(f"{self.folder} is incomplete: {last_line(done.stderr)}.")
         versions: dict[str, str] = json.loads(done.stdout)
         return versions
 
@@ -207,7 +208,3 @@ def _lines_of(lines: tuple[str, ...]) -> Iterator[str]:
         file.write("".join(f"{line}\n" for line in lines))
         file.flush()
         yield file.name
-
-
-def _last_line(text: str) -> str:
-    return next(iter(reversed(text.strip().splitlines())), "it gave no answer").rstrip(".")

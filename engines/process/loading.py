@@ -12,13 +12,13 @@ from engines.models.presets import PRESETS, RANDOM
 from engines.models.size import ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
 from engines.process.child import ChildEngine
-from engines.process.environments import ask, is_foreign
+from engines.process.environments import is_foreign, why_not_there
 from engines.process.memory import refuse_too_large
 from engines.process.watch import Watch
 
 
 def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:
-    """What can be said before a model is there: `model` is the name that people gave.
+    """Checks that need no downloaded model: `model` is the name that was given.
 
     Raises `ValueError` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
     """
@@ -47,7 +47,7 @@ def load_engine(
     if spec(name).needs_model and model is None:
         raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
     launch = place(kind.launch(given.parsed, model))
-    reason = ask(launch, spec(name).target)["why_not_here"] if is_foreign(launch) else kind.why_not_here()
+    reason = why_not_there(launch, spec(name).target) if is_foreign(launch) else kind.why_not_here()
     if reason is not None:
         raise EngineUnavailable(f"{name} cannot run here: {reason}")
     if model is not None and spec(name).needs_model:
@@ -61,13 +61,13 @@ def _check_memory(name: str, given: GivenOptions, size: ModelSize | None, gpus: 
 
 
 def size_of_preset(spec: str) -> ModelSize | None:
-    """Of a name that people give; `None` where it is not that of a preset, with or without `random:`."""
+    """From a preset's name, with or without `random:`; `None` for any other name."""
     preset = PRESETS.get(spec.removeprefix(RANDOM))
     return None if preset is None else ModelSize(spec, preset.parameters, preset.config)
 
 
 def size_of(model: Model) -> ModelSize | None:
-    """By the headers of its files, or by its preset; `None` where neither tells."""
+    """From the headers of its files, or from its preset; `None` where neither has it."""
     try:
         config, tensors = config_of(model.folder), tensors_of(model.folder)
     except (OSError, ValueError):  # the engine says what is wrong with them

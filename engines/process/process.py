@@ -171,7 +171,7 @@ class Process(asyncio.SubprocessProtocol):
         else:
             self._deliver(answer)
             return
-        match message := decode_to_parent(line, msgspec.json.decode):
+        match message := decode_to_parent(line):
             case Failed(id, _, _) if id is not None:
                 error = message.as_error()
                 if (stream := self._streams.pop(id, None)) is not None:

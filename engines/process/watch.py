@@ -26,4 +26,4 @@ class Watch:
     heartbeat: float = 1.0  # between two heartbeats
     restart_first: float = 0.5  # before the first restart; doubles up to `restart_most`
     restart_most: float = 30.0
-    stop_grace: float = 5.0  # for a child to exit by itself after its input was closed
+    stop_grace: float = 5.0  # for a child to exit after its input was closed, before it is killed

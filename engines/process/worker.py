@@ -194,10 +194,8 @@ def main() -> None:
     target, *more = sys.argv[1:]
     out = os.dup(1)
     os.dup2(2, 1)  # a library that prints must not break the protocol
-    if more == ["--describe"]:
-        kind = _class(target)
-        answer = {"why_not_here": kind.why_not_here(), "version": kind.version_here()}
-        os.write(out, json.dumps(answer).encode())
+    if more == ["--why-not-here"]:
+        os.write(out, json.dumps(_class(target).why_not_here()).encode())
         return
     threading.current_thread().name = "engine-worker"
     _raise_file_limit()

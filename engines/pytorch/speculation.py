@@ -67,7 +67,7 @@ class DraftGuesser:
 
 
 def check_draft(net: Any, draft: Any) -> None:
-    """Raises `EngineUnavailable` where the two cannot speak of the same tokens."""
+    """Raises `EngineUnavailable` where the two vocabularies differ."""
     ours, theirs = net.config.vocab_size, draft.config.vocab_size
     if ours != theirs:
         raise EngineUnavailable(

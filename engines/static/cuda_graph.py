@@ -63,7 +63,7 @@ def captured(step: RunStep, example: tuple[torch.Tensor, ...]) -> RunStep:
     ids, starts, last, *cache = example
     inputs = ids.clone(), starts.clone(), last.clone()
     new_stream: Any = torch.cuda.Stream  # untyped
-    beside = new_stream()  # work on the default stream may not be captured, nor what warms up for it
+    beside = new_stream()  # neither warm-up nor capture may run on the default stream
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
         for _ in range(WARM_UP_STEPS):

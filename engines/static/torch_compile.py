@@ -129,7 +129,7 @@ def _flat(layer: Any, names: list[str]) -> torch.nn.Module:
 
 
 def _identity(step: Step, inputs: tuple[torch.Tensor, ...]) -> str:
-    """Changes with whatever a package is compiled from."""
+    """Changes with everything that a package is compiled from."""
     import inspect
 
     import torch

@@ -1,4 +1,4 @@
-"""What is exported of a GPU, by whatever reader: names, units and labels.
+"""What is exported of a GPU, the same for all readers: names, units and labels.
 
 "Utilisation" only means that some kernel was running. `dram_activity`, `sm_activity` and `tensor_activity` are the
 shares of memory bandwidth, multiprocessors and tensor cores in use. What a device does not report is absent, never 0.

@@ -115,8 +115,8 @@ class NvmlDevice:
 
 
 class Board(NvmlDevice):
-    """A device with what belongs to the whole of it: power, heat, links, errors. Memory and use are its slices', where
-    it has some, so that sums over GPUs count nothing twice."""
+    """A whole device: power, heat, links, errors. If it has slices, they report memory and utilisation, so that sums
+    over GPUs count nothing twice."""
 
     def __init__(self, nvml: Nvml, number: int, errors: XidErrors) -> None:
         handle = nvml.nvmlDeviceGetHandleByIndex(number)

@@ -59,7 +59,7 @@ UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "reasoning_content": (),
 }
 MAX_STOP_STRINGS = 4
-OTHER_VALUES = 1000  # commas of a body beside those of its prompt
+OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
 LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
 
 ANY_TEXT = {"type": "string"}

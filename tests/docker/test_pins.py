@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from engines.libraries.vllm import VllmEngine
-from tests.support.prometheus import free_port
+from loadtests.harness.run.host import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "for-anyone"

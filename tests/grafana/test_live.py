@@ -23,9 +23,10 @@ import pytest
 
 from grafana.palette import RED
 from grafana.queries import DASHBOARDS, VARIABLES, filled_in
+from loadtests.harness.run.host import free_port
 from tests.support.loadtests.load_exporter import ScriptedPlan, ScriptedRun, exported
 from tests.support.loadtests.locust_process import start
-from tests.support.prometheus import SeriesOfRuleTests, answers, free_port, prometheus, running, until
+from tests.support.prometheus import SeriesOfRuleTests, answers, prometheus, running, until
 from tests.support.servers.client_load import Load
 from tests.support.servers.gpu_server import GPU_ENGINE, GPU_JOULES_PER_TOKEN, gpu_server
 from tests.support.servers.scripted import Script, ScriptedServer

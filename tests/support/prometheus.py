@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,8 @@ from typing import Any
 import httpx
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from loadtests.harness.run.host import free_port
 
 CONFIGURATION = Path(__file__).parents[2] / "docker" / "prometheus"
 SERIES = re.compile(r"- series: (\w[\w:]*)\{(.*)\}\n +values: (\S+)$", re.MULTILINE)
@@ -81,13 +82,6 @@ def running(command: list[Any]) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def answers(client: httpx.Client, path: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from analysis.plan.engine.step_cost import Fit, StepCost, fit_cost
-from analysis.plan.engine.steps import Floats, Generator, Steps
+from analysis.plan.engine.steps import Floats, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
 LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
@@ -36,12 +38,17 @@ class EngineModel:
     delivery: float = 0.0  # seconds of TTFT outside the engine's steps
     tokens_per_step: float = 1.0
     drift: float = 0.0  # standard deviation of the step cost over periods of ten seconds, as a share of it
+    noise: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)  # of each measured step
 
-    def drawn(self, rng: Generator) -> EngineModel:
-        """The same replica on another day: its cost is off by what it drifted while it was measured."""
+    def slowed(self, deviations: float) -> EngineModel:
+        """The same replica on another day, which is slower than usual by so many standard deviations of its drift."""
         if self.drift == 0:
             return self
-        return replace(self, cost=self.cost.scaled(float(np.exp(self.drift * rng.standard_normal()))))
+        return replace(self, cost=self.cost.scaled(math.exp(self.drift * deviations)))
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON, without the noise."""
+        return {name: value for name, value in asdict(self).items() if name != "noise"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         delivery=_delivery(found, fit.cost, by_steps=not grouped),
         tokens_per_step=tokens,
         drift=fit.drift,
+        noise=fit.noise,
     )
     return FittedModel(model, fit, (*fit.warnings, *warnings))
 

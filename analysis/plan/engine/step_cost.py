@@ -27,6 +27,7 @@ REWEIGHTINGS = 30
 ROUNDS = 5  # of the fit that errors are relative to
 NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
 DRIFT_SECONDS = 10.0
+MOST_NOISE = 5.0  # of a step's cost: what is longer was no step
 LEAST_STEPS = 20  # of ten seconds, to be judged
 DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
 DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
@@ -71,6 +72,7 @@ class Fit:
     explained: float  # share of the steps' variance, R², with the weights of the fit
     standard_errors: tuple[float, float, float, float]
     ratios: tuple[TenSeconds, ...]
+    noise: Floats  # relative error of every step, in order: by what share it took longer than its cost
     warnings: tuple[str, ...]
 
     @property
@@ -106,8 +108,8 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     cost, error = _least_squares(rows, ratio, chosen)
     undisturbed = _least_absolute(rows, ratio, chosen)
     fitted = features @ cost
-    relative = (seconds - fitted) / np.maximum(fitted, 1e-9)
-    spread = float(np.sqrt(np.mean(np.minimum(relative**2, 25.0))))
+    noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MOST_NOISE)
+    spread = float(np.sqrt(np.mean(noise**2)))
     ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots))
     fit = Fit(
         _step_cost(cost, spread),
@@ -116,6 +118,7 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
         1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
         _standard_errors(rows, ratio - rows @ cost, chosen),
         ratios,
+        noise,
         (),
     )
     return replace(fit, warnings=tuple(_warnings(fit, features)))

@@ -21,6 +21,7 @@ from analysis.plan.evidence.prometheus import Prometheus, Served
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, Measured, Peak
 from analysis.plan.settings import PlanSettings
 from analysis.plan.simulation.outcome import Band, Requests, band, within
+from analysis.plan.simulation.trials import trials
 from analysis.plan.simulation.work import Lengths
 from analysis.verdict.summary import without_infinities
 from records.load import Rate
@@ -138,8 +139,8 @@ def _supported(served: Served, measured: Measured) -> None:
 
 def _compared(served: Served, fleet: Fleet) -> tuple[Compared, ...]:
     seeds = []
-    for k in range(SEEDS):
-        ((requests, _),) = fleet.served(served.replicas, np.random.default_rng([fleet.seed, k]))
+    for trial in trials(SEEDS, fleet.seed):
+        ((requests, _),) = fleet.served(served.replicas, trial)
         seeds.append(requests.between(WARM_UP, WARM_UP + fleet.peak.seconds))
 
     def over(figure: Callable[[Requests], float]) -> Band:

@@ -19,6 +19,7 @@ import numpy as np
 from analysis.plan.engine.steps import Floats, Integers
 from analysis.plan.fleet.replicas import WARM_UP, Fleet, Measured, fewest_count
 from analysis.plan.simulation.outcome import good
+from analysis.plan.simulation.trials import random_trial
 from records.load import Rate
 
 TIMES = ("seconds", "time", "timestamp")
@@ -163,7 +164,7 @@ def attainment_over(fleet: Fleet, rates: Floats, replicas: Integers) -> Share:
 
 def _slice(fleet: Fleet, rate: float, replicas: int, seed: int) -> float:
     at = _at(fleet, rate, SLICE_SECONDS)
-    parts = at.served(replicas, np.random.default_rng(seed))
+    parts = at.served(replicas, random_trial(seed))
     shares: Sequence[float] = [
         float(good(part.between(WARM_UP, WARM_UP + SLICE_SECONDS), at.objectives).mean()) for part, _ in parts
     ]

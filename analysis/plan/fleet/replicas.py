@@ -11,12 +11,13 @@ import numpy as np
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
-from analysis.plan.engine.steps import Flags, Floats, Generator
+from analysis.plan.engine.steps import Flags, Floats
 from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
 from analysis.plan.simulation.outcome import Band, Requests, band, good, percentile_of, requests_of, within
 from analysis.plan.simulation.replica import serve_users
+from analysis.plan.simulation.trials import Trial, trials
 from analysis.plan.simulation.work import Lengths
 from records.load import Load, Rate, Users
 from records.slo import Objective
@@ -116,13 +117,13 @@ class Fleet:
 
     def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
         if (replicas, seeds) not in self._known:
-            rngs = [np.random.default_rng([self.seed, k]) for k in range(seeds)]
-            self._known[replicas, seeds] = self._judged(replicas, [self.served(replicas, rng) for rng in rngs])
+            found = [self.served(replicas, trial) for trial in trials(seeds, self.seed)]
+            self._known[replicas, seeds] = self._judged(replicas, found)
         return self._known[replicas, seeds]
 
-    def served(self, replicas: int, rng: Generator) -> list[tuple[Requests, float]]:
-        """One seed: requests, and how many replicas each of theirs stands for."""
-        model = self.model.drawn(rng)
+    def served(self, replicas: int, trial: Trial) -> list[tuple[Requests, float]]:
+        """Requests, and how many replicas each of theirs stands for."""
+        model, rng = trial.model(self.model), trial.rng
         peak, until = self.peak, WARM_UP + self.peak.seconds
         if isinstance(peak.load, Rate):
             least = LEAST_TOGETHER if self.balancer == "least_requests" else 1

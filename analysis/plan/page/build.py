@@ -21,6 +21,7 @@ from analysis.plan.facts import ERRORS, ERRORS_MEAN, facts_of, warnings_of
 from analysis.plan.fleet.replicas import BEYOND, WARM_UP, Fleet, share_of
 from analysis.plan.money.bill import HOURS_A_MONTH
 from analysis.plan.simulation.outcome import Band, band, within
+from analysis.plan.simulation.trials import trials
 from analysis.verdict.stages.slo import objective_text
 from records.files import write_atomically
 from records.load import Load, Users
@@ -125,7 +126,7 @@ def _shares(
     count, load = point
     peak = replace(plan.peak, load=load, lengths=lengths, seconds=WINDOW)
     fleet = Fleet(plan.fitted.model, peak, plan.objectives, plan.balancer, most_requests=REQUESTS)
-    served = [fleet.served(count, np.random.default_rng([0, seed])) for seed in range(SEEDS)]
+    served = [fleet.served(count, trial) for trial in trials(SEEDS)]
     due = [[(part.between(WARM_UP, WARM_UP + WINDOW), weight) for part, weight in seed] for seed in served]
     at = [replace(objective, limit=float(limit)) for limit in limits]
     return [_three(band([share_of([(within(p, one), w) for p, w in seed]) for seed in due])) for one in at]

@@ -1,6 +1,6 @@
 """A replica that computes only requests of the same length together, one group a step.
 
-Such engines pad nothing: what decodes beside each other has the same number of tokens so far. Which group is next is
+Such engines pad nothing: requests decoded together have the same number of tokens so far. Which group is next is
 the rule of mistral.rs's default scheduler: the one with the largest sum, over its requests, of the steps that each has
 waited and the base-2 logarithm of its length. New prompts form groups of their own.
 """
@@ -8,13 +8,12 @@ waited and the base-2 logarithm of its length. New prompts form groups of their 
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
-from itertools import cycle
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Generator
-from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Spent, Work
+from analysis.plan.simulation.engine import SimulatedEngine, StepNoise
+from analysis.plan.simulation.work import Completion, Work
 
 
 @dataclass(slots=True)
@@ -29,33 +28,23 @@ class _Group:
         return count * (step + math.log2(max(length, 1))) - self.served
 
 
-class GroupedReplica:
-    """The same interface as `Replica`; every step is computed."""
+class GroupedReplica(SimulatedEngine):
+    """Every step is computed."""
 
-    __slots__ = ("_cost", "_groups", "_left", "_noise", "_number", "_slots", "_waiting", "_work", "now", "spent")
+    __slots__ = ("_groups", "_left", "_noise", "_number")
 
     def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
-        self._cost, self._work = model.cost, work
-        self._slots = model.slots if model.slots is not None else math.inf
-        self._noise = cycle((model.cost.spread * rng.standard_normal(NOISES)).tolist()).__next__
+        super().__init__(model, work)
+        self._noise = StepNoise(model, rng)
         self._number = 0
         self._groups: dict[tuple[int, bool], _Group] = {}  # by length, and whether they are prompts
         self._left: dict[int, int] = {}  # steps of each admitted request
-        self._waiting: deque[tuple[int, float]] = deque()
-        self.now = 0.0
-        self.spent = Spent()
 
     @property
     def in_flight(self) -> int:
         return len(self._left) + len(self._waiting)
 
-    def submit(self, request: int, at: float) -> None:
-        if not self._left and not self._waiting:
-            self.now = max(self.now, at)
-        self._waiting.append((request, at))
-
     def advance(self, until: float) -> list[Completion]:
-        """Compute the steps that begin before `until`; returns early when answers end, with what ended."""
         while self.now < until and (self._left or self._waiting):
             self._admit()
             if ended := self._step():
@@ -80,7 +69,7 @@ class GroupedReplica:
         (length, prompts), group = key, self._groups.pop(key)
         count = len(group.requests)
         step = self._cost.seconds(count, length * count, count) if prompts else self._cost.seconds(count)
-        self.now += step * max(1 + self._noise(), LEAST_NOISE)
+        self.now += step * (1 + self._noise.over(1))
         if prompts:
             self.spent.prefill += step
         else:

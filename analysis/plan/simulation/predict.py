@@ -13,6 +13,7 @@ from analysis.plan.evidence.measured import MeasuredStage
 from analysis.plan.simulation.arrivals import arrival_times
 from analysis.plan.simulation.outcome import Band, Requests, bands, figures, requests_of
 from analysis.plan.simulation.replica import Served, serve_arrivals, serve_users
+from analysis.plan.simulation.trials import trials
 from analysis.plan.simulation.work import Lengths
 from records.load import Load, Rate, Users
 
@@ -61,7 +62,7 @@ def over_seeds(
     model: EngineModel, run: Callable[[EngineModel, Generator], Served], seeds: int, seed: int = 0
 ) -> list[Requests]:
     """Each seed is another day: other noise, other draws, and a machine as fast as it may have been."""
-    return [requests_of(run(model.drawn(rng), rng)) for rng in (np.random.default_rng([seed, k]) for k in range(seeds))]
+    return [requests_of(run(trial.model(model), trial.rng)) for trial in trials(seeds, seed)]
 
 
 def predicted_stage(model: EngineModel, stage: MeasuredStage, seeds: int) -> dict[str, Band]:

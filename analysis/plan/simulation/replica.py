@@ -1,7 +1,7 @@
 """A discrete-event simulation of one replica: it jumps from admission to admission and to the end of an answer, not
 from token to token, so that a request costs a few events whatever its length.
 
-A replica takes requests in the order in which they come. `Replica` computes one batch step by step: at the beginning
+`Replica` computes one batch step by step: at the beginning
 of a step it admits what waits, as far as slots are free, and at its end every running request has a token more.
 `SeparateStreams` is an engine without a common batch, whose requests slow each other down; grouped.py has one whose
 batch holds requests of equal length.
@@ -10,59 +10,35 @@ batch holds requests of equal length.
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import cycle
 
 import numpy as np
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Floats, Generator
+from analysis.plan.simulation.engine import SimulatedEngine, StepNoise
 from analysis.plan.simulation.grouped import GroupedReplica
-from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Lengths, Spent, Work
+from analysis.plan.simulation.work import NOISES, Completion, Lengths, Spent, Work
 
 
-class Replica:
+class Replica(SimulatedEngine):
     """Continuous batching in one loop of steps."""
 
-    __slots__ = (
-        "_cost",
-        "_freed",
-        "_model",
-        "_noise",
-        "_number",
-        "_running",
-        "_slots",
-        "_waiting",
-        "_work",
-        "now",
-        "spent",
-    )
+    __slots__ = ("_freed", "_noise", "_number", "_running")
 
     def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
-        self._model, self._cost, self._work = model, model.cost, work
-        self._slots = model.slots if model.slots is not None else math.inf
-        self._noise = cycle((model.cost.spread * rng.standard_normal(NOISES)).tolist()).__next__
+        super().__init__(model, work)
+        self._noise = StepNoise(model, rng)
         self._freed = 0  # slots that the next step cannot fill yet
         self._number = 0  # of the last decode step
         self._running: list[tuple[int, int]] = []  # a heap of the step that ends an answer, and its request
-        self._waiting: deque[tuple[int, float]] = deque()
-        self.now = 0.0
-        self.spent = Spent()
 
     @property
     def in_flight(self) -> int:
         return len(self._running) + len(self._waiting)
 
-    def submit(self, request: int, at: float) -> None:
-        """A request reaches the engine; `advance` has been called with this instant before."""
-        if not self._running and not self._waiting:
-            self.now = max(self.now, at)
-        self._waiting.append((request, at))
-
     def advance(self, until: float) -> list[Completion]:
-        """Compute the steps that begin before `until`; returns early when answers end, with what ended."""
         running, waiting, cost, slots = self._running, self._waiting, self._cost, self._slots
         while self.now < until:
             if waiting and len(running) + self._freed < slots:
@@ -114,8 +90,8 @@ class Replica:
         return self._ended()
 
     def _pass(self, step: float, steps: int) -> None:
-        """So many steps of the same cost; their noise is independent."""
-        self.now += step * steps * max(1 + self._noise() / math.sqrt(steps), LEAST_NOISE)
+        """So many steps of the same cost."""
+        self.now += step * (steps + self._noise.over(steps))
 
     def _ended(self) -> list[Completion]:
         running, now = self._running, self.now
@@ -129,23 +105,19 @@ class Replica:
         return ended
 
 
-class SeparateStreams:
+class SeparateStreams(SimulatedEngine):
     """Requests that each have steps of their own, which take longer the more of them run (processor sharing).
 
     Progress is counted in steps that a request could have done since the start, the same for all (virtual time).
     """
 
-    __slots__ = ("_cost", "_ends", "_firsts", "_progress", "_slots", "_starts", "_waiting", "_work", "now", "spent")
+    __slots__ = ("_ends", "_firsts", "_progress")
 
-    def __init__(self, model: EngineModel, work: Work, rng: Generator) -> None:
-        self._cost, self._work = model.cost, work
-        self._slots = model.slots if model.slots is not None else math.inf
+    def __init__(self, model: EngineModel, work: Work) -> None:
+        super().__init__(model, work)
         self._progress = 0.0
         self._firsts: list[tuple[float, int]] = []  # a heap of when a first token is due
         self._ends: list[tuple[float, int]] = []  # a heap of the progress at which an answer ends
-        self._waiting: deque[tuple[int, float]] = deque()
-        self.now = 0.0
-        self.spent = Spent()
 
     @property
     def in_flight(self) -> int:
@@ -156,7 +128,6 @@ class SeparateStreams:
         self._admit(max(self.now, at))
 
     def advance(self, until: float) -> list[Completion]:
-        """Up to `until`, or to the first answer that ends before it."""
         while self.now < until and (self._firsts or self._ends):
             step = self._cost.base + self._cost.per_running * (len(self._firsts) + len(self._ends))
             end = self.now + (self._ends[0][0] - self._progress) * step if self._ends else math.inf
@@ -200,10 +171,10 @@ class SeparateStreams:
             heappush(self._firsts, (begins + seconds, request))
 
 
-def replica(model: EngineModel, work: Work, rng: Generator) -> Replica | SeparateStreams | GroupedReplica:
+def replica(model: EngineModel, work: Work, rng: Generator) -> SimulatedEngine:
     if model.grouped:
         return GroupedReplica(model, work, rng)
-    return Replica(model, work, rng) if model.synchronised else SeparateStreams(model, work, rng)
+    return Replica(model, work, rng) if model.synchronised else SeparateStreams(model, work)
 
 
 @dataclass(frozen=True, slots=True)

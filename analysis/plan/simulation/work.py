@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.plan.engine.steps import Flags, Floats, Generator, Integers
 
-NOISES = 4096  # drawn ahead
+NOISES = 4096  # steps whose noise is drawn ahead
 LEAST_NOISE = 0.2  # of a step's duration
 Completion = tuple[float, int]  # instant, request
 

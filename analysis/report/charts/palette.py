@@ -50,7 +50,6 @@ ENGINES = (
     Colour("#7b4a2d", "#cfa587"),  # brown
 )
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-SHIFT = 3  # marks, from one round of them to the next
 
 
 def variables(side: Literal["light", "dark"]) -> dict[str, str]:
@@ -75,6 +74,6 @@ def styles_of(labels: Iterable[str]) -> dict[str, Style]:
     """A style per engine in the order of first appearance; beyond ten, colours repeat with other marks."""
     distinct = dict.fromkeys(labels)
     return {
-        label: Style(SHAPES[(index + SHIFT * (index // len(SHAPES))) % len(SHAPES)], index % len(ENGINES))
+        label: Style(SHAPES[(index + index // len(ENGINES)) % len(SHAPES)], index % len(ENGINES))
         for index, label in enumerate(distinct)
     }

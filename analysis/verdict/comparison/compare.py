@@ -1,7 +1,7 @@
 """Engine against engine at one stage, and the sentence that says which one won and by how much.
 
 The runs are the samples: what differs from run to run is larger than what differs inside one, so the spread inside a
-run can name no winner. With one run each the sentence speaks of this run only.
+run is no basis for a winner. With one run each the sentence speaks of this run only.
 """
 
 from __future__ import annotations
@@ -96,12 +96,8 @@ def _heaviest_common(summaries: Sequence[RunSummary]) -> str | None:
     return next((stage.label for stage in reversed(stages_of(summaries)) if stage.label in shared), None)
 
 
-def _served(stage: StageSummary) -> Estimate:
-    return stage.throughput
-
-
 def _throughput(contender: Contender, stage: str) -> Estimate:
-    return contender.estimate(_served, stage)
+    return contender.estimate(lambda one: one.throughput, stage)
 
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
@@ -128,7 +124,7 @@ def _overloaded(best: Contender, stage: str) -> str | None:
 
 
 def _one(contender: Contender, label: str, standing: Standing) -> str:
-    """A run by itself has no winner: say what it served, and how long its users waited."""
+    """A single run has no winner: say what it served, and how long its users waited."""
     stage = contender.at(label)[-1]
     if not stage.ok:
         return f"{standing.label} answered no request at {label}."

@@ -31,7 +31,7 @@ def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Findi
             "are milliseconds apart, and they were not calibrated together",
             "nothing to do: no duration mixes their clocks; `enginebench calibrate` measures the error of each of them",
         )
-    elif not run.meta.client_error and any(stage.client_load for stage in stages):
+    elif not run.meta.client_error and any(stage.client.chunk_rate for stage in stages):
         many = f" --processes {run.meta.workers}" if run.meta.workers > 1 else ""
         yield Finding(
             "not_calibrated",
@@ -40,18 +40,18 @@ def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Findi
             f"run `enginebench calibrate{many}` there once; later runs will show it",
         )
     for stage in stages:
-        if run.meta.client_error and stage.client_load and stage.client_error is None:
+        if run.meta.client_error and stage.client.chunk_rate and stage.client.error is None:
             yield _past_calibration(stage, run.meta.client_error)
 
 
 def _past_calibration(stage: StageSummary, calibrated: Sequence[tuple[float, float, float]]) -> Finding:
     """More chunks than ever calibrated, or another program's work on its cores; then TTFT has no ±."""
     most = max(chunks for chunks, _, _ in calibrated)
-    if (stage.client_load or 0.0) > most:
-        said = f"received up to {format_count(stage.client_load)} chunks/s and is calibrated up to {format_count(most)}"
+    if (rate := stage.client.chunk_rate or 0.0) > most:
+        said = f"received up to {format_count(rate)} chunks/s and is calibrated up to {format_count(most)}"
         remedy = "calibrate it at such a load (enginebench calibrate --loads), or give it more --processes"
     else:
-        delay = stage.run_delay.mean if stage.run_delay else 0.0
+        delay = stage.client.run_delay.mean if stage.client.run_delay else 0.0
         said = f"waited for a core {format_share(delay)} of the time, more than in its calibration at such a load"
         remedy = "run the engine on other cores or another machine, or calibrate with an engine's load on these cores"
     return Finding("past_calibration", "warn", f"the load generator {said}: its error is unknown", remedy, stage.key)
@@ -100,14 +100,14 @@ def _users_missing(stage: StageSummary) -> Finding | None:
 
 def _client_error(stage: StageSummary) -> Finding | None:
     """Within its calibration, but too coarse for what it measures."""
-    ttft, error = _median_ttft(stage), stage.client_error
+    ttft, error = _median_ttft(stage), stage.client.error
     if not ttft or error is None or error <= max(ERROR[0], ERROR[1] * ttft):
         return None
     return Finding(
         "client_error",
         "warn",
-        f"at {format_count(stage.client_load)} chunks/s the error of TTFT is {format_error(error)} at p99, and its "
-        f"median was {format_seconds(ttft)}",
+        f"at {format_count(stage.client.chunk_rate)} chunks/s the error of TTFT is {format_error(error)} at p99, and "
+        f"its median was {format_seconds(ttft)}",
         "give the load generator more processes (--processes), then `enginebench calibrate` with as many",
     )
 
@@ -145,12 +145,12 @@ def _lateness(lag: float, stage: StageSummary) -> Severity | None:
 
 
 def _event_loop_late(stage: StageSummary) -> Finding | None:
-    if stage.loop_lag is None or _lateness(stage.loop_lag.peak, stage) is None:
+    if stage.client.loop_lag is None or _lateness(stage.client.loop_lag.peak, stage) is None:
         return None
     return Finding(
         "event_loop_late",
-        "warn" if _lateness(stage.loop_lag.mean, stage) else "note",
-        f"the load generator's event loop was up to {format_seconds(stage.loop_lag.peak)} late",
+        "warn" if _lateness(stage.client.loop_lag.mean, stage) else "note",
+        f"the load generator's event loop was up to {format_seconds(stage.client.loop_lag.peak)} late",
         "stop other programs on that machine, or use a separate machine for the load generator",
     )
 
@@ -169,12 +169,12 @@ def _read_together(stage: StageSummary) -> Finding | None:
 
 
 def _client_cpu_bound(stage: StageSummary) -> Finding | None:
-    if stage.client_cpu is None or stage.client_cpu.mean < CPU_BOUND:
+    if stage.client.cpu is None or stage.client.cpu.mean < CPU_BOUND:
         return None
     return Finding(
         "client_cpu_bound",
         "warn",
-        f"the load generator's busiest process used {significant(stage.client_cpu.mean)} cores, and can use one",
+        f"the load generator's busiest process used {significant(stage.client.cpu.mean)} cores, and can use one",
         "give it more processes: --processes",
     )
 

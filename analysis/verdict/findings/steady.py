@@ -16,10 +16,8 @@ from analysis.verdict.statistics import LOCK_STEP, steadiness
 LITTLE_TOLERANCE = 0.10
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
 LEAST_SECONDS = 600.0  # of a window in which growth is looked for
-BEHIND = (
-    4.0,
-    0.05,
-)  # standard deviations, and share of the requests: so many more arrived than ended if a backlog grew
+# Standard deviations, and share of the requests: by how many more arrived than ended if a backlog grew.
+BEHIND = (4.0, 0.05)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A stage of several classes of requests, class by class: what one does to another is seen beside the class alone."""
+"""A stage of several classes of requests, class by class. A class measured alone shows what the others do to it."""
 
 from __future__ import annotations
 

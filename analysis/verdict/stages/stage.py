@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.run.formulas import expression
@@ -17,6 +18,7 @@ from analysis.run.load import RunData, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.stages.answers import AnswerCounts, answers_of
+from analysis.verdict.stages.client_use import ClientUse, client_use_of
 from analysis.verdict.stages.distributions import Distribution, chunk_gaps, curves
 from analysis.verdict.stages.request_classes import ClassSummary, classes_of
 from analysis.verdict.stages.slo import Attainment, judge
@@ -57,7 +59,7 @@ class StageSummary:
     label: str
     load: float  # in `load_unit`
     load_unit: str
-    is_open: bool  # requests arrived on schedule, whatever the answers took
+    is_open: bool  # requests arrived on schedule, however long the answers took
     varies: bool  # the rate of arrivals was meant to change within the window
     named: bool  # the label is a name of the stage's own and not that of its load
     users_there: float | None  # time-average of the users that the load generator really had
@@ -78,7 +80,7 @@ class StageSummary:
     offered_rate: float
     achieved_rate: float
     throughput: Estimate  # output tokens per second
-    user_throughput: float | None  # tokens per second that the median user sees
+    user_throughput: float | None  # tokens per second of the median user
     latencies: Mapping[str, Distribution]
     curves: Mapping[str, tuple[float, ...]]  # percentiles at `CURVE`, by metric, of the requests that ended well
     ttft_parts: TtftParts | None
@@ -90,11 +92,7 @@ class StageSummary:
     merged_first: int
     telemetry: Mapping[str, Level]
     memory: Mapping[str, tuple[float, float]]  # bytes at the window's beginning and at its end, by whose memory it is
-    client_cpu: Level | None
-    loop_lag: Level | None
-    run_delay: Level | None
-    client_load: float | None  # streamed chunks per second, in the busiest tenth of the window
-    client_error: float | None  # seconds by which this client's TTFT may be off at p99, by its calibration
+    client: ClientUse
     energy_per_token: float | None  # joules
     attainment: Attainment | None
     classes: tuple[ClassSummary, ...]  # where requests have classes
@@ -140,25 +138,18 @@ class _Population:
 
 
 def summarise_stage(
-    run: RunData,
-    window: Window,
-    flows: Flows,
-    by_request: Mapping[str, Distribution],
-    objectives: tuple[Objective, ...],
+    run: RunData, window: Window, flows: Flows, latencies: Mapping[str, Distribution], objectives: tuple[Objective, ...]
 ) -> StageSummary:
-    """`by_request` are the distributions of the requests scheduled in the window.
+    """`latencies` are those of the requests scheduled in the window.
 
     Raises `ValueError` when an objective cannot be judged by what was measured.
     """
     population = _Population.of(window.scheduled(run.requests))
     scheduled, ok, failed = population.scheduled, population.ok, population.failed
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
-    load = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None
-    latencies = {**by_request, "icl": chunk_gaps(flows.gaps[window.key.index])}
     tpot = latencies["tpot"].p50.value
-    telemetry = run.telemetry
+    sent = scheduled["t_send"].drop_nulls()
     users = window.load.count if isinstance(window.load, Users) else None
-    run_delay = telemetry.of_worst_process(lambda sample: sample.run_delay, window.start, window.end)
     return StageSummary(
         index=window.key.index,
         label=window.key.label,
@@ -167,7 +158,7 @@ def summarise_stage(
         is_open=isinstance(window.load, Rate),
         varies=isinstance(window.load, Rate) and window.load.varies,
         named=window.stage.plan.name is not None,
-        users_there=None if users is None else telemetry.users(window.start, window.end, users),
+        users_there=None if users is None else run.telemetry.users(window.start, window.end, users),
         start=window.start / SECOND,
         end=window.end / SECOND,
         complete=window.complete,
@@ -186,22 +177,18 @@ def summarise_stage(
         achieved_rate=run.requests.select(completed.sum()).item() / window.seconds,
         throughput=_throughput(run, window, flows),
         user_throughput=1 / tpot if tpot else None,
-        latencies=latencies,
+        latencies={**latencies, "icl": chunk_gaps(flows.gaps[window.key.index])},
         curves=curves(ok),
         ttft_parts=parts_of(ok),
         series=_series(window, flows, ok),
-        dispersion=None if users is None else _dispersion(window, scheduled, users),
+        dispersion=None if users is None else lock_step(sent.to_numpy(), (window.start, window.end), users),
         concurrency=_concurrency(run, window, flows),
         answers=answers_of(run, ok, window, flows),
         reconnected=scheduled["t_connect"].count(),
         merged_first=int(ok["merged_first"].sum()),
         telemetry=_levels(run, window),
         memory=_memory(run, window),
-        client_cpu=telemetry.of_worst_process(lambda sample: sample.client_cpu, window.start, window.end),
-        loop_lag=telemetry.of_worst_process(lambda sample: sample.loop_lag, window.start, window.end),
-        run_delay=run_delay,
-        client_load=load,
-        client_error=None if load is None else run.meta.client_error_at(load, run_delay.mean if run_delay else 0.0),
+        client=client_use_of(run, window, flows),
         energy_per_token=_energy_per_token(window, flows),
         attainment=judge(scheduled, objectives, (window.start, window.end), population.too_many_failed),
         classes=classes_of(scheduled, run.meta.workload.get("class_objectives") or {}, window),
@@ -225,19 +212,20 @@ def _series(window: Window, flows: Flows, ok: pl.DataFrame) -> dict[str, tuple[f
     seconds = np.diff(edges) / SECOND
     part = np.clip(np.searchsorted(edges, ok["t_sched"].to_numpy(), side="right") - 1, 0, len(seconds) - 1)
     ttft = "ttft_user" if isinstance(window.load, Rate) else "ttft"
-    by_part = ok.select("tpot", ttft=ttft, part=pl.Series(part)).group_by("part").mean()
-    means = pl.DataFrame({"part": range(len(seconds))}, schema={"part": pl.Int64}).join(by_part, "part", "left")
     return {
         "throughput": tuple((flows.tokens(edges) / seconds).tolist()),
         "in_flight": tuple(flows.in_flight.averages(edges).tolist()),
-        "ttft": tuple(means.sort("part")["ttft"]),
-        "tpot": tuple(means.sort("part")["tpot"]),
+        "ttft": _means_by_part(ok[ttft], part, len(seconds)),
+        "tpot": _means_by_part(ok["tpot"], part, len(seconds)),
     }
 
 
-def _dispersion(window: Window, scheduled: pl.DataFrame, users: int) -> float | None:
-    sent = scheduled["t_send"].drop_nulls().to_numpy()
-    return lock_step(sent, (window.start, window.end), users)
+def _means_by_part(values: pl.Series, part: npt.NDArray[np.intp], parts: int) -> tuple[float | None, ...]:
+    """Of the known values, which are summed in their order: sums by threads differ in their last digits each time."""
+    known = values.is_not_null().to_numpy()
+    counts = np.bincount(part[known], minlength=parts)
+    sums = np.bincount(part[known], values.drop_nulls().to_numpy(), minlength=parts)
+    return tuple(float(total / count) if count else None for total, count in zip(sums, counts, strict=True))
 
 
 def _concurrency(run: RunData, window: Window, flows: Flows) -> Concurrency:

@@ -35,7 +35,7 @@ class TtftParts:
 
 
 def parts_of(ok: pl.DataFrame) -> TtftParts | None:
-    """Means, because only means of parts add up to the mean of the whole. `None` where the server told no durations."""
+    """Means, because only means of parts add up to the mean of the whole. `None` where the server sent no durations."""
     client = pl.col("ttft_user") - pl.col("ttft")
     told = ok.select(client, "server_queue", "server_prefill", "delivery").drop_nulls("delivery")
     client_mean, queue, prefill, delivery = told.mean().row(0)

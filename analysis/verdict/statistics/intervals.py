@@ -44,13 +44,13 @@ LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated
 Answer = Literal["met", "missed", "not enough evidence"]
 
 
-def percentile_interval(
+def percentile_intervals(
     in_time_order: npt.ArrayLike,
-    q: float,
+    qs: Sequence[float],
     users: npt.ArrayLike | None = None,
     censored: npt.ArrayLike | None = None,
-) -> Estimate:
-    """Percentile q (nearest rank) of the attempted requests in the order they were scheduled, failed ones as +inf.
+) -> list[Estimate]:
+    """Percentiles (nearest rank) of the attempted requests in the order they were scheduled, failed ones as +inf.
 
     `users` names the user of each request (any integers or strings); without it only correlation along time counts.
     `censored` is true where the value is only a lower bound (a request that was cut off): a percentile that depends on
@@ -60,16 +60,6 @@ def percentile_interval(
     The interval inverts that of the distribution function (Woodruff 1952) on the effective sample size, reduced for
     the uncertainty of the variance (Korn & Graubard 1998).
     """
-    return percentile_intervals(in_time_order, (q,), users, censored)[0]
-
-
-def percentile_intervals(
-    in_time_order: npt.ArrayLike,
-    qs: Sequence[float],
-    users: npt.ArrayLike | None = None,
-    censored: npt.ArrayLike | None = None,
-) -> list[Estimate]:
-    """`percentile_interval` of several percentiles, which are cheaper together."""
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
         return [Estimate(None, why="no samples") for _ in qs]
@@ -175,13 +165,9 @@ def objective_answer(share: Estimate, q: float) -> Answer:
     return "not enough evidence"
 
 
-def bin_events(
-    times: npt.ArrayLike, start: float, end: float, amounts: npt.ArrayLike | None = None, bins: int = BINS
-) -> Floats:
-    """Amounts (or numbers) of events in equal parts of [start, end), as `rate_interval` takes them."""
-    stamps = np.asarray(times, dtype=np.float64)
-    weights = None if amounts is None else np.asarray(amounts, dtype=np.float64)
-    return np.histogram(stamps, bins, (start, end), weights=weights)[0].astype(np.float64)
+def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:
+    """Numbers of events in equal parts of [start, end), as `rate_interval` takes them."""
+    return np.histogram(np.asarray(times, dtype=np.float64), bins, (start, end))[0].astype(np.float64)
 
 
 def bin_by_user(

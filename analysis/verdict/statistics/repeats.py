@@ -96,21 +96,16 @@ def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDE
     return Estimate(difference, difference - half, difference + half, n), p
 
 
-def winner(
-    samples_by_engine: Mapping[str, Sequence[float]],
-    margin: float = MARGIN,
-    paired: bool = False,
-    higher_is_better: bool = True,
-) -> Ranking:
+def winner(samples_by_engine: Mapping[str, Sequence[float]], margin: float = MARGIN, paired: bool = False) -> Ranking:
     """Which engine won, if any: better than each other one by at least `margin`, with an interval above 1 that holds
     after Holm's (1979) correction over all pairs, from at least `REPEATS` runs each.
 
-    One value a run. `paired`: the i-th runs of all engines belong to one repeat.
+    One value a run, higher is better. `paired`: the i-th runs of all engines belong to one repeat.
     """
     geometric = {name: _geometric_mean(runs) for name, runs in samples_by_engine.items()}
-    order = tuple(sorted(geometric, key=lambda name: geometric[name], reverse=higher_is_better))
+    order = tuple(sorted(geometric, key=lambda name: geometric[name], reverse=True))
     names = list(combinations(order, 2))
-    tests = [_of_pair(samples_by_engine, *each, paired, higher_is_better) for each in names]
+    tests = [ratio_test(samples_by_engine[a], samples_by_engine[b], paired) for a, b in names]
     adjusted = holm([p for _, p in tests])
     pairs = tuple(Pair(a, b, ratio, p) for (a, b), (ratio, _), p in zip(names, tests, adjusted, strict=True))
     why = _why_no_winner(order, pairs, margin)
@@ -120,13 +115,6 @@ def winner(
 def _geometric_mean(runs: Sequence[float]) -> float:
     values = np.asarray(runs, dtype=np.float64)
     return float(np.exp(np.log(values).mean())) if len(values) and values.min() > 0 else 0.0
-
-
-def _of_pair(
-    samples: Mapping[str, Sequence[float]], better: str, worse: str, paired: bool, higher: bool
-) -> tuple[Estimate, float | None]:
-    top, bottom = (better, worse) if higher else (worse, better)
-    return ratio_test(samples[top], samples[bottom], paired)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

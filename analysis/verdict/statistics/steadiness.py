@@ -12,7 +12,7 @@ from analysis.verdict.statistics.estimate import Floats, t_p_value
 from analysis.verdict.statistics.series import first_cosines, ranks_of
 
 LEAST = 20  # points below which nothing is said
-LEAST_EFFECTIVE = 12  # independent ones below which a series that wanders is not told from a steady one
+LEAST_EFFECTIVE = 12  # independent points; with fewer, a drifting series cannot be told from a steady one
 COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter

@@ -157,7 +157,7 @@ def _type_of(id: int, text: str, added: Mapping[int, Mapping[str, Any]], from_se
 def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """GGUF's names, with 32-bit floats."""
     for name, tensor in tensors_of(folder).items():
-        if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and _tied(config)):
+        if (gguf_name := _name_of(name)) is None or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
             continue
         if tensor.kind not in FLOAT_BYTES:
             raise EngineUnavailable(
@@ -201,7 +201,3 @@ def _rotary_factors(config: Mapping[str, Any]) -> Any:
         raise EngineUnavailable(f"rotary scaling of the kind {kind} cannot be written as GGUF; give a .gguf file.")
     base = float(config.get("rope_theta") or rope["rope_theta"])
     return np.array(llama_3_factors(rope, base, head_size(config)), dtype=np.float32)
-
-
-def _tied(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("tie_word_embeddings", False))

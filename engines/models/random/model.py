@@ -20,7 +20,7 @@ PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- en
 
 
 def identity(preset: Preset) -> str:
-    """Changes with whatever shapes the model."""
+    """Changes with everything that determines the weights."""
     return hashlib.sha256(json.dumps([dict(preset.config), llama_chat.TEMPLATE]).encode()).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""Whether two sets of greedy answers to the same prompts are the same, and where they part."""
+"""Whether two sets of greedy answers to the same prompts are the same, and where they differ."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Agreement:
     answers: int
     identical: int
     unit: Literal["token", "word"]
-    earliest: int | None  # position of the first difference in the answer that parts first …
-    typical: float | None  # … and the median over the answers that part
-    logprob_difference: float | None  # the largest, over the tokens before an answer parts
+    earliest: int | None  # position of the first difference in the answer that differs first …
+    typical: float | None  # … and the median over the answers that differ
+    logprob_difference: float | None  # the largest, over the tokens before the first difference
 
     @property
     def share(self) -> float:

@@ -1,4 +1,4 @@
-"""Asks one server for greedy answers: one at a time, many at once, and how likely it finds a given text."""
+"""Asks one server for greedy answers, one at a time and many at once, and for the likelihood of a given text."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from loadtests.harness.answers.agreement import Answer
 from loadtests.harness.client.access import Access
 from loadtests.harness.client.answer import message_of
 
-TIMEOUT = 600.0  # seconds for one answer: a slow engine answers many at once slowly
+TIMEOUT = 600.0  # seconds for one answer: slow engines take long for many at once
 CHAT = "/v1/chat/completions"
 REFUSALS = (400, 404, 405, 422, 501)  # a busy or broken server answers otherwise
 ALTERNATIVES = 20  # the most that OpenAI's API gives for a token
 
 
 class NoAnswer(Exception):
-    """The server did not answer as it must. One sentence."""
+    """The server gave no valid answer. One sentence."""
 
 
 class Refused(NoAnswer):
-    """The server does not take what it was asked."""
+    """The server refused the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Asking:
         return answers
 
     async def perplexity(self, text: str) -> Perplexity | None:
-        """`None` where the server has no `/tokenize` and `/detokenize` or tells no alternatives."""
+        """`None` where the server has no `/tokenize` and `/detokenize` or returns no alternatives."""
         ids = (await self._optional("/tokenize", {"prompt": text})).get("tokens")
         if not isinstance(ids, list) or len(ids) < 2:
             return None
@@ -110,7 +110,7 @@ class Asking:
                 return _read(await self._post(CHAT, {**body, "logprobs": True}))
             except Refused:
                 answer = _read(await self._post(CHAT, body))
-                self._with_logprobs = False  # it was them that the server refused: many engines have none
+                self._with_logprobs = False  # the server refused log-probabilities; many engines have none
                 return answer
         return _read(await self._post(CHAT, body))
 
@@ -128,7 +128,7 @@ class Asking:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise NoAnswer(f"{self._url}{path} answered with something else than a JSON object.")
+            raise NoAnswer(f"{self._url}{path} did not answer with a JSON object.")
         return document
 
     async def _optional(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Checked:
 
     label: str
     model: str
-    dtype: str | None  # the number format that `/v1/engine` tells
+    dtype: str | None  # the number format, from `/v1/engine`
     under_load: Agreement
     with_reference: Agreement | None
     perplexity: Perplexity | None

@@ -1,4 +1,4 @@
-"""`enginebench answers`: are the answers under load those of the unloaded engine, and those of another one?"""
+"""`enginebench answers`: are answers under load those of the unloaded engine, and those of a reference?"""
 
 from __future__ import annotations
 
@@ -29,14 +29,19 @@ WIDTH = 140  # of the table where the output is no terminal
 
 def answers(
     engine: Annotated[
-        list[str] | None, typer.Option(help="Serve this engine; may be repeated. The first is the reference.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Serve this engine; may be repeated. The first is the reference."),
     ] = None,
     url: Annotated[
         list[str] | None,
-        typer.Option(help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."),
+        typer.Option(
+            metavar="URL", help="URL of an OpenAI-compatible server; may be repeated. The first is the reference."
+        ),
     ] = None,
     option: EngineSettings = None,
-    model: Annotated[str | None, typer.Option(help="Model that the engines load, or to request from --url.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model that the engines load, or to request from --url.")
+    ] = None,
     prompts: Annotated[int, typer.Option(min=1, max=MOST, help="Number of prompts.")] = 16,
     output_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 48,
     users: Annotated[int, typer.Option(min=1, help="Concurrent requests under load.")] = 16,
@@ -104,7 +109,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An engine to be served, or the address of a server that is there."""
+    """An engine to be served, or the address of a running server."""
 
     label: str
     engine: str = ""
@@ -148,7 +153,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
         try:
             with _served(server, model, say) as url:
                 access = access_to(url, "chat", (), False)
-                wanted = None if server.engine else model  # our server has one, under a name of its own
+                wanted = None if server.engine else model  # our server has one model, under its own name
                 found, alone = asyncio.run(check(url, access, server.label, wanted, plan, reference, say))
         except* (ServerFailed, UnreachableServer, NoAnswer) as failures:
             raise CheckFailed(f"{server.label}: {_first(failures)}") from None

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -143,7 +143,7 @@ def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
 
 @contextmanager
 def _competition(condition: Condition) -> Iterator[None]:
-    """Beside a busy load generator, a process for each core that computes all the time."""
+    """If "busy", a process for each core that computes all the time."""
     hogs = []
     if condition == "busy":
         endless = [sys.executable, "-c", "while True: pass"]
@@ -160,7 +160,7 @@ def _competition(condition: Condition) -> Iterator[None]:
 def pace(rate: float) -> tuple[int, float]:
     """Tokens of an answer, and seconds between two of them, for a user to get `rate` tokens/s on average.
 
-    The wait for the first token brings nothing, so the others come a little faster than `rate`.
+    No token comes before the first one, so the others come a little faster than `rate`.
     """
     tokens = max(FEWEST_TOKENS, round(rate * ANSWER_SECONDS))
     return tokens, (tokens / rate - TTFT) / (tokens - 1)
@@ -185,7 +185,7 @@ def _cell(
             f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?"
         )
     throughput = _tokens_per_second(pairs, stage)
-    cpu, waited = _client_use(run, stage)
+    cpu, waited = client_use(run, stage)
     return Cell(
         users=users,
         rate=rate,
@@ -194,10 +194,10 @@ def _cell(
         tokens_per_second=throughput,
         requests=len(seen),
         failures=len(seen) - len(pairs),
-        ttft=_error([pair.ttft for pair in pairs]),
-        ttft_user_space=_error([pair.ttft_user_space for pair in pairs]),
-        tpot=_error([pair.tpot for pair in pairs]),
-        e2e=_error([pair.e2e for pair in pairs]),
+        ttft=error_of([pair.ttft for pair in pairs]),
+        ttft_user_space=error_of([pair.ttft_user_space for pair in pairs]),
+        tpot=error_of([pair.tpot for pair in pairs]),
+        e2e=error_of([pair.e2e for pair in pairs]),
         merged_first=sum(pair.seen.merged_first for pair in pairs) / len(pairs),
         cpu_per_token=cpu / throughput,
         run_delay=waited,
@@ -214,15 +214,18 @@ def _tokens_per_second(pairs: list[Pair], stage: Stage) -> float:
     assert stage.steady_end is not None
     quarter = (stage.steady_end - stage.steady_start) / 4
     start, end = stage.steady_start + quarter, stage.steady_end - quarter
-    streamed = 0.0
-    for pair in pairs:
-        begun, done = pair.seen.t_first or 0, pair.seen.t_last or 0
-        inside = max(0.0, min(done, end) - max(begun, start))
-        streamed += (pair.seen.output_tokens or 0) * inside / max(1, done - begun)
-    return streamed / ((end - start) / SECOND)
+    answers = ((one.seen.output_tokens or 0, one.seen.t_first or 0, one.seen.t_last or 0) for one in pairs)
+    return streamed(answers, start, end) / ((end - start) / SECOND)
 
 
-def _client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
+def streamed(answers: Iterable[tuple[int, int, int]], start: float, end: float) -> float:
+    """Tokens from `start` to `end`, each answer's spread evenly from its first to its last: (tokens, first, last)."""
+    return sum(
+        tokens * max(0, min(last, end) - max(first, start)) / max(1, last - first) for tokens, first, last in answers
+    )
+
+
+def client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
     """Cores that the client's processes used in the window, and their mean share of time without one."""
     cores, delays = 0.0, []
     for path in run.glob("telemetry*.jsonl"):
@@ -233,7 +236,7 @@ def _client_use(run: Path, stage: Stage) -> tuple[float, float | None]:
     return cores, statistics.fmean(delays) if delays else None
 
 
-def _error(errors: list[float]) -> Error:
+def error_of(errors: list[float]) -> Error:
     sizes = [abs(error) for error in errors]
     return Error(statistics.fmean(errors), percentile(sizes, 0.5), percentile(sizes, 0.99))
 

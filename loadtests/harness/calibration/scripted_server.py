@@ -37,11 +37,11 @@ LOOK_FOR_REQUESTS_NS = 1_000_000
 class Truth:
     """What really happened in one request, monotonic nanoseconds."""
 
-    user: str  # the request's `user` field or X-Request-ID header: how a client finds its own request again
-    prompt: str  # the text of its message, as JSON: how a client does that asks each prompt once
-    answer: str  # the `id` in every chunk: how it does if it can name no request
-    received: int  # the kernel had the whole request
-    noticed: int  # this process had it
+    user: str  # the request's `user` field or X-Request-ID header, by which a client identifies its request
+    prompt: str  # the text of its message, as JSON, for a client that sends each prompt once
+    answer: str  # the `id` in every chunk, for a client that can do neither
+    received: int  # by the kernel, the whole request
+    noticed: int  # by this process
     first_before: int = 0  # around the write of the first token
     first_after: int = 0
     last_before: int = 0
@@ -50,7 +50,7 @@ class Truth:
 
 
 class Connected:
-    """One connection, and the answer that is on its way over it."""
+    """One connection, and the answer being sent over it."""
 
     __slots__ = ("due", "inbox", "left", "sock", "token", "truth")
 
@@ -85,7 +85,7 @@ NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 def _of(truth: Truth, data: bytes) -> bytes:
-    """`data` with the answer's own id, which is as long as any."""
+    """`data` with the answer's id, which has the same length."""
     return data.replace(SOME_ID.encode(), truth.answer.encode())
 
 
@@ -100,9 +100,9 @@ def _tail(tokens: int) -> bytes:
 class ScriptedServer:
     """Takes seconds, counts in nanoseconds."""
 
-    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0, seed: int = 1) -> None:
+    def __init__(self, ttft: float, tpot: float, tokens: int, port: int = 0) -> None:
         self._ttft, self._tpot, self._tokens = ttft * 1e9, round(tpot * 1e9), tokens
-        self._random = random.Random(seed)
+        self._random = random.Random(1)
         self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -119,14 +119,14 @@ class ScriptedServer:
         """Until `running` is false."""
         while self.running:
             now = monotonic_ns()
-            self._write_what_is_due(until=now + LOOK_FOR_REQUESTS_NS)
+            self._write_due_tokens(until=now + LOOK_FOR_REQUESTS_NS)
             for fileno, _ in self._wait():
                 if fileno == self._listener.fileno():
                     self._accept()
                 else:
                     self._read(self._connections[fileno])
 
-    def _write_what_is_due(self, until: int) -> None:
+    def _write_due_tokens(self, until: int) -> None:
         due = self._due
         while due:
             now = monotonic_ns()
@@ -212,7 +212,7 @@ class ScriptedServer:
     def _send(self, connected: Connected, data: bytes) -> None:
         try:
             connected.sock.send(data)
-        except OSError:  # gone, or so far behind that its buffer is full: its request will not match, and is reported
+        except OSError:  # closed, or its buffer is full: its request will not match, which is reported
             connected.left = 1
 
     def _close(self, connected: Connected) -> None:

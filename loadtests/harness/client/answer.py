@@ -25,7 +25,7 @@ Moment = tuple[int | None, int]
 
 
 class Reader(Protocol):
-    """Splits a stream's body into events, whatever reads it comes in."""
+    """Splits a stream's body into events, however its bytes are divided into reads."""
 
     @property
     def in_the_middle(self) -> bool:
@@ -42,7 +42,7 @@ class Answer:
 
     media_type: ClassVar[str] = "text/event-stream"
     last_event: ClassVar[bytes] = b"[DONE]"
-    """Bytes that the stream's last event contains and few others: a read with them is looked at without delay."""
+    """Bytes that the stream's last event contains and few others: a read with them is parsed without delay."""
     document_is: ClassVar[str] = "a completion"
     """What an answer that was not streamed should be."""
     finish_reasons: ClassVar[Mapping[str, str]] = {}
@@ -71,7 +71,7 @@ class Answer:
         self._spoken: list[str] = []
         self._events = self.reader()
 
-    # What a dialect says. What it cannot read is the answer's error.
+    # What a dialect implements. What it cannot read is the answer's error.
 
     @staticmethod
     def reader() -> Reader:
@@ -85,7 +85,7 @@ class Answer:
         """The body of an answer that was not streamed."""
         raise NotImplementedError
 
-    # What is fed.
+    # What is given.
 
     @property
     def text(self) -> str:
@@ -94,16 +94,16 @@ class Answer:
 
     @property
     def spoken(self) -> str:
-        """What was generated without the reasoning: what a conversation goes on from."""
+        """What was generated without the reasoning, to continue a conversation."""
         return "".join(self._spoken)
 
     @property
     def unseen_tokens(self) -> int:
-        """Output tokens that no chunk showed: reasoning that the server counts and keeps to itself."""
+        """Output tokens that no chunk showed: reasoning that the server counts and does not send."""
         return 0 if self._thought else min(self.reasoning_tokens or 0, self.output_tokens or 0)
 
     def feed(self, pieces: list[bytes], moment: Moment) -> None:
-        """All pieces of a stream's body that one read brought."""
+        """All pieces of a stream's body from one read."""
         if self.chunks:
             for piece in pieces:
                 for event in self._events.feed(piece):

@@ -1,8 +1,8 @@
 """One request in, one observation out: the measuring client.
 
 The connection is open before the timed region starts, and `t_send` is taken at the write itself. Every read is stamped
-before anything looks at it, by the kernel on Linux. Splitting events and reading
-JSON waits until the request has ended, so that one request's bookkeeping never delays another's stamp.
+before it is parsed, on Linux by the kernel. Parsing of events and JSON is deferred, so that one request's bookkeeping
+does not delay another's stamps.
 
 Measure its accuracy on this machine:  enginebench calibrate
 """
@@ -36,12 +36,12 @@ class Client:
         request_timeout: float = 600.0,
         patience: float | None = None,
     ) -> None:
-        """`url` is the server's origin, perhaps with a path that stands before `/v1`. `headers` go with every
-        request, and those that `signer` makes for it.
+        """`url` is the server's origin, with an optional path before `/v1`. `headers` and those that `signer` makes are
+        sent with every request.
 
-        Timeouts are seconds; `silence_timeout` is for how long no byte may come, `patience` how long after `t_sched` a
-        user leaves who has seen nothing: the connection is closed. Raises `ValueError` with a sentence
-        when `url` is no http or https address or a header has a line break in it.
+        Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
+        after which the user disconnects if no content has arrived. Raises `ValueError` with a sentence when `url` is no
+        http or https address or a header has a line break in it.
         """
         self._address = Address.parse(url)
         self._tls = tls_context(insecure) if self._address.tls else None
@@ -53,11 +53,11 @@ class Client:
         self._patience = inf if patience is None else patience
         self._connection: Connection | None = None
         self.free_at = 0
-        """When the last answer's message had ended, which may be after its content has: monotonic nanoseconds."""
+        """When the last answer's message ended, possibly after its content: monotonic nanoseconds."""
         self.answer_bytes = 0
         """Size of the last answer, headers and framing included."""
         self.answer_text = ""
-        """What the last answer said, without its reasoning: a conversation goes on from it."""
+        """Text of the last answer without reasoning, to continue a conversation."""
 
     def connect(self) -> None:
         """Open the connection, TLS included, if it is not open. Call it before the timed region.
@@ -74,9 +74,8 @@ class Client:
 
         Never raises for what a server or a network can do: that is the observation's `outcome`. When the greenlet is
         killed meanwhile (`gevent.GreenletExit`), `on_end` gets the outcome `cut_off` and the exception goes on.
-        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Of the request
-        nothing is kept afterwards but the text of its answer. A connection that the server has closed since is opened
-        again before `t_send`.
+        `t_sched` is an absolute reading of `time.monotonic_ns()`, as are all stamps of the observation. Only the
+        answer's text is kept. A connection that the server has closed is opened again before `t_send`.
         """
         before, t_connect = self._connection, monotonic_ns()
         try:
@@ -118,7 +117,7 @@ class Client:
         detail: str | None,
         on_end: Callable[[Observation], None],
     ) -> Observation:
-        """A request for which no connection could be had."""
+        """A request for which no connection could be opened."""
         self.free_at = monotonic_ns()
         observation = Observation(
             outcome=outcome,
@@ -146,7 +145,7 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
         "Host": authority,
         "User-Agent": "enginebench",
         "Accept": "text/event-stream, application/vnd.amazon.eventstream, application/json",
-        "Accept-Encoding": "identity",  # a compressor would hold tokens back
+        "Accept-Encoding": "identity",  # compression would delay tokens
         "Content-Type": "application/json",
     } | {name.title(): value for name, value in headers.items()}
     for name, value in lines.items():

@@ -189,7 +189,7 @@ class TlsConnection(Connection):
             self._incoming.write(read[2])
 
     def _flush(self, wait: bool = False) -> None:
-        """What TLS itself has to say: it goes out before the rest of a message."""
+        """Send TLS's own messages before the rest of ours."""
         if self._outgoing.pending:
             self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
         self._push()
@@ -212,32 +212,33 @@ def open_connection(address: Address, tls: ssl.SSLContext | None, timeout: float
     """Connect and, with `tls`, shake hands, cooperatively, within `timeout` s. Raises `OSError` with a sentence."""
     where = f"{address.host}:{address.port}"
     limit = gevent.Timeout(timeout)
-    sock: _socket.socket | None = None
     try:
         with limit:
-            sock = _connect(address)
-            if tls is None:
-                return Connection(sock)
-            connection = TlsConnection(sock, tls, address.host)
-            connection.handshake()
-            return connection
+            return _opened(address, tls)
     except gevent.Timeout as expired:
-        _close(sock)
         if expired is not limit:
             raise
         raise TimeoutError(errno.ETIMEDOUT, f"{where} did not accept a connection within {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        _close(sock)
         raise ConnectionError(
             errno.EPROTO,
             f"the certificate of {where} is not trusted ({error.verify_message}); --insecure skips the check",
         ) from None
     except OSError as error:
-        _close(sock)
         raise ConnectionError(error.errno, f"no connection to {where}: {error.strerror or error}") from None
+
+
+def _opened(address: Address, tls: ssl.SSLContext | None) -> Connection:
+    sock = _connect(address)
+    if tls is None:
+        return Connection(sock)
+    try:
+        connection = TlsConnection(sock, tls, address.host)
+        connection.handshake()
     except BaseException:
-        _close(sock)
+        sock.close()
         raise
+    return connection
 
 
 def _connect(address: Address) -> _socket.socket:
@@ -249,8 +250,3 @@ def _connect(address: Address) -> _socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ask_for_stamps(sock)
     return sock
-
-
-def _close(sock: _socket.socket | None) -> None:
-    if sock is not None:
-        sock.close()

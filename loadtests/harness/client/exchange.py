@@ -1,7 +1,7 @@
 """One request in flight: from the write of its first byte to the last byte of the answer.
 
 Its reads happen in callbacks of the event loop itself, so a token costs no switch of greenlets: each read is stamped
-and kept. The bytes are parsed when enough reads have been kept, or when a read may be the end of the message. The
+and kept. The bytes are parsed when enough reads have accumulated, or when a read may be the end of the message. The
 waiting greenlet is resumed once, when the answer has ended.
 """
 
@@ -24,12 +24,16 @@ from loadtests.harness.client.outcome import Ended, Ending, outcome_of
 from loadtests.harness.client.response import Response
 from records.request import Observation, Outcome
 
-READS_PER_LOOK = 64  # bounds the memory of a long answer, and the time for which looking holds up the loop: 0.3 ms
+READS_PER_PARSE = 64  # bounds the memory of a long answer, and the time for which parsing blocks the loop: 0.3 ms
 END_OF_MESSAGE = b"\r\n\r\n"
-SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or of an end that a read has cut in two
-LINGER = 1.0  # seconds that a server has after the last event to end its message before the connection is given up
+SHORTEST_CHUNK = 16  # bytes; less may be the rest of a last event or end marker that two reads share
+LINGER = 1.0  # seconds from the last event to the end of the message, after which the connection is closed
 BODY_LIMIT = 64 * 1024 * 1024
-UNNAMED_STREAMS = {"", "text/plain", "application/octet-stream"}  # what some servers call a stream that was asked for
+UNNAMED_STREAMS = {
+    "",
+    "text/plain",
+    "application/octet-stream",
+}  # of streams, in some servers
 
 
 class Exchange:
@@ -75,7 +79,7 @@ class Exchange:
     def start(self, message: bytes, leaves_at: float = inf) -> None:
         """Write the request. The connection must be idle.
 
-        `leaves_at` is the instant, in monotonic nanoseconds, at which a user who has seen nothing yet leaves.
+        `leaves_at`, in monotonic nanoseconds, is when the user disconnects if no content has arrived.
         """
         self._connection.prepare(message)
         self._readable.start(self.on_readable)
@@ -92,13 +96,13 @@ class Exchange:
             self._writable.start(self.on_writable)
 
     def wait(self) -> None:
-        """Until the answer has ended, one way or another. An exception from outside cuts the request off."""
+        """Until the answer has ended, in whatever way. An exception from outside cuts the request off."""
         try:
             if self._ending is None:
                 self._waiter.get()
         except BaseException:
             if self._ending is None:
-                self._look()
+                self._parse()
             if self._ending is None:
                 self._end("cut_off", "stopped before its answer was complete")
             raise
@@ -109,7 +113,7 @@ class Exchange:
         try:
             read = self._receive()
         except OSError as error:
-            self._look()
+            self._parse()
             self._lost(error)
             return
         if read is None:
@@ -128,36 +132,36 @@ class Exchange:
             self._gather()
         if (
             self._may_defer
-            and len(pending) < READS_PER_LOOK
+            and len(pending) < READS_PER_PARSE
             and len(data) >= SHORTEST_CHUNK
             and not data.endswith(END_OF_MESSAGE)
             and self._last_event not in data
             and b"error" not in data
         ):
             return
-        self._look()
+        self._parse()
 
     def _gather(self) -> None:
-        """From here on reads may be late: their kernel stamps are not."""
+        """Read less often from now on: reads are late then, their kernel stamps are not."""
         self._readable.stop()
         self._gathering = gathering()
         self._gathering.add(self._connection.fileno, self.on_readable)
 
     def on_writable(self) -> None:
         try:
-            if self._connection.send():
-                self._writable.close()
-                self._writable = None
+            if not self._connection.send():
+                return
         except OSError:  # the server may have refused early and closed: its answer may still be readable
-            self._writable.close()
-            self._writable = None
+            pass
+        self._writable.close()
+        self._writable = None
 
     def on_timer(self) -> None:
         now = monotonic_ns()
         assert self._t_send is not None
         silent, running = (now - self._last_read) / 1e9, (now - self._t_send) / 1e9
         if now >= self._leaves_at:
-            self._look()
+            self._parse()
             if not self._answer.user:
                 self._end("too_long", "the user left before the first token")
             self._leaves_at = inf
@@ -166,10 +170,10 @@ class Exchange:
         if self._answer.done is not None:
             self._end("silent", None)
         elif running >= self._request_timeout:
-            self._look()
+            self._parse()
             self._end("too_long", f"not complete after {self._request_timeout:g} s")
         elif silent >= self._silence_timeout:
-            self._look()
+            self._parse()
             self._end("silent", f"no byte for {self._silence_timeout:g} s")
         else:
             left = min(self._silence_timeout - silent, self._request_timeout - running)
@@ -183,7 +187,7 @@ class Exchange:
 
     # Parsing.
 
-    def _look(self) -> None:
+    def _parse(self) -> None:
         pending, self._pending = self._pending, []
         try:
             for stamp, timespec, data in pending:
@@ -249,7 +253,7 @@ class Exchange:
         assert self._ending is not None
         answer, response = self._answer, self._response
         if self._ending == "complete":
-            self._read_what_is_left()
+            self._read_remaining()
         ending = Ended(self._ending, self._detail, self._streamed, self._is_stream, bytes(self._body))
         outcome, detail = outcome_of(ending, self._response, self._answer)
         offset = self._offset.narrowed(WallOffset.read())
@@ -303,7 +307,7 @@ class Exchange:
             server_decode=answer.decode,
         )
 
-    def _read_what_is_left(self) -> None:
+    def _read_remaining(self) -> None:
         assert self._last is not None
         if self._is_stream:
             self._answer.close(self._last)
@@ -311,7 +315,7 @@ class Exchange:
             self._answer.whole(bytes(self._body), self._last)
 
     def _end_moment(self, outcome: Outcome) -> Moment | None:
-        """The read that ended the request; `None` where none did, and the clock alone says when it was given up."""
+        """The read that ended the request; `None` where a timeout did, whose time is the clock's."""
         if outcome == "ok" and self._answer.done is not None:
             return self._answer.done
         if outcome == "bad_stream" and self._answer.error_at is not None:

@@ -35,7 +35,7 @@ from settings_schema import from_environment, options_by_engine, settings_of
 
 T = TypeVar("T")
 
-POLL = 0.5  # seconds between two looks at the records
+POLL = 0.5  # seconds between two reads of the records
 NO_SCENARIO = {"__init__", "cli"}
 
 
@@ -68,7 +68,7 @@ class Job:
             raise UsageError(str(error)) from error
         checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
         done = subprocess.run(checked, capture_output=True, text=True)
-        if done.returncode == 2:  # other errors are of the file's own, and Locust will tell them
+        if done.returncode == 2:  # other errors are in the file, and Locust reports them
             raise UsageError(done.stdout.strip())
         return Job(scenario, given, settings, processes, tuple(locust))
 
@@ -130,7 +130,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One round in which each engine is run once. All engines of a round are asked the same prompts."""
+    """One round in which each engine is run once. All engines of a round get the same prompts."""
 
     index: int
     prompt_set: str
@@ -138,7 +138,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a run tests. `engine` is empty for a server that is there; `name` tells models of one engine apart."""
+    """What a run tests. `engine` is empty for a running server; `name` distinguishes models of one engine."""
 
     engine: str
     model: str | None = None
@@ -155,7 +155,7 @@ def subjects(engines: Sequence[str], models: Sequence[str]) -> list[Subject]:
 
 
 def rounds(tested: Sequence[T], repeats: int) -> Iterator[tuple[Repeat, list[T]]]:
-    """What is run when: A B, B A, A B …, so that a drift of the machine favours neither."""
+    """The order of the runs: A B, B A, A B …, so that a drift of the machine favours neither."""
     series = secrets.token_hex(4)
     for index in range(repeats):
         order = list(tested) if index % 2 == 0 else list(reversed(tested))
@@ -173,7 +173,7 @@ def measure_engine(job: Job, subject: Subject, options: Sequence[str], repeat: R
 
 
 def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: Console) -> Measured:
-    """Run the job against a server that is there. Raises `RunFailed`."""
+    """Run the job against a running server. Raises `RunFailed`."""
     label = subject.name or job.settings.label or url.partition("://")[2].rstrip("/")
     if subject.model is not None:
         job = replace(job, given={**job.given, "model": subject.model})
@@ -189,7 +189,7 @@ def _new_folder(job: Job, label: str) -> Path:
 def _run(
     job: Job, url: str, folder: Path, label: str, repeat: Repeat, console: Console, variables: Mapping[str, str]
 ) -> Measured:
-    """`variables` are for Locust's environment, beside those of this process."""
+    """`variables` are added to those of this process for Locust."""
     command = [*PYTHON, "-m", "locust", "-f", str(job.scenario), "--host", url, "--headless", "--only-summary"]
     command += [*job.words, "--runs", str(folder.parent), "--run-id", folder.name, "--label", label]
     command += ["--repeat-index", str(repeat.index), "--prompt-set", repeat.prompt_set, "--exit-code-on-error", "0"]
@@ -216,7 +216,7 @@ def _run(
                 tally.update()
                 show(*where_it_stands(meta, _age(meta), tally))
         except BaseException:
-            process.send_signal(signal.SIGTERM)  # the run writes down what it has
+            process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
             raise
     if _meta(folder) is None:

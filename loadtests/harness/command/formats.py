@@ -29,7 +29,9 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
     preferred = ON_GPU if Path("/dev/nvidiactl").exists() else ON_CPU
     common = next((each for each in preferred if all(each in choices for choices in formats.values())), None)
     if common is None:
-        return dict(options), f"{', '.join(formats)} have no number format in common: the report says which used what."
+        return dict(
+            options
+        ), f"{', '.join(formats)} have no number format in common: the report says which one each used."
     chosen = {
         engine: [*words, f"{OPTION}={common}"] if engine in formats else list(words)
         for engine, words in options.items()
@@ -38,7 +40,7 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
 
 
 def _formats(engine: str) -> Sequence[str]:
-    """Number formats that the engine can be told to compute in; none where it has no such option."""
+    """Number formats that the engine's option offers; none where it has no such option."""
     done = subprocess.run(
         [*PYTHON, "-m", "enginebench", "engines", engine, "--json"], capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ from loadtests.harness.command.server_process import PYTHON
 ALL, RANDOM = "all", "random:"
 RANDOM_ALL = RANDOM + ALL
 KINDS = {"float32": "float32", "q8_0": "8-bit", "q4_0": "4-bit", "q4_1": "4-bit"}  # by the engines' option `dtype`
-USUAL = "float16"  # as large as bfloat16; an engine that chooses by itself takes no less
+USUAL = "float16"  # as large as bfloat16; an engine's own choice takes no less
 MEBIBYTE = 1024**2
 
 
@@ -44,7 +44,7 @@ def presets() -> tuple[Preset, ...]:
 
 
 def expanded(models: Sequence[str], known: Sequence[Preset]) -> list[str]:
-    """`all` is every preset, with random weights where there are no others; `random:all` is every preset's shape."""
+    """`all` is every preset, with random weights where it has no trained ones; `random:all` is the shape of each."""
     every = {ALL: [preset.spec for preset in known], RANDOM_ALL: [RANDOM + preset.name for preset in known]}
     return [each for model in models for each in every.get(model, [model])]
 

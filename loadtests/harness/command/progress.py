@@ -69,7 +69,7 @@ class Tally:
     def _count(self, ended: Ended) -> None:
         if ended.outcome == SENT:
             return
-        if ended.stage > self.stage:  # what is shown is about the stage that is on
+        if ended.stage > self.stage:  # only the current stage is shown
             self.stage = ended.stage
             self._sketches = Sketches()
         if ended.outcome == "cut_off":

@@ -1,4 +1,4 @@
-"""An engine behind our server, in a process of its own, for as long as a test lasts."""
+"""An engine behind our server, in a separate process, for the duration of a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 from loadtests.harness.run.host import free_port
 
 PYTHON = (sys.executable, "-P")  # not with the current folder first: files in it may be named like packages
-POLL = 0.2  # seconds between two looks
+POLL = 0.2  # seconds between two checks
 ENGINE_PID = "ENGINEBENCH_ENGINE_PID"  # environment variables for the process that plans the run: the engine's process,
 SERVER_STARTED, SERVER_READY = "ENGINEBENCH_SERVER_STARTED", "ENGINEBENCH_SERVER_READY"  # monotonic nanoseconds
 STOP_LIMIT = 60.0  # seconds from SIGTERM to SIGKILL: more than the server's own drain takes
@@ -67,7 +67,7 @@ class ServerProcess:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process that tests this server may know of it. The server must be ready."""
+        """Environment variables for a process that tests this server, which must be ready."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children()
         engine = next((child.pid for child in children if child.name() != "sh"), None)  # a shell guards the engine
@@ -75,7 +75,7 @@ class ServerProcess:
         return {name: str(value) for name, value in known.items() if value is not None}
 
     def wait_until_ready(self, progress: Callable[[float], None]) -> None:
-        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server gives up."""
+        """Calls `progress` with the seconds so far. Raises `ServerFailed` when the server exits."""
         assert self._process is not None
         started = time.monotonic()
         with httpx.Client(verify=False, trust_env=False, timeout=5) as http:

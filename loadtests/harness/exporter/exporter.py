@@ -28,9 +28,9 @@ from settings_schema import Address
 logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
-INTERVAL = 1.0  # seconds between two of them, and between two looks at the offered rate
+INTERVAL = 1.0  # seconds between two of them, and between two samples of the offered rate
 LOOK = 0.05  # seconds
-RECENT = 10  # looks over which it is taken
+RECENT = 10  # samples over which it is taken
 LAST_MESSAGES = 5.0  # seconds that workers get to send their counts once more
 MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
 OTHER_STAGES = "other"
@@ -38,7 +38,7 @@ OTHER_STAGES = "other"
 
 class Exporter:
     """Of one run, in the process that plans it; Locust's page reads its `total` too. `own` are the counts of this
-    process, if it makes load itself; `stages` and `users` tell those of the run."""
+    process, if it makes load itself; `stages` and `users` return those of the run."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Exporter:
         self._stages, self._users = stages, users
         self._plan = plan.meta.plan
         self._workers: dict[str, Counts] = {}
-        self._heard: dict[str, float] = {}  # when each worker sent its last message
-        self._looks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
+        self._last_message: dict[str, float] = {}  # when each worker sent its last message
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
         self._final_at: float | None = None
         self._page: Page | None = None
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -62,25 +62,25 @@ class Exporter:
         """Raises `OSError` where the address cannot be listened on."""
         self._page = Page(*address, self._families)
         logger.info("This load test's metrics are at %s", self._page.address)
-        self._greenlet = gevent.spawn(self._look_on)
+        self._greenlet = gevent.spawn(self._sample_offered)
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         self._workers.setdefault(worker, Counts(self._buckets)).take(message)
-        self._heard[worker] = time.monotonic()
+        self._last_message[worker] = time.monotonic()
 
     @property
-    def unheard(self) -> bool:
+    def awaits_counts(self) -> bool:
         """Whether there is a regular reader, and a worker with more to report."""
         waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
         return waits and not all(one.final for one in self._workers.values())
 
     def run_over(self) -> None:
         """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
-        next that is heard of each is final. Locust stops listening to its workers soon after this."""
+        next report of each is final. Locust stops listening to its workers soon after this."""
         asked = time.monotonic()
         while (
             self._users() == 0
-            and any(at < asked and not self._workers[worker].final for worker, at in self._heard.items())
+            and any(at < asked and not self._workers[worker].final for worker, at in self._last_message.items())
             and time.monotonic() < asked + LAST_MESSAGES
         ):
             gevent.sleep(LOOK)
@@ -92,7 +92,7 @@ class Exporter:
         if page is None:
             return
         with suppress(KeyboardInterrupt):  # a second interrupt ends the wait
-            page.wait_for_last_scrape(max(self._final_at or 0.0, *self._heard.values(), 0.0))
+            page.wait_for_last_scrape(max(self._final_at or 0.0, *self._last_message.values(), 0.0))
         self._close(page)
 
     def close(self) -> None:
@@ -109,9 +109,9 @@ class Exporter:
     def _processes(self) -> list[Counts]:
         return [*([self._own] if self._own is not None else []), *self._workers.values()]
 
-    def _look_on(self) -> None:
+    def _sample_offered(self) -> None:
         while True:
-            self._looks.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
+            self._samples.append((time.monotonic(), sum(one.scheduled for one in self._processes())))
             gevent.sleep(INTERVAL)
 
     @property
@@ -135,15 +135,15 @@ class Exporter:
         return families(self._facts, now, by_label, self._buckets)
 
     def _is_open(self, begun: Sequence[Stage]) -> bool:
-        """Of the stage that is on, or else of those planned. An open loop's Locust users only send the arrivals."""
+        """Of the current stage, or else of those planned. An open loop's Locust users only send the arrivals."""
         loads = [begun[-1].load] if begun else [stage.load for stage in self._plan]
         return any(isinstance(load, Rate) for load in loads)
 
     def _offered(self) -> float:
         """Requests scheduled per second."""
-        if len(self._looks) < 2:
+        if len(self._samples) < 2:
             return 0.0
-        (began, before), (ended, after) = self._looks[0], self._looks[-1]
+        (began, before), (ended, after) = self._samples[0], self._samples[-1]
         return (after - before) / (ended - began)
 
 

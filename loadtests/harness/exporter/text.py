@@ -87,7 +87,7 @@ def _counters(facts: RunFacts, stages: Mapping[str, StageCounts]) -> Iterator[st
 
 def _family(name: str, kind: str, about: str, samples: Sequence[tuple[Labels, float]]) -> str:
     lines = [_head(name, kind, about)]
-    lines += [f"{PREFIX}{name}{{{_written(labels)}}} {_number(value)}\n" for labels, value in samples]
+    lines += [f"{PREFIX}{name}{{{_written(labels)}}} {value!r}\n" for labels, value in samples]
     return "".join(lines) if samples else ""
 
 
@@ -118,7 +118,3 @@ def _written(labels: Labels) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(value)

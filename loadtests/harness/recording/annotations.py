@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 URL, TOKEN = "GRAFANA_URL", "GRAFANA_TOKEN"
 TIMEOUT = 5.0  # seconds for one annotation, and for those that are left when the run ends
 MILLISECOND: Nanoseconds = 1_000_000  # Grafana counts in them
-RUN = -1  # the mark of the whole run, beside those of stages by index
+RUN = -1  # key of the whole run's annotation; stages have their index
 
 
 class GrafanaAnnotations:

@@ -1,4 +1,4 @@
-"""Once a second: the load generator's own state, and beside it what the server's `/metrics` says.
+"""Once a second: the load generator's own state and the server's `/metrics`.
 
 The two are sampled apart, so that a server that is slow to answer a scrape does not hold up the other. The
 delay of the event loop is measured by a greenlet that wakes every 20 ms: what delays it also delays due requests.

@@ -87,7 +87,7 @@ class Target:
     def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any], field_is_given: bool) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, and `max_tokens` where it wants `max_completion_tokens`, unless the field's name
+        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`, unless the field's name
         `field_is_given`. Raises `UnreachableServer` when the server does not let this client in or has no such API;
         other failures are left to the run, which counts them.
         """
@@ -151,7 +151,7 @@ class Target:
 def _without_what_is_refused(
     request: ModelRequest, answer: httpx.Response, field_is_given: bool
 ) -> ModelRequest | None:
-    """The request as the server's 400 wants it; `None` where it says nothing that helps."""
+    """The request changed as the server's 400 requires; `None` where it names no field."""
     reason = message_of(answer.content)
     if answer.status_code != 400:
         return None

@@ -24,15 +24,15 @@ UNDECIDED: Nanoseconds = 2**62  # start of an open stage that waits for the proc
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What processes know of the stage that is on. Sums over processes, but for `known`, `last_scheduled` and
+    """What processes know of the current stage. Sums over processes, but for `known`, `last_scheduled` and
     `ready`, which is true when all are.
 
-    `known` is the last boundary that the process has heard of: reports from before say nothing of what comes after it.
+    `known` is the last boundary that the process knows: a report says nothing of a later one.
     """
 
     stage: int
     known: Nanoseconds  # 0 at the stage's start, then `steady_start`, then `steady_end`
-    users: int = 0  # that are there
+    users: int = 0  # that have started
     served: int = 0  # of those, how many have had an answer in this stage
     answered: int = 0  # requests that ended in this stage
     scheduled: int = 0  # requests scheduled in the window so far
@@ -73,7 +73,7 @@ class StageControl:
 
     @property
     def current(self) -> Stage | None:
-        """The stage that is on; after the last one, that one."""
+        """The current stage; after the end of the run, the last one."""
         return self.stages[-1] if self.stages else None
 
     def begin(self, now: Nanoseconds) -> None:
@@ -127,14 +127,14 @@ class StageControl:
         return stage.steady_end + bound
 
     def end_window(self, now: Nanoseconds) -> None:
-        """The stage that is on has shown what it can: what is scheduled from now on is not counted."""
+        """End the current stage's window: what is scheduled from now on is not counted."""
         stage = self.stages[-1]
         start = now if stage.steady_start is None else stage.steady_start
         if stage.start != UNDECIDED and stage.steady_end is None:
             self.stages[-1] = replace(stage, steady_start=start, steady_end=max(now, start))
 
     def stop(self, now: Nanoseconds) -> None:
-        """The run ends here: a stage that is on is cut, and no other follows."""
+        """End the run: the current stage is cut, and no other follows."""
         self.over = True
         if len(self.stages) > 1 and self.stages[-1].start > now:  # announced, not begun
             del self.stages[-1]

@@ -26,7 +26,7 @@ from records.load import Load, Rate
 GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, repeated)"
 NUMBER = r"(\d+\.?\d*|\.\d+)"
 Segment = tuple[Second, float, float]
-"""Seconds, and the rate at their beginning and end, between which it changes evenly."""
+"""Seconds, and the rate at their beginning and end, between which it changes linearly."""
 
 
 def parse_rates(text: str) -> tuple[Rate, ...]:
@@ -73,7 +73,7 @@ def _positive(number: float) -> float:
 
 
 def segments(load: Rate, warm_up: Second, window: Second) -> Iterator[Segment]:
-    """How the rate goes from the stage's start on, without end."""
+    """The rate from the start of the stage on; endless."""
     if ".." in load.profile:
         first, last = map(float, load.profile.split(".."))
         yield warm_up, first, first
@@ -96,7 +96,7 @@ def peak_rate(load: Rate) -> float:
 def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage: int) -> Iterator[Second]:
     """Seconds from the stage's start to each arrival, in order and without end.
 
-    They depend on nothing but the arguments; every stage of a run has arrivals of its own.
+    They depend only on the arguments; each stage of a run has its own.
     """
     process = accumulate(gaps(load.arrivals, 1.0, Random(f"arrivals {seed}/{stage}")))
     due, begun, passed = next(process), 0.0, 0.0  # `passed` is the integral of the rate up to `begun`
@@ -109,7 +109,7 @@ def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage:
 
 
 def _reaches(area: float, seconds: Second, first: float, last: float) -> Second:
-    """Seconds after which the integral of a rate that goes evenly from `first` to `last` is `area`."""
+    """Seconds after which the integral of a rate that changes linearly from `first` to `last` is `area`."""
     if first == last:
         return area / first
     slope = (last - first) / seconds

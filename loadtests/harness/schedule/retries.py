@@ -17,7 +17,7 @@ OUTCOMES = {"rejected", "http_error", "disconnected"}
 
 
 def pause_before_retry(observation: Observation, attempt: int, retries: int, rng: Random) -> float | None:
-    """Seconds; `None` where this client gives up. `attempt` counts from 0."""
+    """Seconds; `None` where the request is not retried. `attempt` counts from 0."""
     if observation.outcome not in OUTCOMES or attempt >= retries:
         return None
     status = observation.status

@@ -122,7 +122,7 @@ def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
 
 
 def _name(load: Load, loads_differ: bool, asks: Mapping[str, str]) -> str | None:
-    """What tells a stage apart from the others beside its load; `None` where nothing does."""
+    """What distinguishes a stage from others with the same load; `None` where nothing does."""
     varies = isinstance(load, Rate) and load.varies  # then its number is only a mean
     parts = [load.label] if loads_differ or varies else []
     parts += [f"{value} {setting.replace('_', ' ')}" for setting, value in asks.items()]

@@ -12,7 +12,7 @@ from records.request import RequestRecord
 from records.slo import Objective
 from records.stage import Nanoseconds, Stage
 
-RECENT = 10_000  # requests looked through for those scheduled between a boundary and the news of it
+RECENT = 10_000  # requests searched for those scheduled between a boundary and its announcement
 
 
 class StageTracker:
@@ -20,7 +20,7 @@ class StageTracker:
 
     def __init__(self, objectives: Sequence[Objective] = ()) -> None:
         self.counts = ProcessCounts(objectives) if objectives else None
-        """What a search for capacity goes by."""
+        """The evidence for a search for capacity."""
         self.stage: Stage | None = None
         self.ready = False
         """Whether the arrivals of an open loop can be sent."""

@@ -1,4 +1,4 @@
-"""This process's part in the run that is on."""
+"""This process's part in the current run."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 
 
 class ActiveRun:
-    """Users take their numbers from it and give it what they observed.
+    """Gives users their numbers, and records what they observed.
 
-    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and tells the master.
+    The planning process has a `conductor`; a process with users has a `tracker`, a recorder, and reports to the master.
     """
 
     def __init__(self, environment: Environment, scenario: Scenario, settings: RunSettings, plan: RunPlan) -> None:
@@ -63,7 +63,7 @@ class ActiveRun:
         self.trace = scenario.played()
         self.over = False
         self.folder = plan.folder_here(settings.runs)
-        self._worker = getattr(runner, "worker_index", 0)  # a master has none, and needs none
+        self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         buckets = Buckets(RunObjectives.of(plan.meta.workload), exported=settings.exporter is not None)
         self._counts = Counts(buckets)
         self._users = 0
@@ -123,7 +123,7 @@ class ActiveRun:
 
     @property
     def stage(self) -> Stage:
-        """The stage that is on."""
+        """The current stage."""
         assert self.tracker is not None, "Locust's master has no users"
         assert self.tracker.stage is not None
         return self.tracker.stage
@@ -168,7 +168,7 @@ class ActiveRun:
         return self._requests
 
     def announce(self, request: int, stage: Stage, t_sched: int) -> None:
-        """Write down that a request is about to be sent: if this process is killed, nothing else tells of it."""
+        """Record that a request is about to be sent: if this process is killed, this line is its only trace."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(
@@ -181,7 +181,7 @@ class ActiveRun:
         )
 
     def request_ended(self, request: int, user: int | None, stage: Stage, ask: Ask, observation: Observation) -> None:
-        """Write down what was observed; `stage` is the one in which the request was scheduled."""
+        """Record what was observed; `stage` is the one in which the request was scheduled."""
         values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
         values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
         assert self._recorder is not None
@@ -206,7 +206,7 @@ class ActiveRun:
     # The stages.
 
     def enter(self, stage: Stage, over: bool) -> None:
-        """The master says that a boundary was crossed."""
+        """Called when the master reports that a boundary was crossed."""
         assert self.tracker is not None
         self.tracker.enter(stage)
         self.over = over

@@ -1,8 +1,7 @@
 """Call a function at an exact time, from the event loop.
 
-The loop's own timers are good to a millisecond, because epoll counts in milliseconds. A timerfd wakes epoll when it is
-due (Linux): what is scheduled then starts within some ten microseconds while the loop is idle, without any spinning.
-Elsewhere the loop's timer is used.
+The loop's own timers are accurate to a millisecond, the resolution of epoll. On Linux a timerfd wakes epoll instead:
+while the loop is idle, the callback starts within some ten microseconds. Elsewhere the loop's timer is used.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gevent import get_hub
 from records.stage import SECOND, Nanoseconds
 
 CLOCK_MONOTONIC, TFD_TIMER_ABSTIME = 1, 1  # <time.h>, <sys/timerfd.h>
-FIRST = 2  # libev's highest priority: before all that can be read
+FIRST = 2  # libev's highest priority: before all readable sockets
 
 
 class _Timespec(ctypes.Structure):
@@ -66,6 +65,6 @@ class Alarm:
     def _expired(self) -> None:
         try:
             os.read(self._fd, 8)
-        except BlockingIOError:  # it was set anew meanwhile
+        except BlockingIOError:  # it has been set again since
             return
         self._callback()

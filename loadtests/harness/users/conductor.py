@@ -1,4 +1,4 @@
-"""Controls the stages of a run, in the process that plans it: collects reports, decides, and tells the others."""
+"""Controls the stages of a run, in the process that plans it: collects reports, decides, and informs the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadtests.harness.schedule.tracker import StageTracker
 from records.search import SearchRecord
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 
-POLL = 0.05  # seconds; every process that makes load reports at least so often while something changes
+POLL = 0.05  # seconds; interval of reports from processes that make load, while something changes
 STAGE_MESSAGE, PROGRESS_MESSAGE = "enginebench_stage", "enginebench_progress"
 
 
@@ -55,17 +55,13 @@ class Conductor:
         assert self.control.current is not None
         return self.control.current
 
-    def append(self, plan: StagePlan) -> None:
-        """Another stage after those that are planned; the run must not be over."""
-        self.control.plan.append(plan)
-
     @property
     def search(self) -> SearchRecord | None:
         """The trail of the search so far."""
         return self._prober.record(ended=self.control.over) if self._prober is not None else None
 
     def nudge(self) -> None:
-        """Something was scheduled or has ended here, on which a boundary may depend."""
+        """Check the boundaries now: a request was scheduled or has ended in this process."""
         self._wake.set()
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
@@ -75,7 +71,7 @@ class Conductor:
         self._wake.set()
 
     def stop(self, now: Nanoseconds) -> None:
-        """The run ends here, whatever was planned."""
+        """End the run here, before the end of its plan."""
         gevent.kill(self._greenlet)
         if not self.control.over:
             self.control.stop(now)
@@ -96,7 +92,7 @@ class Conductor:
             self._wake.clear()
 
     def _follow_search(self, prober: Prober, now: Nanoseconds, progress: Progress) -> None:
-        """End the probe that has shown enough, and plan the next."""
+        """End the probe if the search has decided it, and plan the next."""
         if self._tracker is not None and self._tracker.counts is not None:
             counts = self._tracker.counts.changes()
             if counts is not None:
@@ -107,7 +103,7 @@ class Conductor:
             return
         following = prober.next_stage()
         if following is not None:
-            self.append(following)
+            self.control.plan.append(following)
         self.control.end_window(now)
         self._tell()
 

@@ -1,8 +1,8 @@
-"""Sends this process's share of an open loop's arrivals, each at its instant, however many others wait for an answer.
+"""Sends this process's share of an open loop's arrivals on time, however many requests are waiting for an answer.
 
-The schedule is drawn ahead (`schedule/rates.py`) and requests are written before they are due. An alarm fires at the
-instant of the next one and hands it to an open connection. What cannot be sent because too many requests are in flight
-is recorded as `dropped`; whatever is late is recorded as such, because latency counts from the schedule.
+The schedule is drawn ahead (`schedule/rates.py`) and requests are built before they are due. An alarm fires when the
+next one is due and hands it to an open connection. An arrival that cannot be sent because too many requests are in
+flight is recorded as `dropped`. Latency counts from the schedule, so lateness is recorded too.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from records.stage import SECOND, Nanoseconds, Stage
 
 logger = logging.getLogger(__name__)
 
-AHEAD = SECOND  # requests are written so long before they are due
-AT_A_STRETCH = SECOND // 2000  # time for which requests are written without a look at what has come
-TURN = 0.01  # seconds between two looks at what comes next
+AHEAD = SECOND  # how long before they are due requests are built
+BUILD_TIME = SECOND // 2000  # for which requests are built before the loop reads answers again
+TURN = 0.01  # seconds between two checks of what is due next
 STALL = 0.25  # seconds of a stalled server for which spare connections suffice
 FEWEST_SPARE = 8
 AT_ONCE = 32  # overdue arrivals sent before the loop reads answers again
@@ -51,8 +51,8 @@ class Arrival:
 
 
 class Dispatcher:
-    """`next_ask(stage, number)` writes the request of an arrival; `show` gets those that have ended, with the bytes of
-    the answer."""
+    """`next_ask(stage, number)` builds the request of an arrival; `show` is called with each that has ended, and with
+    the size of its answer in bytes."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Dispatcher:
             while not (run.over or stopping()):
                 self._pool.spare = self._spare(run.stage.load)
                 self._follow(run.stage)
-                written = self._write_ahead()
+                complete = self._build_ahead()
                 tracker.ready = tracker.ready or self._pool.complete
-                gevent.sleep(TURN if written else 0)
+                gevent.sleep(TURN if complete else 0)
             self._closing = True  # pending retries are dropped
             self._queue.clear()
             self._retries.clear()
@@ -101,7 +101,7 @@ class Dispatcher:
         return FEWEST_SPARE + ceil(peak_rate(load) * STALL / self._workers)
 
     def _follow(self, stage: Stage) -> None:
-        """A stage that has been announced takes the place of the one before when it begins."""
+        """Switch to the announced stage once its start is decided."""
         known = self._stage
         if stage.start == UNDECIDED or (known is not None and known.index == stage.index):
             return
@@ -114,11 +114,8 @@ class Dispatcher:
         self._source = share_of(times, *self._run.share)
         self._following = next(self._source, (0, inf))
 
-    def _write_ahead(self) -> bool:
-        """Write the requests that are due next, but only for a moment: then the loop reads what has come.
-
-        Whether all were written that should be.
-        """
+    def _build_ahead(self) -> bool:
+        """Build the requests that are due within `AHEAD`, for at most `BUILD_TIME`. Returns whether all are built."""
         stage = self._stage
         if stage is None:
             return True
@@ -127,7 +124,7 @@ class Dispatcher:
             self._queue.clear()
             self._source, self._following = iter(()), (0, inf)
             return True
-        begins, pause = self._run.start + stage.start, monotonic_ns() + AT_A_STRETCH
+        begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
             arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number))
@@ -159,7 +156,7 @@ class Dispatcher:
             self._alarm.set(int(due))
 
     def _retry(self, arrival: Arrival, observation: Observation) -> None:
-        """The client that got this answer asks the same again, if it is one that does."""
+        """Schedule a retry, if the outcome and the scenario's limit allow one."""
         limit, attempt = self._run.scenario.retries, arrival.ask.attempt
         pause = pause_before_retry(observation, attempt, limit, self._jitter)
         if pause is None or self._closing:

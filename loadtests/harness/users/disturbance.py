@@ -22,7 +22,7 @@ POLL = 0.02  # seconds
 
 
 def complete(command: str) -> str:
-    """The command with the engine's process in it. Raises `ValueError` with a sentence where there is none."""
+    """The command with the engine's process id. Raises `ValueError` with a sentence where there is none."""
     if "{engine}" not in command:
         return command
     pid = os.environ.get(ENGINE_PID)

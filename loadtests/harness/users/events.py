@@ -54,7 +54,7 @@ scenario: Scenario | None = None
 
 _current: ActiveRun | None = None
 _exporter: Exporter | None = None
-"""Of the run that is on, or was on last: it is served until the next one begins or the process ends."""
+"""Of the current run, or the last one: it is served until the next one begins or the process ends."""
 
 _runner: Runner | None = None
 _initialised = Event()
@@ -63,12 +63,12 @@ _command: str | None = None
 
 
 def current_run() -> ActiveRun | None:
-    """The run that is on in this process; `None` before the first and between two."""
+    """The current run in this process; `None` before the first and between two."""
     return _current
 
 
 def refusal(environment: Environment, error: Exception) -> StopTest:
-    """Raise what this gives, and Locust says the error's sentence, stops, and leaves with exit code 2."""
+    """An exception to raise, so that Locust prints the error's sentence and exits with code 2."""
     environment.process_exit_code = 2
     return StopTest(str(error))
 
@@ -110,7 +110,7 @@ def _enter_stage(msg: Any, **_: Any) -> None:
 @events.test_start.add_listener
 def _begin(environment: Environment, **_: Any) -> None:
     global _current
-    _initialised.wait()  # a worker on a busy machine may hear of the start while Locust still makes its runner
+    _initialised.wait()  # on a busy machine, a worker may receive the start while Locust is still creating its runner
     options, runner = environment.parsed_options, environment.runner
     assert options is not None
     assert runner is not None
@@ -133,12 +133,12 @@ def _begin(environment: Environment, **_: Any) -> None:
 
 
 def _export(run: ActiveRun) -> None:
-    """Raises `ValueError` where the address that was asked for cannot be listened on; the default one may be in use."""
+    """Raises `ValueError` where a chosen address cannot be listened on; the default one may be in use."""
     global _exporter
     if _exporter is not None:
         _exporter.close()
     _exporter, address = run.exporter, run.settings.exporter
-    if _exporter is None or address is None:  # one that is not served still counts for Locust's page
+    if _exporter is None or address is None:  # even if not served, it counts for Locust's page
         return
     try:
         _exporter.serve(address)
@@ -150,7 +150,7 @@ def _export(run: ActiveRun) -> None:
 
 
 def _collect_rarely() -> None:
-    """What was imported is no garbage, and looking through all of it stops the event loop for 50 to 90 ms."""
+    """Imported modules are never garbage, and a collection that scans them blocks the event loop for 50 to 90 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -176,7 +176,7 @@ def _plan(environment: Environment, runner: Runner, in_force: Scenario, settings
 
 
 def _hosts(runner: Runner) -> int:
-    """On how many machines users will run. Locust's workers call themselves by their host's name and a random one."""
+    """On how many machines users will run. The id of a Locust worker is its host's name and a random suffix."""
     if not isinstance(runner, MasterRunner):
         return 1
     return max(1, len({client.id.rpartition("_")[0] for client in runner.clients.values()}))
@@ -184,8 +184,8 @@ def _hosts(runner: Runner) -> int:
 
 @events.test_stopping.add_listener
 def _stop(environment: Environment, **_: Any) -> None:
-    # A run that reaches its end has let its last requests finish by now. One that is stopped before stops at once, and
-    # what was in flight is recorded as cut off, unless --stop-timeout gives it time.
+    # The last requests of a completed run have finished by now. An interrupted run stops at once, and requests in
+    # flight are recorded as cut off, unless --stop-timeout gives them time.
     if _current is not None:
         environment.stop_timeout = _current.plan.grace
 
@@ -205,7 +205,7 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
 
 @events.quitting.add_listener
 def _last_scrape(**_: Any) -> None:
-    """While workers are still heard. A run that is being interrupted ends later: `_last_scrape_at_exit`."""
+    """While the master still receives workers' messages. An interrupted run ends later: `_last_scrape_at_exit`."""
     if _current is None:
         _last_scrape_at_exit()
 
@@ -216,15 +216,15 @@ def _last_scrape_at_exit(**_: Any) -> None:
     if _exporter is None:
         return
     if isinstance(_runner, MasterRunner) and not len(_runner.greenlet):
-        _hear_workers(_exporter, _runner)
+        _receive_last_counts(_exporter, _runner)
     _exporter.finish()
     _exporter = None
 
 
-def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
-    """Locust's master stops listening half a second after it has told its workers to quit; busy ones need longer."""
+def _receive_last_counts(exporter: Exporter, runner: MasterRunner) -> None:
+    """Locust's master stops listening half a second after it has stopped its workers; busy ones need longer."""
     with suppress(gevent.Timeout, RPCError), gevent.Timeout(LAST_MESSAGES):
-        while exporter.unheard:
+        while exporter.awaits_counts:
             _, message = runner.server.recv_from_client()  # type: ignore[no-untyped-call]
             if message.type == COUNTS_MESSAGE:
                 exporter.take(message.node_id, message.data)
@@ -233,9 +233,9 @@ def _hear_workers(exporter: Exporter, runner: MasterRunner) -> None:
 @events.init.add_listener
 def _prepare_the_loop(**_: Any) -> None:
     hub = gevent.get_hub()
-    # Locust answers a StopTest with its message and stops; gevent would add a traceback.
+    # Locust logs a StopTest's message and stops; gevent would add a traceback.
     hub.NOT_ERROR += (StopTest,)
-    # Timers count from the loop's last turn, which was before all imports: --run-time would end seconds early.
+    # Timers count from the loop's last iteration, which was before all imports: --run-time would end seconds early.
     hub.loop.update_now()
 
 
@@ -260,12 +260,12 @@ def _handle_signals(environment: Environment, **_: Any) -> None:
         assert hub.parent is not None, "the hub's parent is the main greenlet, where Locust waits for Ctrl-C"
         hub.loop.run_callback(hub.parent.throw, error)
 
-    # Python raises Ctrl-C wherever it finds the process: in a user's request, or in a scrape, which then die with a
-    # traceback. It belongs to the main greenlet, which waits for it everywhere but here: before the workers are there.
+    # Python raises Ctrl-C in whichever greenlet runs, such as a user's request, which then ends with a traceback. The
+    # main greenlet must get it. It handles it at all times but one: while it waits for workers to connect.
     def interrupt() -> None:
         end(SystemExit(2) if headless and runner.state == STATE_INIT else KeyboardInterrupt())
 
-    # Without its page, Locust handles SIGTERM only after a shape has ended: until then it would end at once.
+    # Without its page, Locust handles SIGTERM only after a shape has ended; until then, the process would exit.
     def terminate() -> None:
         if runner.shape_greenlet or runner.state == STATE_INIT:
             interrupt()

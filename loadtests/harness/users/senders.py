@@ -1,7 +1,7 @@
 """A pool of open connections for an open loop, each with a greenlet that sends the requests it is given.
 
-An arrival must not wait for a connection to be opened. So some are always spare: opened ahead, in the background, and
-checked while they are idle, because a server closes those that it thinks unused.
+An arrival must not wait for a connection to be opened. So spare ones are opened ahead, in the background, and checked
+while they are idle, because servers close idle connections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gevent.hub import Waiter
 
 from loadtests.harness.client.client import Client
 
-KEEP = 0.02  # seconds between two looks at how many are spare
+KEEP = 0.02  # seconds between two checks of how many are spare
 CHECKED = 16  # idle connections that are checked each time
 Send = Callable[[Client], None]
 
@@ -46,7 +46,7 @@ class Sender:
 
 
 class SenderPool:
-    """Keeps `spare` connections open beside those in use; `limit` is the most requests in flight."""
+    """Keeps `spare` connections open in addition to those in use; `limit` is the most requests in flight."""
 
     def __init__(self, new_client: Callable[[], Client], limit: int) -> None:
         self.new_client = new_client
@@ -59,11 +59,11 @@ class SenderPool:
 
     @property
     def complete(self) -> bool:
-        """Whether as many connections are spare as there should be."""
+        """Whether the spare connections are all open."""
         return len(self.idle) >= min(self.spare, self._limit - self.in_flight)
 
     def send(self, send: Send) -> bool:
-        """Have it sent now; `False` where so many requests are in flight that no other may be. Called by the hub."""
+        """Send it now; `False` where the limit on requests in flight is reached. Called by the hub."""
         if self.in_flight >= self._limit:
             return False
         self.in_flight += 1

@@ -38,7 +38,7 @@ class StageShape(LoadTestShape):
         return self._users(run.conductor.stage.load)
 
     def _before_the_start(self) -> tuple[int, float]:
-        """Locust starts the test on this first answer; until the run is laid down it asks again, and gets the same."""
+        """Locust starts the test with this first answer, and gets the same until the run has been prepared."""
         assert self.runner is not None
         assert events.scenario is not None
         try:
@@ -49,14 +49,14 @@ class StageShape(LoadTestShape):
         return self._users(first.load)
 
     def _drained(self, run: ActiveRun) -> bool:
-        """After the last stage users send nothing new; each stops with its answer, or at the time limit."""
+        """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
         ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
-        give_up = ended + round(run.drain_limit() * SECOND)
+        limit = ended + round(run.drain_limit() * SECOND)
         looked = time.monotonic_ns()
-        while self.runner.user_count and time.monotonic_ns() < min(give_up, looked + round(LOOK_AHEAD * SECOND)):
+        while self.runner.user_count and time.monotonic_ns() < min(limit, looked + round(LOOK_AHEAD * SECOND)):
             gevent.sleep(0.05)
-        return self.runner.user_count == 0 or time.monotonic_ns() >= give_up
+        return self.runner.user_count == 0 or time.monotonic_ns() >= limit
 
     def _tell_late_workers(self, run: ActiveRun) -> None:
         assert self.runner is not None
@@ -67,6 +67,6 @@ class StageShape(LoadTestShape):
     def _users(self, load: Load) -> tuple[int, float]:
         processes = max(1, getattr(self.runner, "worker_count", 1))
         count = load.count if isinstance(load, Users) else processes  # one in each sends the arrivals of an open loop
-        if count != self._count:  # users who are too many leave at this rate too: within a second, as others come
+        if count != self._count:  # the rate also applies to users who leave: they do within a second
             self._count, self._rate = count, max(count, self._count)
         return count, float(min(self._rate, MAX_SPAWN_RATE * processes))

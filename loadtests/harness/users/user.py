@@ -1,10 +1,9 @@
-"""One simulated user: asks, reads the answer to its end, thinks, asks again (a closed loop).
+"""One simulated user: sends a request, reads the whole answer, thinks, sends the next (a closed loop).
 
-In an open loop there is one for each process, which sends the arrivals that are the process's share.
+In an open loop there is one user for each process, which sends the process's share of the arrivals.
 
-Locust's own page shows each request once, with its end-to-end time, and beside it the rows TTFT and TPOT, which are not
-requests and leave Aggregated alone. Those numbers are rounded and for watching only; what a report says comes from the
-records, of which every request leaves one.
+Locust's page shows each request once, with its end-to-end time, and the rows TTFT and TPOT, which are not part of
+Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MOST_ARRIVALS = 10**9  # of a stage
 
 
 class RequestFailed(Exception):
-    """What Locust's page lists under Failures: few texts, so that a million failures make few entries."""
+    """What Locust's page lists under Failures: of few kinds, so that a million failures make few entries."""
 
 
 class ModelUser(User):
@@ -54,7 +53,7 @@ class ModelUser(User):
         self.workload = run.plan.workload
         self._dispatcher: Dispatcher | None = None
         if isinstance(run.stage.load, Rate):
-            # Of a worker process that was lost Locust moves the users to others: its arrivals are not made again.
+            # Locust moves the users of a lost worker process to others; its arrivals are not sent by them.
             self._dispatcher = Dispatcher(run, self._new_client, self.arrival_ask, self._show)
             return
         assert run.tracker is not None
@@ -62,7 +61,7 @@ class ModelUser(User):
         self._asks = self.workload.asks_of(self._number)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
-        # Users that start together would send, wait and finish together for the rest of the run.
+        # Users that start together would stay in step for the rest of the run.
         gevent.sleep(Random(f"spread {self.workload.seed}/{self._number}").uniform(0, run.start_spread()))
         with suppress(OSError):  # the first request fails with the same reason, and is recorded
             self._client.connect()
@@ -70,8 +69,8 @@ class ModelUser(User):
         self._free_at = monotonic_ns()
 
     def stop(self, force: bool = False) -> bool:
-        """Locust kills a user between two requests. It may go on before the kill reaches it: the request that it would
-        send then would be cut off."""
+        """Locust kills a user between two requests. Until the kill arrives, the user must not send another request:
+        it would be cut off."""
         self._leaving = True
         return bool(super().stop(force))
 
@@ -86,7 +85,7 @@ class ModelUser(User):
         return self._asks.next(stage.plan.asks)
 
     def arrival_ask(self, stage: Stage, number: int) -> Ask:
-        """What an open loop's arrival asks; `number` is its place among all arrivals of `stage`."""
+        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`."""
         if self._run.trace is not None:
             return trace_ask(self.workload, self._run.trace, stage.index, number)
         self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
@@ -99,14 +98,14 @@ class ModelUser(User):
             headers=run.access.headers,
             signer=run.access.signer,
             insecure=run.access.insecure,
-            # A queued request is silent until its first token, however long that takes: only the whole has a limit.
+            # A queued request may be silent for any time until its first token: only the whole request has a limit.
             silence_timeout=run.scenario.request_timeout,
             request_timeout=run.scenario.request_timeout,
             patience=run.scenario.patience,
         )
 
     def _prepare(self) -> None:
-        """Write the next request while there is time, not when it is due."""
+        """Build the next request ahead of time, not when it is due."""
         self._asked_for = self._run.stage.plan
         self._ask = self.next_ask(self._run.stage)
 
@@ -117,12 +116,12 @@ class ModelUser(User):
         if self._dispatcher is not None:
             self._dispatcher.run(lambda: self._state == LOCUST_STATE_STOPPING)
             raise StopUser
-        # The loop's timers count from its last turn, so a busy loop wakes sleepers early: nothing may be sent too soon.
+        # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
-            self._prepare()  # the stage has changed what is asked
+            self._prepare()  # the new stage asks for something else
         ask = self._ask
         request = run.request_scheduled(t_sched)
 
@@ -145,7 +144,7 @@ class ModelUser(User):
         self._prepare()
 
     def wait_time(self) -> float:
-        """Seconds until the next request is due. After the last stage a user is done."""
+        """Seconds until the next request is due. After the last stage the user stops."""
         if self._run.over:
             raise StopUser
         return max(0.0, (self._free_at - monotonic_ns()) / SECOND)
@@ -153,7 +152,7 @@ class ModelUser(User):
     def _show(self, ask: Ask, observation: Observation, answer_bytes: int) -> None:
         """Put the request on Locust's page."""
         if observation.outcome == "cut_off":
-            return  # stopped by the run's own end: no request that succeeded, none that failed
+            return  # stopped by the end of the run: neither success nor failure
         name, failure = ask.call.path, None
         if observation.outcome == "ok":
             for row in PAGE_ROWS:

@@ -17,7 +17,7 @@ from typing import Any
 from loadtests.harness.client.dialects.dialect import Message
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
-STEP = 997  # rows between a user's request and its next one: users that start side by side seldom meet
+STEP = 997  # rows between two requests of a user, so that users rarely send the same row
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from loadtests.harness.workload.words import (
     source_of,
 )
 
-MIN_WORDS = 4  # however short the prompt shall be: fewer would repeat themselves among many users
+MIN_WORDS = 4  # however short the prompt: with fewer, the prompts of many users would repeat
 WORDS_BEFORE_CODE = 12
 LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand,
-UNALIKE = 512  # after so many that are its own: a prefix cache knows nothing of what follows them
+UNIQUE = 512  # after so many that are its own, so that a prefix cache cannot hit the runs
 RUN, RUNS = 64, 512  # pieces of a run, and how many runs there are
 
 
@@ -43,26 +43,26 @@ class Pieces:
         self._by_cost: dict[int, list[str]] = {}
         for text, cost in units:
             self._by_cost.setdefault(cost, []).append(text)
-        self.cheapest, self.dearest = min(self._by_cost), max(self._by_cost)
+        self.cheapest, self.costliest = min(self._by_cost), max(self._by_cost)
         self._reachable = [True]  # which sums some pieces add up to
-        for total in range(1, 2 * self.dearest + 1):
+        for total in range(1, 2 * self.costliest + 1):
             self._reachable.append(any(cost <= total and self._reachable[total - cost] for cost in self._by_cost))
 
     def drawn(self, tokens: int, rng: Random) -> tuple[str, int]:
-        """Random pieces that leave less than two of the dearest to be filled, and how many tokens are left."""
-        fresh = tokens if tokens < LONG else UNALIKE
-        text, left = _drawn(self._units, self.dearest, fresh, rng)
+        """Random pieces that leave less than two of the costliest to be filled, and how many tokens are left."""
+        fresh = tokens if tokens < LONG else UNIQUE
+        text, left = _drawn(self._units, self.costliest, fresh, rng)
         if fresh == tokens:
             return text, left
         runs, left = _drawn(*self._runs, left + tokens - fresh, rng)
-        rest, left = _drawn(self._units, self.dearest, left, rng)
+        rest, left = _drawn(self._units, self.costliest, left, rng)
         return text + runs + rest, left
 
     @cached_property
     def _runs(self) -> tuple[list[Unit], int]:
-        """Runs of pieces drawn beforehand, and the tokens of the dearest: a long prompt is made of them.
+        """Runs of pieces drawn beforehand, and the tokens of the costliest: a long prompt is made of them.
 
-        Drawing 100 000 words one by one would hold up all other requests of the process for 40 ms.
+        Drawing 100 000 words one by one would block all other requests of the process for 40 ms.
         """
         rng = Random("runs")
         drawn = [rng.choices(self._units, k=RUN) for _ in range(RUNS)]
@@ -82,11 +82,11 @@ class Pieces:
         return "".join(pieces)
 
 
-def _drawn(units: Sequence[Unit], dearest: int, tokens: int, rng: Random) -> tuple[str, int]:
-    """Random ones of `units` that leave less than two of the dearest to be filled, and how many tokens are left."""
+def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> tuple[str, int]:
+    """Random ones of `units` that leave less than two of the costliest to be filled, and how many tokens are left."""
     pieces: list[str] = []
-    while tokens >= 2 * dearest:
-        drawn = rng.choices(units, k=tokens // dearest - 1)
+    while tokens >= 2 * costliest:
+        drawn = rng.choices(units, k=tokens // costliest - 1)
         pieces += (text for text, _ in drawn)
         tokens -= sum(cost for _, cost in drawn)
     return "".join(pieces), tokens
@@ -141,20 +141,20 @@ class Material:
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
         if tokens < LONG:
             return tuple(rng.choices(self.ids, k=tokens))
-        runs = rng.choices(self._id_runs, k=(tokens - UNALIKE) // RUN)
+        runs = rng.choices(self._id_runs, k=(tokens - UNIQUE) // RUN)
         own = rng.choices(self.ids, k=tokens - RUN * len(runs))
         return tuple(chain(own, *runs))
 
     @property
-    def dearest(self) -> int:
+    def costliest(self) -> int:
         """Tokens of the word that has most."""
-        return self._words.dearest
+        return self._words.costliest
 
     def _text(self, tokens: int, rng: Random) -> str:
         """Words, and lines of code where there are some, of `tokens` tokens in all."""
         lines, for_words = "", tokens
         if self._lines is not None:
-            reserved = WORDS_BEFORE_CODE * self._words.dearest
+            reserved = WORDS_BEFORE_CODE * self._words.costliest
             lines, left = self._lines.drawn(tokens - reserved, rng)
             for_words = left + reserved
         words, left = self._words.drawn(for_words, rng)

@@ -39,7 +39,7 @@ def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
     instruction = cost([WORDS[0], INSTRUCTION[source]]) - cost([WORDS[0]])
     material = Material(kind, template, instruction, tuple(words), tuple(lines), tuple(ids))
     rng = Random("check")
-    lengths = [length * material.dearest + template for length in CHECKED_LENGTHS]
+    lengths = [length * material.costliest + template for length in CHECKED_LENGTHS]
     return replace(material, exact=all(count(material.prompt(tokens, rng)) == tokens for tokens in lengths))
 
 

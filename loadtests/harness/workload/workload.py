@@ -1,8 +1,8 @@
 """What users send: unique prompts of a given length, conversations, or the contents of a file.
 
-A server with a prefix cache need not compute a prompt that it has seen, so every prompt starts with words of its own,
-and another run asks other words; `--shared-prefix-tokens` and `--same-prompts` ask for the opposite. Each user draws
-from a stream of its own, so the same seed asks the same whether one process makes the load or eight.
+A server with a prefix cache need not compute a known prompt again, so every prompt starts with words of its own, which
+differ between runs; `--shared-prefix-tokens` and `--same-prompts` do the opposite. Each user draws from its own stream,
+so the same seed gives the same requests with one process as with eight.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Workload:
     """Everything that decides what is asked. `ignore_eos` makes answers run to their full length.
 
     Lengths come from `seed`; the words of the prompts from `seed` and `prompt_set` together. `dataset` and
-    `length_pairs` are paths. `context` is the most tokens of prompt and answer together, where the server tells.
+    `length_pairs` are paths. `context` is the maximum of prompt and answer tokens together, where the server gives it.
     """
 
     model: str
@@ -108,7 +108,7 @@ class Workload:
 
 
 class UserAsks:
-    """An endless supply of one user's requests."""
+    """Makes one user's requests, without end."""
 
     def __init__(self, workload: Workload, user: int) -> None:
         self._workload, self._user = workload, user
@@ -120,7 +120,7 @@ class UserAsks:
         self._sessions = 0
 
     def next(self, asks: Mapping[str, str]) -> Ask:
-        """`asks` are the settings that the stage has of its own, as in `StagePlan.asks`."""
+        """`asks` are the settings specific to the stage, as in `StagePlan.asks`."""
         number, self._asked = self._asked, self._asked + 1
         if self._workload.dataset:
             return self._from_dataset(number)
@@ -130,7 +130,7 @@ class UserAsks:
         return self._ask(self._prompt(prompt_tokens, asks), prompt_tokens, output_tokens, request_class=of_class)
 
     def answered(self, observation: Observation, text: str) -> None:
-        """The last request has ended: a conversation goes on from `text`, or is given up."""
+        """The last request has ended: its conversation continues with `text`, or ends."""
         if self._session is not None and not self._session.answered(observation, text):
             self._session = None
 
@@ -164,7 +164,7 @@ class UserAsks:
     def _of_session(self, asks: Mapping[str, str]) -> Ask:
         workload = self._workload
         of_class, prompt_tokens, output_tokens = self._plan(asks)
-        if self._session is not None and self._session.is_waiting:  # a stage that asks something else has begun
+        if self._session is not None and self._session.is_waiting:  # a stage with other requests has begun
             self._session = None
         if self._session is not None:
             length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)

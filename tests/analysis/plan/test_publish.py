@@ -19,10 +19,11 @@ from analysis.plan.publish import Published, distinct, published, registry_of
 from analysis.plan.settings import PlanSettings
 from analysis.run.load import RunData, load_run
 from analysis.verdict.summary import summarise
+from loadtests.harness.run.host import free_port
 from records.load import Rate
 from records.slo import parse_objectives
 from simulations.batching_server import Asked, BatchingServer, rates, write_run
-from tests.support.prometheus import answers, free_port, until
+from tests.support.prometheus import answers, until
 
 COMMAND = [str(Path(sys.executable).parent / "enginebench"), "plan"]
 PLAN = ["--peak", "30req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "30", "--price", "2", "--spares", "1"]
@@ -118,7 +119,7 @@ def test_a_gpu_is_called_as_in_the_price_list(
     plan: Plan, loaded: RunData, given: tuple[tuple[str, str], ...], label: str
 ) -> None:
     one = published(plan, loaded.meta, PlanSettings(gpu=given), read_prices(None))
-    assert one.labels == {"engine": "scripted", "model": "scripted", "gpu": label}
+    assert one.labels == {"engine": "scripted", "model": "simulated", "gpu": label}
 
 
 def test_a_gpu_that_the_price_list_does_not_have_is_no_label(plan: Plan, loaded: RunData) -> None:

@@ -11,6 +11,7 @@ import pytest
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.simulation.replica import serve_arrivals, serve_users
+from analysis.plan.simulation.trials import trials
 from analysis.plan.simulation.work import Lengths
 from simulations.batching_server import Asked, BatchingServer, serve
 
@@ -100,3 +101,20 @@ def test_noise_keeps_the_mean_step() -> None:
     took = served.last - served.first
     assert float(took.mean()) == pytest.approx(1.0, rel=0.01)
     assert float(took.std()) == pytest.approx(0.01 * 0.3 * 10, rel=0.15)
+
+
+def test_slow_phases_of_the_measured_steps_stay_together() -> None:
+    """Half of the steps take 0.6 of their cost, half 1.4: an answer of 100 steps lies in one phase or the other."""
+    phases = np.repeat(np.tile([-0.4, 0.4], 8), 250)
+    model = EngineModel(StepCost(0.01, 0.0, 0.0, 0.0), noise=phases)
+    served = serve_arrivals(model, np.arange(0, 2000, 2.0), lengths([0] * 1000, [101] * 1000), rng())
+    took = served.last - served.first
+    assert float(took.mean()) == pytest.approx(1.0, rel=0.02)
+    assert float(took.std()) > 0.25, "0.04 if the noise of each step were independent"
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_the_median_trial_has_the_usual_speed(count: int) -> None:
+    slower = sorted(one.slower for one in trials(count))
+    assert (slower[(count - 1) // 2] + slower[count // 2]) / 2 == pytest.approx(0, abs=1e-12)
+    assert slower[-1] == pytest.approx({5: 1.282, 20: 1.960}[count], abs=0.001), "normal quantiles of 0.9 and 0.975"

@@ -64,7 +64,7 @@ def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> Non
     assert document["invalid"] is False
     assert document["report"] == str(page)
     assert [run["client_error"] for run in document["runs"]] == [0.00004, 0.00004]
-    assert {stage["client_error"] for run in document["runs"] for stage in run["stages"]} <= {0.00002, 0.00004}
+    assert {stage["client"]["error"] for run in document["runs"] for stage in run["stages"]} <= {0.00002, 0.00004}
     kept = json.loads((folders[0] / "summary.json").read_text())
     assert {name: document["runs"][0][name] for name in kept} == kept
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from analysis.run import chunks as slices
+from analysis.run import table as writer
 from analysis.run.chunks import Chunks, RunChunks, chunks_of
 from analysis.run.flow import Arrivals
 from analysis.run.gaps import GapCounter, PooledGaps
@@ -95,6 +96,16 @@ def test_chunks_are_read_once_where_they_fit_into_memory(
     passes = [sorted(gap for part in chunks for gap in part.gaps.tolist()) for _ in range(2)]
     assert passes[0] == passes[1] == sorted([*range(1, 31), *range(2, 61, 2)])
     assert read == [path] * readings
+
+
+def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty row groups, which several threads read, five times: a summary must not depend on which was first."""
+    monkeypatch.setattr(writer, "ROWS", 100)
+    monkeypatch.setattr(slices, "SLICE", 7)
+    path = table(tmp_path, [[k] * (k % 50) for k in range(3000)])
+    expected = pl.read_parquet(path)["t_sched"].to_list()
+    for _ in range(5):
+        assert [scheduled for part in chunks_of(path) for scheduled in part.sched.tolist()] == expected
 
 
 def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Barrier
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from analysis.run import lines as reader
 from analysis.run import processes
 from analysis.run.formulas import expression
-from analysis.run.lines import KILLED, SCHEMA, Block
+from analysis.run.lines import KILLED, SCHEMA, Block, Lines
 from analysis.run.load import NotARun, find_run, load_run, with_metrics
 from analysis.run.table import write_table
 from records.metrics import REQUEST_METRICS, Metric
@@ -212,6 +213,25 @@ def test_several_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pyte
     assert not started
     assert table(tmp_path / "several").equals(table(tmp_path / "one"))
     assert table(tmp_path / "one")["outcome"].value_counts(sort=True).rows() == [("ok", 79), ("cut_off", 1)]
+
+
+def test_two_blocks_are_read_at_a_time_and_few_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two wait for each other; after the first answer, no more than were given out have been begun."""
+    both = Barrier(2, timeout=30)
+    begun: list[int] = []
+
+    def read(block: Block) -> Lines:
+        begun.append(block.start)
+        if block.start < 2:
+            both.wait()
+        return Lines(pl.DataFrame(), pl.DataFrame(), malformed=block.start)
+
+    monkeypatch.setattr(processes, "read_block", read)
+    blocks = [Block(tmp_path, k, k + 1) for k in range(20)]
+    answers = processes.read_blocks(blocks)
+    assert next(answers).malformed == 0
+    assert len(begun) <= processes.THREADS + 1
+    assert [lines.malformed for lines in answers] == list(range(1, 20))
 
 
 def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from analysis.watch.moment import Moment, Percentiles
 from analysis.watch.run import RunFolder
 from analysis.watch.screen import WIDTH, screen, sparkline
 from analysis.watch.server import ServerPage, UnreachableServer, quantile
+from loadtests.harness.run.host import free_port
 from tests.support.loadtests.load_exporter import MEANS, RATE, TOKENS, USERS, ScriptedRun, exported
-from tests.support.prometheus import free_port
 
 COMMAND = [str(Path(sys.executable).parent / "enginebench"), "watch"]
 SECOND = 1_000_000_000

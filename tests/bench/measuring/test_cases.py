@@ -28,7 +28,7 @@ def test_a_gpu_gets_batches_of_up_to_1024() -> None:
 def test_no_more_requests_than_the_engine_runs_together() -> None:
     cases, left_out = cases_of(BenchSettings(prefill=(), generate=(), batch=(1, 8)), replace(INFO, max_concurrency=1))
     assert [case.name for case in cases] == ["batch 1"]
-    assert left_out == [LeftOut("batch 8", "the engine runs 1 at a time as it is set")]
+    assert left_out == [LeftOut("batch 8", "the engine runs 1 at a time with these options")]
 
 
 def test_sizes_are_read_in_order_and_refused_in_a_sentence() -> None:

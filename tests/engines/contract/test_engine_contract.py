@@ -20,6 +20,7 @@ from engines.rust.programs import PROGRAMS
 from tests.conftest import BackgroundLoop
 from tests.support.engines import documented_engine
 from tests.support.engines.lmrs_model import write_stand_in, write_tiny_llama
+from tests.support.engines.rust_answers import text
 from tests.support.engines.small_model import small_model
 from tests.support.engines.ten_questions import answers_of, assert_those_of_transformers, recorded_questions
 from tests.support.servers.served import served
@@ -56,7 +57,7 @@ class Loaded:
     def ask(self, **settings) -> tuple[str, int, str | None]:  # type: ignore[no-untyped-def]
         """Text, tokens and finish reason."""
         chunks, finish = self.background.run(self.answer(**settings))
-        return _text(chunks), sum(chunk.tokens for chunk in chunks), finish
+        return text(chunks), sum(chunk.tokens for chunk in chunks), finish
 
 
 def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dict[str, str]]:
@@ -73,10 +74,6 @@ def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dic
     if name == "vllm":  # compiling takes a minute
         return small_model(), exact | {"eager": "yes", "kv_gib": "0.5", "context": "4096"}
     return small_model(), exact if name in EXACT else {}
-
-
-def _text(chunks: list[ReceivedChunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
 
 
 def _as_parameter(name: str) -> object:
@@ -184,7 +181,7 @@ def test_requests_in_flight_together_answer_as_if_alone(loaded: Loaded) -> None:
         return list(await asyncio.gather(*(loaded.answer(max_tokens=8) for _ in range(together))))
 
     for chunks, finish in loaded.background.run(all_at_once()):
-        assert (_text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
+        assert (text(chunks), sum(chunk.tokens for chunk in chunks), finish) == alone
 
 
 def test_ten_prompts_get_the_tokens_of_transformers(loaded: Loaded) -> None:

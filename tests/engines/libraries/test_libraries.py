@@ -191,7 +191,7 @@ def test_a_request_that_the_library_refuses_is_the_clients_mistake(name: str, mo
 
 def test_an_answer_that_the_library_gave_up_is_an_error(name: str, model: Model, asked: Asked) -> None:
     asked.end = "abort" if name == "sglang" else "timeout"
-    with pytest.raises(EngineError, match=r"gave this request up: out of memory|ended this answer with `timeout`"):
+    with pytest.raises(EngineError, match=r"aborted this request: out of memory|ended this answer with `timeout`"):
         answer(name, model, question())
 
 

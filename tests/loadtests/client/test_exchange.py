@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from loadtests.harness.client.connection import Connection, Read
 from loadtests.harness.client.dialects.openai import CompletionAnswer
-from loadtests.harness.client.exchange import READS_PER_LOOK, Exchange
+from loadtests.harness.client.exchange import READS_PER_PARSE, Exchange
 from tests.support.servers.wire_script import (
     DONE,
     END,
@@ -101,7 +101,7 @@ def test_a_long_answer_does_not_pile_up(fileno: int) -> None:
     while connection.left:
         exchange.on_readable()
         most = max(most, len(exchange._pending))
-    assert 1 < most < READS_PER_LOOK
+    assert 1 < most < READS_PER_PARSE
 
 
 def test_a_mistake_of_our_own_ends_the_request(fileno: int, monkeypatch: pytest.MonkeyPatch) -> None:

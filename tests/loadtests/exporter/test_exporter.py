@@ -19,11 +19,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.harness.exporter.edges import edges_around
+from loadtests.harness.run.host import free_port
 from records.metrics import BY_NAME
 from records.request import RequestRecord
 from records.run import RunMeta
 from tests.support.loadtests.locust_process import start
-from tests.support.prometheus import free_port, prometheus
+from tests.support.prometheus import prometheus
 from tests.support.servers.scripted import Script, ScriptedServer
 
 SLO = "ttft_p95=0.03,e2e_p99=5"

@@ -1,19 +1,26 @@
-"""Correlated draws, and the width of an interval."""
+"""Correlated draws, the interval of one percentile, and the width of an interval."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
-from analysis.verdict.statistics import Estimate, Floats
+from analysis.verdict.statistics import Estimate, Floats, percentile_intervals
 
 
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:
     """Lognormal, each value correlated with the one before it."""
     shocks = rng.standard_normal(n + 200) * math.sqrt(1 - rho**2)
     return np.asarray(np.exp(scipy.signal.lfilter([1], [1, -rho], shocks)[200:]), dtype=np.float64)
+
+
+def percentile_interval(
+    values: npt.ArrayLike, q: float, users: npt.ArrayLike | None = None, censored: npt.ArrayLike | None = None
+) -> Estimate:
+    return percentile_intervals(values, (q,), users, censored)[0]
 
 
 def width(estimate: Estimate) -> float:

@@ -1,4 +1,4 @@
-"""OpenAI's chat and text completions, as they and most servers of open models speak them.
+"""OpenAI's chat and text completions, as implemented by most servers of open models.
 
 Understands servers' variants: reasoning under `reasoning_content` or `reasoning`, role-only, empty and usage-only
 chunks, several tokens in a chunk, content as a list of parts, errors inside a stream, a missing last blank line.

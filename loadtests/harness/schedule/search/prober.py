@@ -15,7 +15,7 @@ from records.slo import FAILURES, Objective
 from records.stage import SECOND, Extent, Nanoseconds, Stage, StagePlan
 
 By = Literal["rate", "users", "agents"]
-REPORTED = SECOND // 2  # by then every process has told what it scheduled
+REPORTED = SECOND // 2  # by then every process has reported what it scheduled
 WARM_UP_LIMITS, LEAST_WARM_UP = 10.0, 1.0  # warm-up in latency limits, and in seconds at least
 SPARE = 2  # a stage's window holds so many times the requests that the probe judges
 DRAIN = 600.0  # seconds that the requests of a probe get to be answered before the next one
@@ -134,7 +134,7 @@ class Prober:
         return self.stopped or self._search.probe is None
 
     def record(self, ended: bool = False) -> SearchRecord:
-        """The trail so far; `ended`: the run is over, whatever the search was about to do."""
+        """The trail so far; `ended`: the run is over, so the search is as well."""
         met, missed = self._search.bracket
         return SearchRecord(
             by=self._plan.by,

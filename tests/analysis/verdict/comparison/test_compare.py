@@ -11,8 +11,8 @@ import pytest
 
 from analysis.run.load import load_run
 from analysis.verdict.comparison.compare import compare
-from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
+from tests.support.analysis.draws import width
 from tests.support.analysis.synthetic import Engine, simulate
 
 QUICK = Engine("quick", slots=4, tpot=0.01)
@@ -252,12 +252,6 @@ def test_repeats_that_differ_are_told_and_widen_the_interval(quick: RunSummary, 
     assert near.findings == ()
     assert width(apart.standings[1].ratio) > 5 * width(near.standings[1].ratio)
     assert width(apart.standings[0].throughput) > 5 * width(near.standings[0].throughput)
-
-
-def width(estimate: Estimate) -> float:
-    assert estimate.low is not None
-    assert estimate.high is not None
-    return estimate.high - estimate.low
 
 
 def test_an_engine_that_served_nothing(quick: RunSummary, slow: RunSummary) -> None:

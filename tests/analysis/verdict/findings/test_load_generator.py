@@ -155,7 +155,7 @@ def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
     busy = [dataclasses.replace(sample, run_delay=delay) for sample in samples()]
     folder = write_run(tmp_path, meta_of(STAGES, client_error=calibration), every_100_ms(), busy)
     summary = summarise(load_run(folder))
-    assert summary.stages[0].client_error == error
+    assert summary.stages[0].client.error == error
     said = [f.evidence for f in summary.findings if f.kind == "past_calibration"]
     assert bool(said) == (error is None)
     assert not said or "waited for a core 40 % of the time" in said[0]

@@ -53,6 +53,16 @@ def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> Non
     assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
 
 
+def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Path) -> None:
+    """Eighty parts of 87.5 ms: two requests in the first, one of them without a known TPOT; one in the last."""
+    slow = record(1, 2050 * MS, t_first=2350 * MS, output_tokens=None)
+    stage = stage_of(tmp_path, [record(0, 2 * SECOND), slow, record(2, 8990 * MS)])
+    ttft, tpot = stage.series["ttft"], stage.series["tpot"]
+    assert (len(ttft), len(tpot)) == (80, 80)
+    assert (ttft[0], ttft[79], tpot[0], tpot[79]) == pytest.approx((0.2, 0.1, 0.02, 0.02))
+    assert not any(value is not None for value in (*ttft[1:79], *tpot[1:79]))
+
+
 @pytest.mark.parametrize(
     ("changes", "inside"),
     [
@@ -173,10 +183,10 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
     assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
     assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
     assert (stage.answers.server_count, stage.answers.client_count) == (60.0, 100.0)
-    assert stage.client_cpu is not None
-    assert stage.client_cpu.peak == pytest.approx(0.7)
-    assert stage.loop_lag is not None
-    assert stage.loop_lag.mean == pytest.approx(0.004)
+    assert stage.client.cpu is not None
+    assert stage.client.cpu.peak == pytest.approx(0.7)
+    assert stage.client.loop_lag is not None
+    assert stage.client.loop_lag.mean == pytest.approx(0.004)
     assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
 
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 import scipy
 
-from analysis.verdict.statistics import IN_CYCLES, Floats, percentile_interval, share_interval
+from analysis.verdict.statistics import IN_CYCLES, Floats, share_interval
 from analysis.verdict.statistics.dependence import MeanError, cycle_length, mean_error, skewed_quantile, user_codes
-from tests.support.analysis.draws import queueing
+from tests.support.analysis.draws import percentile_interval, queueing
 
 
 def width_of_mean(values: Floats, users: npt.ArrayLike | None = None) -> float:

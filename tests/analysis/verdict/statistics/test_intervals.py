@@ -23,12 +23,11 @@ from analysis.verdict.statistics import (
     needed,
     objective_answer,
     percentile,
-    percentile_interval,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
-from tests.support.analysis.draws import queueing, width
+from tests.support.analysis.draws import percentile_interval, queueing, width
 
 
 @pytest.mark.parametrize(
@@ -163,7 +162,7 @@ def test_rates_are_amounts_over_seconds() -> None:
     rng = np.random.default_rng(10)
     times, users = rng.uniform(-5, 65, 7000), rng.integers(40, size=7000)
     inside = int(((times >= 0) & (times < 60)).sum())
-    rate = rate_interval(bin_events(times, 0, 60, np.full(7000, 3.0)), 60)
+    rate = rate_interval(3 * bin_events(times, 0, 60), 60)
     assert rate.value == pytest.approx(3 * inside / 60)
     # Poisson: the standard deviation of the rate is 3 √N / T.
     assert width(rate) == pytest.approx(2 * 2.12 * 3 * math.sqrt(inside) / 60, rel=0.35)

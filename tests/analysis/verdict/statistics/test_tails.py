@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from analysis.verdict.statistics import Floats, percentile_interval, share_interval
+from analysis.verdict.statistics import Floats, share_interval
 from analysis.verdict.statistics.dependence import user_codes
 from analysis.verdict.statistics.tails import Sample, Worth, least_of_median
 from simulations import systems
 from simulations.capacity_systems import exponential, hyperexponential
+from tests.support.analysis.draws import percentile_interval
 
 
 def correlated(rng: np.random.Generator, n: int, rho: float) -> Floats:
