@@ -104,7 +104,7 @@ def _points(plan: Plan) -> list[tuple[int, Load]]:
         near = plan.replicas.low - 1 <= fewer <= plan.replicas.low + 2
         parts = math.ceil(math.log(count / fewer) / math.log(NEAR if near else FAR))
         points += [(count, _times(plan.load, (count / fewer) ** (part / parts))) for part in range(parts)]
-    return [*_distinct(points), (_sizes(plan)[-1], plan.load)]
+    return _ascending([*points, (_sizes(plan)[-1], plan.load)])
 
 
 def _times(load: Load, factor: float) -> Load:
@@ -113,9 +113,10 @@ def _times(load: Load, factor: float) -> Load:
     return replace(load, per_second=load.per_second * factor)
 
 
-def _distinct(points: list[tuple[int, Load]]) -> list[tuple[int, Load]]:
-    """A small number of users cannot be divided that finely."""
-    return list({load.value / count: (count, load) for count, load in points}.values())
+def _ascending(points: list[tuple[int, Load]]) -> list[tuple[int, Load]]:
+    """By the load of a replica, each once: whole users cannot be divided that finely."""
+    distinct = {load.value / count: (count, load) for count, load in points}
+    return [distinct[each] for each in sorted(distinct)]
 
 
 def _shares(
