@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from analysis.plan.simulation.outcome import Band, band, within
 from analysis.plan.simulation.trials import trials
 from analysis.verdict.stages.slo import objective_text
 from records.files import write_atomically
+from records.load import Load, Users
 from records.slo import FAILURES, Objective
 
 TEMPLATE = Path(__file__).with_name("plan.html")
 SIZES = 9  # of the fleet
+NEAR, FAR = 1.08, 1.25  # times the load of a replica from one point of the grid to the next, at most
 LENGTHS = (0.5, 0.75, 1.0)  # times the measured answers: longer ones were not measured
 LIMITS = 60
 SEEDS, REQUESTS = 8, 2500  # of one seed, simulated
@@ -43,7 +46,7 @@ def write_page(plan: Plan, path: Path) -> Path:
 def page_data(plan: Plan) -> dict[str, Any]:
     """What the page needs: the grid, where the sliders stand, and what was said in the terminal."""
     objective = next((one for one in plan.objectives if one.metric != FAILURES), plan.objectives[0])
-    sizes = _sizes(plan)
+    points = _points(plan)
     limits = (objective.limit or 1.0) * np.geomspace(0.1, 10, LIMITS)
     gpus, hourly = plan.gpu_hours
     mean = float(plan.peak.lengths.output.mean())
@@ -60,9 +63,9 @@ def page_data(plan: Plan) -> dict[str, Any]:
         "metric": objective_text(objective).partition(" ≤")[0],
         "limit": objective.limit,
         "limits": limits.tolist(),
-        "loads": [plan.load.value / count for count in sizes],
+        "loads": [load.value / count for count, load in points],
         "answers": [factor * mean for factor in LENGTHS],
-        "shares": [[_shares(plan, count, factor, objective, limits) for count in sizes] for factor in LENGTHS],
+        "shares": [[_shares(plan, point, factor, objective, limits) for point in points] for factor in LENGTHS],
         "price": (hourly or 0.0) * gpus,
         "month": HOURS_A_MONTH,
         "others": [objective_text(one) for one in plan.objectives if one is not objective],
@@ -90,10 +93,39 @@ def _sizes(plan: Plan) -> list[int]:
     return sorted({*(round(size) for size in sizes.tolist()), *near}, reverse=True)
 
 
-def _shares(plan: Plan, count: int, factor: float, objective: Objective, limits: Floats) -> list[list[float]]:
+def _points(plan: Plan) -> list[tuple[int, Load]]:
+    """(replicas, load of all together), by the load of each in ascending order, with no wide gaps between them.
+
+    A share may fall from all to none within a fifth more load: between sizes that far apart, what one of them would
+    serve of other loads is simulated too. The answer's own surroundings are the densest.
+    """
+    points: list[tuple[int, Load]] = []
+    for count, fewer in pairwise(_sizes(plan)):
+        near = plan.replicas.low - 1 <= fewer <= plan.replicas.low + 2
+        parts = math.ceil(math.log(count / fewer) / math.log(NEAR if near else FAR))
+        points += [(count, _times(plan.load, (count / fewer) ** (part / parts))) for part in range(parts)]
+    return _ascending([*points, (_sizes(plan)[-1], plan.load)])
+
+
+def _times(load: Load, factor: float) -> Load:
+    if isinstance(load, Users):
+        return Users(round(load.count * factor))
+    return replace(load, per_second=load.per_second * factor)
+
+
+def _ascending(points: list[tuple[int, Load]]) -> list[tuple[int, Load]]:
+    """By the load of a replica, each once: whole users cannot be divided that finely."""
+    distinct = {load.value / count: (count, load) for count, load in points}
+    return [distinct[each] for each in sorted(distinct)]
+
+
+def _shares(
+    plan: Plan, point: tuple[int, Load], factor: float, objective: Objective, limits: Floats
+) -> list[list[float]]:
     """For each limit the share of requests within it: the median over seeds, and the range of nine in ten."""
     lengths = replace(plan.peak.lengths, output=np.maximum(np.rint(factor * plan.peak.lengths.output), 1.0))
-    peak = replace(plan.peak, lengths=lengths, seconds=WINDOW)
+    count, load = point
+    peak = replace(plan.peak, load=load, lengths=lengths, seconds=WINDOW)
     fleet = Fleet(plan.fitted.model, peak, plan.objectives, plan.balancer, most_requests=REQUESTS)
     served = [fleet.served(count, trial) for trial in trials(SEEDS)]
     due = [[(part.between(WARM_UP, WARM_UP + WINDOW), weight) for part, weight in seed] for seed in served]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_its_grid_falls_with_the_load_and_rises_with_the_limit(written: Written)
     assert medians[-1][0][30] > 0.95 > medians[-1][-1][30]
     assert data["price"] == 2
     assert data["unit"] == "req/s"
+
+
+def test_its_grid_is_dense_enough_to_interpolate_in(written: Written) -> None:
+    """Within a fifth more load a replica may go from every request in time to none."""
+    loads = data_of(written.page)["loads"]
+    least = written.document["replicas"]["low"]
+    steps = [(heavier / lighter, lighter) for lighter, heavier in pairwise(loads)]
+    assert max(step for step, _ in steps) < 1.251
+    assert min(step for step, _ in steps) > 1.0
+    assert max(step for step, at in steps if 20 / (least + 2) <= at < 20 / max(least - 1, 1)) < 1.081
 
 
 def in_browser(*arguments: str) -> str:
