@@ -30,8 +30,8 @@ def measured(*arguments: str) -> dict[str, list[float]]:
 
 @pytest.mark.alone
 def test_known_delays_are_measured_as_they_are() -> None:
-    """A busy machine delays single tokens and none comes early: the best sample is within 5 % of the truth, and 2 ms in
-    which a process is woken. A rate between two tokens may err to either side, so its median is looked at."""
+    """A busy machine delays single tokens and none comes early: the best sample is within 10 % of the truth, and 6 ms
+    in which a process is woken. A rate between two tokens may err to either side, so its median is looked at."""
     delays = ("ttft=0.03", "ttft_per_prompt_token=0.0002", "tpot=0.01", "tpot_per_running=0.002", "load_time=0.3")
     options = [part for delay in delays for part in ("-o", delay)]
     found = measured(
@@ -47,12 +47,12 @@ def test_known_delays_are_measured_as_they_are() -> None:
         "load": 0.3,
     }
     for name, seconds in truth.items():
-        late = 2.0 if name == "load" else 0.05 * seconds + 0.002  # a process starts, too
+        late = 2.0 if name == "load" else 0.1 * seconds + 0.006  # a process starts, too
         assert seconds * 0.999 <= min(found[name]) <= seconds + late, name
     for name, rate in {"batch 1": 10 / (first + 9 * 0.01), "batch 4": 40 / (first + 9 * 0.016)}.items():
-        assert 0.95 * rate <= max(found[name]) <= 1.001 * rate, name
+        assert 0.85 * rate <= max(found[name]) <= 1.001 * rate, name
     for name, value in {"decode": 0.01, "batch 1 decode": 1 / 0.01, "batch 4 decode": 4 / 0.016}.items():
-        assert median(found[name]) == pytest.approx(value, rel=0.1), name
+        assert median(found[name]) == pytest.approx(value, rel=0.25), name
     assert found["memory peak"][0] >= found["memory"][0] > 1e6
 
 

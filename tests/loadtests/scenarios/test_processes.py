@@ -95,9 +95,9 @@ def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], proce
         assert stage.answers.prompt_tokens == pytest.approx(other.answers.prompt_tokens, rel=0.05)
         assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
         assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
-        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.15)
-        assert stage.requests == pytest.approx(other.requests, rel=0.15)
-        assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.05)
+        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.3)
+        assert stage.requests == pytest.approx(other.requests, rel=0.3)
+        assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.1)
 
 
 def value(stage: StageSummary, name: str) -> float:
