@@ -99,12 +99,13 @@ def _points(plan: Plan) -> list[tuple[int, Load]]:
     A share may fall from all to none within a fifth more load: between sizes that far apart, what one of them would
     serve of other loads is simulated too. The answer's own surroundings are the densest.
     """
+    sizes = _sizes(plan)
     points: list[tuple[int, Load]] = []
-    for count, fewer in pairwise(_sizes(plan)):
+    for count, fewer in pairwise(sizes):
         near = plan.replicas.low - 1 <= fewer <= plan.replicas.low + 2
         parts = math.ceil(math.log(count / fewer) / math.log(NEAR if near else FAR))
         points += [(count, _times(plan.load, (count / fewer) ** (part / parts))) for part in range(parts)]
-    return _ascending([*points, (_sizes(plan)[-1], plan.load)])
+    return _ascending([*points, (sizes[-1], plan.load)])
 
 
 def _times(load: Load, factor: float) -> Load:
