@@ -1,9 +1,9 @@
 """A discrete-event simulation of one replica: it jumps from admission to admission and to the end of an answer, not
 from token to token, so that a request costs a few events whatever its length.
 
-`Replica` computes one batch step by step: at the beginning of a step it admits what waits, as far as slots are free, and
-at its end every running request has a token more. `SeparateStreams` is an engine without a common batch, whose requests slow each other down; grouped.py has one whose
-batch holds requests of equal length.
+`Replica` computes one batch step by step: at the beginning of a step it admits what waits, as far as slots are free,
+and at its end every running request has a token more. `SeparateStreams` is an engine without a common batch, whose
+requests slow each other down; grouped.py has one whose batch holds requests of equal length.
 """
 
 from __future__ import annotations
