@@ -79,7 +79,7 @@ def test_the_recorded_answers_are_those_of_transformers() -> None:
     """To which tests/engines/contract holds every engine."""
     for said, recorded in zip(questions_of(small_model()), recorded_questions(), strict=True):
         assert said.ids == recorded.ids
-        assert said.logprobs == pytest.approx(recorded.logprobs, abs=1e-5)
+        assert said.logprobs == pytest.approx(recorded.logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mamba"])

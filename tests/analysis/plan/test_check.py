@@ -80,7 +80,7 @@ def test_the_servers_own_means_stand_beside_the_predicted_ones(production: Produ
     assert code in (0, 1)  # whether a busy machine is slower than predicted is not the question
     (part,) = json.loads(output)["parts"]
     assert part["replicas"] == 2  # engines of one server
-    assert part["rate"] * SPAN == pytest.approx(REQUESTS, rel=0.1)
+    assert part["rate"] * SPAN == pytest.approx(REQUESTS, rel=0.25)
     figures = {one["name"]: one for one in part["figures"]}
     assert figures["TTFT mean"]["low"] == pytest.approx(production.ttft_mean, rel=0.05)
     assert figures["E2E mean"]["low"] == pytest.approx(production.e2e_mean, rel=0.05)
