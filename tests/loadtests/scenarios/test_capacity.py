@@ -48,7 +48,7 @@ def test_as_many_users_as_the_server_has_places(tmp_path: Path) -> None:
             if one.stage == probe.stage and stage.steady_start is not None and stage.steady_end is not None
             if stage.steady_start <= one.t_sched < stage.steady_end
         ]
-        assert 0 <= len(counted) - probe.requests <= 400  # what came after the last slice that was judged
+        assert 0 <= len(counted) - probe.requests <= 1500  # some seconds after the last slice that was judged
     assert search.sentence in output
     summary = summarise(load_run(locust.run))
     assert [objective.name for objective in summary.objectives] == ["failures"]
