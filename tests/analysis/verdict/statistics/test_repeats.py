@@ -67,6 +67,13 @@ def test_two_runs_have_no_interval() -> None:
         pytest.param(
             {"a": [120, 60, 180], "b": [100, 50, 150]}, True, "a", None, id="1.2 times in each of the repeats"
         ),
+        pytest.param(
+            {"a": [130, 104, 120], "b": [100, 93, 97], "c": [98, 91, 99], "d": [97, 93, 95]},
+            True,
+            None,
+            "among 6 pairs of engines, the difference to b may be chance",
+            id="beyond chance for two engines, not for four",
+        ),
         pytest.param({"a": [1.0, 1.0, 1.0]}, False, None, "there is only one engine", id="alone"),
     ],
 )
