@@ -48,6 +48,9 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "closed loop, 10 % jitter": System(BatchingServer(jitter=0.1), users(4, 8, 16, 24)),
     "closed loop, steps of 11 to 400 ms": System(FAST, users(2, 4, 8, 16, 24), LONG_PROMPTS),
+    "closed loop, one request alone costs a third": System(
+        BatchingServer(base=0.01, batched=0.025, jitter=0.05), users(1, 2, 4, 8, 12)
+    ),
     "open loop": System(BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
     "open loop, decoding pauses for prefill": System(BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
     "one request at a time": System(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),

@@ -141,7 +141,7 @@ def _delivery(stages: Sequence[Steps], cost: StepCost, by_steps: bool) -> float:
     waited: Floats = np.concatenate([steps.waited for steps in stages])
     tokens: Floats = np.concatenate([steps.waited_tokens for steps in stages])
     if len(waited) >= LEAST_SEEN:
-        alone = cost.base + cost.per_running + cost.per_prompt + cost.per_token * tokens
+        alone = cost.seconds(1, 0, 1) + cost.per_token * tokens
         return max(float(np.median(waited - alone)), LEAST_DELIVERY)
     if not by_steps:
         return LEAST_DELIVERY

@@ -1,8 +1,12 @@
 """What a step of an engine costs, fitted to the steps that were recovered from the records:
 
     seconds = base + per_running · running + per_token · prompt tokens prefilled + per_prompt · prompts prefilled
+              + batched, if several requests run or a prompt is prefilled
 
 Prompt tokens and prompts are nearly collinear where prompts have similar lengths; then only one of them is kept.
+A step of one request multiplies matrices by a vector, which some engines compute in a much cheaper way than a batch of
+two; `batched` is what that saves, and is fitted only where it explains the steps clearly better.
+
 Least squares keeps the mean, which throughput depends on; least absolute deviations finds the undisturbed cost. Where
 the two differ, steps are sometimes much longer than usual.
 
@@ -23,6 +27,7 @@ from analysis.plan.errors import CannotPlan
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
 BETTER = 0.01  # share of the squared error that a coefficient more must save
+MUCH_BETTER = 0.05  # that `batched` must save
 REWEIGHTINGS = 30
 ROUNDS = 5  # of the fit that errors are relative to
 NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
@@ -31,26 +36,32 @@ MOST_NOISE = 5.0  # of a step's cost: what is longer was no step
 LEAST_STEPS = 20  # of ten seconds, to be judged
 DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
 DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
-BASE, RUNNING, TOKENS, PROMPTS = range(4)
+BASE, RUNNING, TOKENS, PROMPTS, BATCHED = range(5)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it."""
+    """Seconds. `spread` is the standard deviation of a step's duration, as a share of it; `batched` is what a step of
+    several requests, or with a prompt, costs besides.
+    """
 
     base: float
     per_running: float
     per_token: float
     per_prompt: float
     spread: float = 0.0
+    batched: float = 0.0
 
     def seconds(self, running: float, tokens: float = 0.0, prompts: float = 0.0) -> float:
-        return self.base + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
+        fixed = self.base + self.batched if running > 1 or prompts > 0 else self.base
+        return fixed + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
 
     def scaled(self, factor: float) -> StepCost:
         """Every step so many times as long."""
         base, running, token, prompt = self.base, self.per_running, self.per_token, self.per_prompt
-        return StepCost(factor * base, factor * running, factor * token, factor * prompt, self.spread)
+        return StepCost(
+            factor * base, factor * running, factor * token, factor * prompt, self.spread, factor * self.batched
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class Fit:
     undisturbed: StepCost  # least absolute deviations: of the usual step
     steps: int
     explained: float  # share of the steps' variance, R², with the weights of the fit
-    standard_errors: tuple[float, float, float, float]
+    standard_errors: tuple[float, ...]  # of base, per running request, prompt token and prompt, and batched
     ratios: tuple[TenSeconds, ...]
     noise: Floats  # relative error of every step, in order: by what share it took longer than its cost
     warnings: tuple[str, ...]
@@ -125,8 +136,8 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
 
 
 def _step_cost(found: Floats, spread: float) -> StepCost:
-    base, running, tokens, prompts = found.tolist()
-    return StepCost(base, running, tokens, prompts, spread)
+    base, running, tokens, prompts, batched = found.tolist()
+    return StepCost(base, running, tokens, prompts, spread, batched)
 
 
 def _usable(steps: Steps, slots: int | None) -> Flags:
@@ -139,7 +150,8 @@ def _usable(steps: Steps, slots: int | None) -> Flags:
 
 def _features(steps: Steps, slots: int | None) -> Floats:
     running = steps.running if slots is None else np.minimum(steps.running, slots)
-    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts])
+    batched = (running > 1) | (steps.prompts > 0)
+    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts, batched])
 
 
 def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -155,7 +167,18 @@ def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """The columns of the fit: of prompt tokens and prompts one, or both where they can be told apart."""
+    """The columns of the fit; `BATCHED` only with steps of one, of two and of more requests."""
+    chosen = _prefill_columns(features, rows, ratio)
+    alone = features[:, BATCHED] == 0
+    decoding = features[~alone & (features[:, PROMPTS] == 0)]
+    if min(int(alone.sum()), len(decoding)) < LEAST_STEPS or np.ptp(decoding[:, RUNNING]) == 0:
+        return chosen
+    without, error = (_least_squares(rows, ratio, columns)[1] for columns in (chosen, [*chosen, BATCHED]))
+    return [*chosen, BATCHED] if error < (1 - MUCH_BETTER) * without else chosen
+
+
+def _prefill_columns(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
+    """Without `BATCHED`; of prompt tokens and prompts one, or both where they can be told apart."""
     fixed = [BASE] if np.ptp(features[:, RUNNING]) == 0 else [BASE, RUNNING]
     prefills = features[features[:, PROMPTS] > 0]
     if not len(prefills):
@@ -181,7 +204,7 @@ def _least_squares(
     # nnls on the triangular factor costs the same whatever the number of steps.
     q, r = np.linalg.qr(used / scale * root[:, None])
     found, _ = nnls(r, q.T @ (values * root))
-    whole = np.zeros(4)
+    whole = np.zeros(rows.shape[1])
     whole[chosen] = found / scale
     return whole, float(((rows @ whole - values) ** 2).sum())
 
@@ -196,15 +219,14 @@ def _least_absolute(rows: Floats, values: Floats, chosen: list[int]) -> Floats:
     return whole
 
 
-def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, float, float, float]:
+def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, ...]:
     """Robust to a variance that differs between steps (White 1980)."""
     used = rows[:, chosen]
     bread = np.linalg.pinv(used.T @ used)
     meat = (used * residuals[:, None]).T @ (used * residuals[:, None])
-    errors = np.zeros(4)
+    errors = np.zeros(rows.shape[1])
     errors[chosen] = np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0))
-    base, running, tokens, prompts = errors.tolist()
-    return base, running, tokens, prompts
+    return tuple(errors.tolist())
 
 
 def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None) -> list[TenSeconds]:
@@ -225,8 +247,8 @@ def _off(ratio: float) -> float:
 
 
 def _warnings(fit: Fit, features: Floats) -> list[str]:
-    typical = np.median(features, axis=0)
-    mean, usual = (cost.seconds(*typical[1:].tolist()) for cost in (fit.cost, fit.undisturbed))
+    typical = np.median(features[:, RUNNING : PROMPTS + 1], axis=0).tolist()
+    mean, usual = (cost.seconds(*typical) for cost in (fit.cost, fit.undisturbed))
     said = []
     if usual > 0 and _off(mean / usual) > DIFFERENT:
         said.append(

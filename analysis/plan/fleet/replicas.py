@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 
 from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.engine.steps import Flags, Floats
 from analysis.plan.errors import CannotPlan
 from analysis.plan.fleet.balancing import serve_fleet
@@ -241,8 +240,11 @@ def _limited_by(fleet: Fleet, replicas: int) -> str:
     model = fleet.model
     cost = model.cost
     easier = {
-        "prefill": replace(model, cost=StepCost(cost.base, cost.per_running, cost.per_token / 2, cost.per_prompt / 2)),
-        "decode": replace(model, cost=replace(cost, base=cost.base / 2, per_running=cost.per_running / 2)),
+        "prefill": replace(model, cost=replace(cost, per_token=cost.per_token / 2, per_prompt=cost.per_prompt / 2)),
+        "decode": replace(
+            model,
+            cost=replace(cost, base=cost.base / 2, batched=cost.batched / 2, per_running=cost.per_running / 2),
+        ),
     }
     if model.slots is not None:
         easier["slots"] = replace(model, slots=2 * model.slots)

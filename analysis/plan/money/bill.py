@@ -72,7 +72,7 @@ def prefill_share(model: EngineModel, lengths: Lengths, in_flight: float) -> flo
     running = max(min(in_flight, model.slots or in_flight), 1.0)
     prefill = cost.per_token * float(lengths.prefilled.mean()) + cost.per_prompt
     steps = float(lengths.output.mean()) / model.tokens_per_step
-    decode = steps * (cost.base + cost.per_running * running) / running
+    decode = steps * cost.seconds(running) / running
     if not model.synchronised:  # each request's steps overlap those of the others
         prefill = prefill / running
     return prefill / (prefill + decode)

@@ -43,7 +43,7 @@ class Replica(SimulatedEngine):
             if waiting and len(running) + self._freed < slots:
                 ended = self._prefill()
             elif running:
-                step = cost.base + cost.per_running * len(running)
+                step = cost.seconds(len(running))
                 steps = 1 if self._freed and waiting else running[0][0] - self._number
                 if step * (steps - 1) > until - self.now:
                     steps = math.ceil((until - self.now) / step)
@@ -128,7 +128,7 @@ class SeparateStreams(SimulatedEngine):
 
     def advance(self, until: float) -> list[Completion]:
         while self.now < until and (self._firsts or self._ends):
-            step = self._cost.base + self._cost.per_running * (len(self._firsts) + len(self._ends))
+            step = self._cost.seconds(len(self._firsts) + len(self._ends))
             end = self.now + (self._ends[0][0] - self._progress) * step if self._ends else math.inf
             first = self._firsts[0][0] if self._firsts else math.inf
             event = min(end, first, until)
@@ -166,7 +166,7 @@ class SeparateStreams(SimulatedEngine):
             running = len(self._firsts) + len(self._ends) + 1
             seconds = self._cost.seconds(running, self._work.tokens[request], 1)
             self.spent.prefill += seconds
-            self.spent.decode += (self._work.steps[request] - 1) * (self._cost.base + self._cost.per_running * running)
+            self.spent.decode += (self._work.steps[request] - 1) * self._cost.seconds(running)
             heappush(self._firsts, (begins + seconds, request))
 
 

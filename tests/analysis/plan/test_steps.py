@@ -34,6 +34,7 @@ def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how:
         pytest.param(BatchingServer(), rates(2, 6, 11), id="open loop"),
         pytest.param(BatchingServer(base=0.003, per_running=0.0002, per_token=2e-5), users(2, 6, 12, 20), id="fast"),
         pytest.param(BatchingServer(per_token=0.0, per_prompt=0.05), users(2, 6, 12, 20), id="a cost per prompt"),
+        pytest.param(BatchingServer(batched=0.03), users(1, 2, 6, 12), id="one request at a time is much cheaper"),
     ],
 )
 def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
@@ -45,6 +46,7 @@ def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
     assert cost.per_running == pytest.approx(server.per_running, rel=0.01)
     assert cost.per_token == pytest.approx(server.per_token, rel=0.01, abs=1e-7)
     assert cost.per_prompt == pytest.approx(server.per_prompt, rel=0.01, abs=1e-7)
+    assert cost.batched == pytest.approx(server.batched, rel=0.01)
     assert found.model.pauses == server.pauses
     assert found.model.tokens_per_step == 1
     assert found.warnings == ()
