@@ -24,7 +24,7 @@ from simulations.run_folder import answered, write_folder
 class BatchingServer:
     """Seconds. A step takes `base`, and `per_running` for each request that receives a token at its end, and
     `per_token` for each prompt token and `per_prompt` for each prompt that it prefills, and `batched` if it computes
-    more than one request's token, times lognormal noise of coefficient of variation `jitter`.
+    several requests or a prompt, times lognormal noise of coefficient of variation `jitter`.
 
     `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
     length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.

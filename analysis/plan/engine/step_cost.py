@@ -33,7 +33,7 @@ ROUNDS = 5  # of the fit that errors are relative to
 NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
 DRIFT_SECONDS = 10.0
 MOST_NOISE = 5.0  # of a step's cost: what is longer was no step
-LEAST_STEPS = 20  # of ten seconds, to be judged
+LEAST_STEPS = 20  # of ten seconds, to be judged; of one request and of several, to fit `batched`
 DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
 DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
 BASE, RUNNING, TOKENS, PROMPTS, BATCHED = range(5)
@@ -58,9 +58,13 @@ class StepCost:
 
     def scaled(self, factor: float) -> StepCost:
         """Every step so many times as long."""
-        base, running, token, prompt = self.base, self.per_running, self.per_token, self.per_prompt
-        return StepCost(
-            factor * base, factor * running, factor * token, factor * prompt, self.spread, factor * self.batched
+        return replace(
+            self,
+            base=factor * self.base,
+            per_running=factor * self.per_running,
+            per_token=factor * self.per_token,
+            per_prompt=factor * self.per_prompt,
+            batched=factor * self.batched,
         )
 
 

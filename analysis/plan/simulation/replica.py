@@ -78,7 +78,7 @@ class Replica(SimulatedEngine):
         count = len(admitted) if model.pauses else len(running) + len(admitted)
         step = self._cost.seconds(count, tokens, len(admitted))
         self._pass(step, 1)
-        own = step if model.pauses else self._cost.seconds(0, tokens, len(admitted)) - self._cost.base
+        own = step if model.pauses else step - self._cost.seconds(count)
         self.spent.prefill += own
         self.spent.decode += step - own
         if not model.pauses:

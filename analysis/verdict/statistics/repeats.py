@@ -137,8 +137,8 @@ def _why_no_winner(order: tuple[str, ...], pairs: tuple[Pair, ...], margin: floa
         if pair.p is None or pair.ratio.value is None:
             return pair.ratio.why
         if pair.p > 1 - CONFIDENCE:
-            alone = len(pairs) > 1 and pair.ratio.low is not None and pair.ratio.low > 1
-            among = f"among {len(pairs)} pairs of engines, " if alone else ""
+            beyond_chance_by_itself = len(pairs) > 1 and pair.ratio.low is not None and pair.ratio.low > 1
+            among = f"among {len(pairs)} pairs of engines, " if beyond_chance_by_itself else ""
             return f"{among}the difference to {pair.worse} may be chance"
         if pair.ratio.value < margin:
             return f"the ratio to {pair.worse} is below the practical margin of {margin:g}"
