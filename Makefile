@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
-WORKERS ?= 4
+WORKERS ?= 6
 SELECTED := not gpu and not lmrs and not own_environment and not containers
 
 # The suite starts hundreds of processes: let them share compiled bytecode, whatever the environment says.
