@@ -31,6 +31,17 @@ class Place(NamedTuple):
 
 
 RunLayer = Callable[[torch.Tensor, Place, torch.Tensor, torch.Tensor, "LayerWeights"], torch.Tensor]
+RunHead = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`linear`. A single row on a CPU is multiplied as a vector, for which Inductor generates a loop that reads the
+    weights as fast as the memory allows; the libraries' matrix product takes up to twice as long.
+    """
+    if x.device.type != "cpu" or x.shape[:-1].numel() > 1:
+        return linear(x, weight, bias)
+    y = torch.mv(weight, x.flatten())
+    return (y if bias is None else y + bias).view(*x.shape[:-1], -1)
 
 
 class Layer(torch.nn.Module):
@@ -46,11 +57,11 @@ class Layer(torch.nn.Module):
     ) -> torch.Tensor:
         """`keys` and `values` are `[batch, length, key heads, head width]`; the new ones are written into them."""
         normed = rms_norm(x, x.shape[-1:], weights.attention_norm, self.epsilon)
-        mixed = self._attention(linear(normed, weights.qkv, weights.qkv_bias), place, keys, values)
-        x = x + linear(mixed, weights.output, weights.output_bias)
+        mixed = self._attention(product(normed, weights.qkv, weights.qkv_bias), place, keys, values)
+        x = x + product(mixed, weights.output, weights.output_bias)
         normed = rms_norm(x, x.shape[-1:], weights.feed_forward_norm, self.epsilon)
-        gate, up = linear(normed, weights.gate_and_up, weights.gate_and_up_bias).chunk(2, dim=-1)
-        return x + linear(silu(gate) * up, weights.down, weights.down_bias)
+        gate, up = product(normed, weights.gate_and_up, weights.gate_and_up_bias).chunk(2, dim=-1)
+        return x + product(silu(gate) * up, weights.down, weights.down_bias)
 
     def _attention(self, qkv: torch.Tensor, place: Place, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         heads, key_heads, width = self.heads, self.key_heads, self.width
@@ -69,14 +80,32 @@ class Layer(torch.nn.Module):
         return mixed.reshape(batch, tokens, heads * width)
 
 
-class Step(torch.nn.Module):
-    """All layers. The shapes of its inputs are fixed where it is traced, compiled or captured."""
+class Head(torch.nn.Module):
+    """From `x` `[batch, width]` behind the last layer to logits `[batch, vocabulary]`."""
 
-    def __init__(self, shape: DecoderShape, weights: DecoderWeights, run_layer: RunLayer | None = None) -> None:
-        """`run_layer` is a compiled `Layer`; without one it runs as it is."""
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        self.epsilon = shape.epsilon
+
+    def forward(self, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return product(rms_norm(x, x.shape[-1:], norm, self.epsilon), weight)
+
+
+class Step(torch.nn.Module):
+    """All layers and the head. The shapes of its inputs are fixed where it is traced, compiled or captured."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        weights: DecoderWeights,
+        run_layer: RunLayer | None = None,
+        run_head: RunHead | None = None,
+    ) -> None:
+        """`run_layer` and `run_head` are compiled; without them `Layer` and `Head` run as they are."""
         super().__init__()
         self.shape, self.weights = shape, weights
         self.run_layer = Layer(shape) if run_layer is None else run_layer
+        self.run_head = Head(shape) if run_head is None else run_head
         device, dtype = weights.norm.device, weights.norm.dtype
         self.counted = torch.arange(len(weights.cosines), device=device)
         self.hidden = torch.full((), -torch.inf, dtype=dtype, device=device)
@@ -94,8 +123,7 @@ class Step(torch.nn.Module):
         x = embedding(ids, self.weights.embedding)
         for index, weights in enumerate(self.weights.layers):
             x = self.run_layer(x, place, cache[2 * index], cache[2 * index + 1], weights)
-        x = rms_norm(x[place.rows[:, 0], last], x.shape[-1:], self.weights.norm, self.shape.epsilon)
-        return linear(x, self.weights.head)
+        return self.run_head(x[place.rows[:, 0], last], self.weights.norm, self.weights.head)
 
     def place(self, ids: torch.Tensor, starts: torch.Tensor, length: int) -> Place:
         """Where these tokens are, for attention over `length` of the cache."""

@@ -1,8 +1,8 @@
-"""torch.compile: one layer compiled by Inductor per shape, with static shapes, and called for every layer.
+"""torch.compile: one layer and the head compiled by Inductor per shape, with static shapes; all layers call the one.
 
 A layer gets its weights and its part of the cache as inputs, so one compilation of some seconds serves all layers, in
-place of a minute for all of them unrolled. What is compiled is kept in the user's cache. With `aot=yes` the layer is
-exported and compiled ahead of time to a package (AOTInductor), which is called without the checks of `torch.compile`.
+place of a minute for all of them unrolled. What is compiled is kept in the user's cache. With `aot=yes` both are
+exported and compiled ahead of time to packages (AOTInductor), which are called without the checks of `torch.compile`.
 
     enginebench serve --engine torch-compile -o aot=yes
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from engines.static.buckets import StepShape
     from engines.static.decoder import RunStep
-    from engines.static.step import RunLayer, Step
+    from engines.static.step import RunHead, RunLayer, Step
 
 SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
 
@@ -66,26 +66,28 @@ def missing_compiler() -> str | None:
 
 
 def compiled_step(step: Step, example: tuple[torch.Tensor, ...], ahead_of_time: bool = False) -> Step:
-    """The step with a compiled layer. Raises `EngineUnavailable`, in one sentence, where that fails."""
+    """The step with compiled parts. Raises `EngineUnavailable`, in one sentence, where that fails."""
     import torch
 
-    from engines.static.step import Layer, Step
+    from engines.static.step import Head, Layer, Step
 
     torch._dynamo.config.recompile_limit = SHAPES_KEPT
     torch._dynamo.config.accumulated_recompile_limit = SHAPES_KEPT
+    just_in_time: Any = torch.compile
     try:
-        just_in_time: Any = torch.compile(Layer(step.shape), fullgraph=True, dynamic=False)
-        layer = _packaged_layer(step, example) if ahead_of_time else just_in_time
-        compiled = Step(step.shape, step.weights, layer)
+        if ahead_of_time:
+            layer, head = _packaged_layer(step, example), _packaged_head(step, example)
+        else:
+            layer, head = (just_in_time(part(step.shape), fullgraph=True, dynamic=False) for part in (Layer, Head))
+        compiled = Step(step.shape, step.weights, layer, head)
         compiled(*example)  # `torch.compile` compiles at the first call
         return compiled
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "")
-        raise EngineUnavailable(f"Inductor could not compile a layer ({type(error).__name__}: {first})") from error
+        raise EngineUnavailable(f"Inductor could not compile a step ({type(error).__name__}: {first})") from error
 
 
 def _packaged_layer(step: Step, example: tuple[torch.Tensor, ...]) -> RunLayer:
-    """A layer from its package in the user's cache, exported and compiled where it is not there yet."""
     import torch
 
     from engines.static.step import Layer
@@ -95,15 +97,28 @@ def _packaged_layer(step: Step, example: tuple[torch.Tensor, ...]) -> RunLayer:
     weights = step.weights.layers[0]
     x = torch.zeros(*ids.shape, weights.attention_norm.shape[0], dtype=keys.dtype, device=keys.device)
     flat = _flat(Layer(step.shape), [name for name, one in weights._asdict().items() if one is not None])
-    inputs = (x, keys, values, *place, *_given(weights))
+    package = _package(flat, (x, keys, values, *place, *_given(weights)), step)
+    return lambda x, place, keys, values, weights: package(x, keys, values, *place, *_given(weights))
+
+
+def _packaged_head(step: Step, example: tuple[torch.Tensor, ...]) -> RunHead:
+    from engines.static.step import Head
+
+    x = step.weights.norm.new_zeros(len(example[0]), len(step.weights.norm))
+    return _package(Head(step.shape), (x, step.weights.norm, step.weights.head), step)
+
+
+def _package(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], step: Step) -> Callable[..., torch.Tensor]:
+    """From the user's cache, exported and compiled where it is not there yet."""
+    import torch
 
     def build(folder: Path) -> None:
-        exported = torch.export.export(flat, inputs)
-        torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / "layer.pt2"))
+        exported = torch.export.export(module, inputs)
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / "part.pt2"))
 
-    folder = built_once(cache_folder() / "aot" / _identity(step, inputs), build)
-    package: Callable[..., torch.Tensor] = torch._inductor.aoti_load_package(str(folder / "layer.pt2"))
-    return lambda x, place, keys, values, weights: package(x, keys, values, *place, *_given(weights))
+    folder = built_once(cache_folder() / "aot" / _identity(module, step, inputs), build)
+    package: Callable[..., torch.Tensor] = torch._inductor.aoti_load_package(str(folder / "part.pt2"))
+    return package
 
 
 def _given(weights: Any) -> list[torch.Tensor]:
@@ -128,7 +143,7 @@ def _flat(layer: Any, names: list[str]) -> torch.nn.Module:
     return Flat()
 
 
-def _identity(step: Step, inputs: tuple[torch.Tensor, ...]) -> str:
+def _identity(module: torch.nn.Module, step: Step, inputs: tuple[torch.Tensor, ...]) -> str:
     """Changes with everything that a package is compiled from."""
     import inspect
 
@@ -138,5 +153,6 @@ def _identity(step: Step, inputs: tuple[torch.Tensor, ...]) -> str:
 
     tensors = [(tuple(one.shape), one.stride(), str(one.dtype), str(one.device)) for one in inputs]
     hardware = torch.backends.cpu.get_cpu_capability()
-    facts = (torch.__version__, hardware, astuple(step.shape), tensors, inspect.getsource(source))
+    part = type(module).__name__
+    facts = (part, torch.__version__, hardware, astuple(step.shape), tensors, inspect.getsource(source))
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

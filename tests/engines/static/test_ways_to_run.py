@@ -68,11 +68,11 @@ def test_traced(small: Small) -> None:
 def test_compiled_ahead_of_time_and_kept(small: Small, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = TorchCompileEngine(None, TorchCompileOptions(aot=True)).prepare
     ten_prompts_then_together(small.batch(prepare, ONE_BUCKET), small)
-    packages = {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")}
+    packages = {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/part.pt2")}
     assert packages
     monkeypatch.setattr("torch.export.export", None)  # a second start exports nothing
     assert generated(small.batch(prepare, ONE_BUCKET), small.sequence(PROMPTS[3])) == [small.expected(PROMPTS[3])]
-    assert {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/layer.pt2")} == packages
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/part.pt2")} == packages
 
 
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_what_inductor_cannot_compile_gets_a_sentence(small: Small, monkeypatch:
 
     monkeypatch.setattr("torch.compile", lambda *given, **settings: broken)
     prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
-    with pytest.raises(EngineUnavailable, match=r"could not compile a layer \(RuntimeError: cc1plus: out of memory\)$"):
+    with pytest.raises(EngineUnavailable, match=r"could not compile a step \(RuntimeError: cc1plus: out of memory\)$"):
         small.batch(prepare, ONE_BUCKET)
 
 
