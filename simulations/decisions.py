@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from string import ascii_lowercase
 
 import numpy as np
 from scipy.signal import lfilter
@@ -20,7 +22,11 @@ REPEATS = 5
 def throughputs(rng: Generator, engines: int, drift: float = 0.0) -> dict[str, list[float]]:
     """By engine, one value per repeat: a spread between runs, one inside each, a drift that a repeat's runs share."""
     noise = RUN_TO_RUN * rng.standard_normal((engines, REPEATS)) + INSIDE * rng.standard_normal((engines, REPEATS))
-    return dict(zip("abcd", np.exp(noise + drift * rng.standard_normal(REPEATS)).tolist(), strict=False))
+    return dict(zip(ascii_lowercase, np.exp(noise + drift * rng.standard_normal(REPEATS)).tolist(), strict=False))
+
+
+def scaled(runs: dict[str, list[float]], factors: Mapping[str, float]) -> dict[str, list[float]]:
+    return {name: [factors.get(name, 1.0) * value for value in values] for name, values in runs.items()}
 
 
 def winners(runs: int, seed: int) -> dict[str, float]:
@@ -29,16 +35,20 @@ def winners(runs: int, seed: int) -> dict[str, float]:
     found: dict[str, list[bool]] = {}
     for _ in range(runs):
         for paired in (False, True):
-            two, four = throughputs(rng, 2), throughputs(rng, 4)
-            faster, fastest = ({**group, "a": [1.2 * value for value in group["a"]]} for group in (two, four))
-            judged = winner(two, paired=paired)
-            ratio = judged.pairs[0].ratio
-            seen = {
-                "false winner, 2 identical engines": judged.winner is not None,
-                "false winner, 4 identical engines": winner(four, paired=paired).winner is not None,
-                "false winner without a margin": winner(two, margin=1.0, paired=paired).winner is not None,
-                "true 1.2x found": winner(faster, paired=paired).winner == "a",
-                "true 1.2x found among 4": winner(fastest, paired=paired).winner == "a",
+            two, eleven = throughputs(rng, 2), throughputs(rng, 11)
+            two_best = scaled(eleven, dict.fromkeys(sorted(eleven)[2:], 0.6))
+            ratio = winner(two, paired=paired).leads[0].ratio
+            false_winners = {
+                "2 identical engines": winner(two, paired=paired),
+                "2 identical engines, no margin": winner(two, margin=1.0, paired=paired),
+                "11 identical engines": winner(eleven, paired=paired),
+                "2 identical and 9 slower engines": winner(two_best, paired=paired),
+                "2 identical and 9 slower engines, no margin": winner(two_best, margin=1.0, paired=paired),
+            }
+            seen = {f"false winner, {among}": ranking.winner is not None for among, ranking in false_winners.items()}
+            seen |= {
+                "true 1.2x found": winner(scaled(two, {"a": 1.2}), paired=paired).winner == "a",
+                "true 1.2x found among 11": winner(scaled(eleven, {"a": 1.2}), paired=paired).winner == "a",
                 "coverage of the ratio": (ratio.low or math.inf) <= 1 <= (ratio.high or 0.0),
             }
             for name, value in seen.items():

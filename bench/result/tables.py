@@ -118,8 +118,8 @@ def sentence_of(found: BenchResult) -> str:
 
 
 def _ranking_sentence(ranking: Ranking) -> str:
-    best, second = ranking.order[:2]
-    ratio = ranking.pair(best, second).ratio
+    second = ranking.leads[0]
+    ratio = second.ratio
     if ranking.winner is None or ratio.value is None:
         return f"No engine is said to decode fastest: {ranking.why}."
-    return f"{best} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second}."
+    return f"{ranking.winner} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second.over}."

@@ -65,7 +65,7 @@ def test_identical_engines_have_no_winner_and_different_ones_have() -> None:
     """A run-to-run spread of 3 %, one of 1 % inside each run, five repeats."""
     for name, share in decisions.winners(150, SEED).items():
         if name.startswith("false winner"):
-            assert share <= (0.10 if "without" in name else 0.05), name
+            assert share <= (0.10 if "no margin" in name else 0.05), name
         elif name.startswith("true 1.2x"):
             assert share >= 0.9, name
         else:

@@ -78,9 +78,10 @@ def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False, margin
         return Comparison(stage, (standing,), None, None, _one(contenders[0], stage, standing), findings, margin)
     ranking = _rank(contenders, stage, margin)
     by_label = {contender.label: contender for contender in contenders}
+    ratios = [_ONE, *(lead.ratio for lead in ranking.leads)]
     standings = tuple(
-        Standing(label, len(by_label[label].runs), _throughput(by_label[label], stage), _ratio(ranking, label))
-        for label in ranking.order
+        Standing(label, len(by_label[label].runs), _throughput(by_label[label], stage), ratio)
+        for label, ratio in zip(ranking.order, ratios, strict=True)
     )
     refusal = None if allow_invalid else _refusal(summaries, findings)
     why = refusal or _overloaded(by_label[ranking.order[0]], stage) or ranking.why
@@ -103,10 +104,6 @@ def _throughput(contender: Contender, stage: str) -> Estimate:
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
     samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
     return winner(samples, margin, paired(contenders))
-
-
-def _ratio(ranking: Ranking, label: str) -> Estimate:
-    return _ONE if label == ranking.order[0] else ranking.pair(ranking.order[0], label).ratio
 
 
 def _refusal(summaries: Sequence[RunSummary], findings: Sequence[Finding]) -> str | None:

@@ -34,7 +34,7 @@ from analysis.verdict.statistics.intervals import (
 )
 from analysis.verdict.statistics.repeats import (
     REPEATS,
-    Pair,
+    Lead,
     Ranking,
     holm,
     ratio_interval,
@@ -56,7 +56,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Floats",
-    "Pair",
+    "Lead",
     "Ranking",
     "Spread",
     "Steadiness",

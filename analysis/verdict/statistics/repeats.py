@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -17,26 +16,22 @@ SAME = 1e-12  # share of their size by which equal runs may differ: a test of ro
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The ratio of two engines' means, and the p value of "no difference", adjusted for all the pairs compared."""
+class Lead:
+    """The best engine's mean over another one's, and the p value of "no difference", adjusted for all the leads."""
 
-    better: str
-    worse: str
-    ratio: Estimate  # ≥ 1; the interval is that of this pair alone
+    over: str
+    ratio: Estimate  # ≥ 1; the interval is that of these two engines alone
     p: float | None  # two-sided, after Holm's correction; `None` without enough repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Engines, best first; the winner, or why there is none; and every pair of engines."""
+    """Engines, best first; the winner, or why there is none; and the lead of the first over each of the others."""
 
     order: tuple[str, ...]
     winner: str | None
     why: str | None
-    pairs: tuple[Pair, ...]
-
-    def pair(self, one: str, other: str) -> Pair:
-        return next(pair for pair in self.pairs if {pair.better, pair.worse} == {one, other})
+    leads: tuple[Lead, ...]
 
 
 def repeats_interval(runs: Sequence[float]) -> Estimate:
@@ -97,19 +92,21 @@ def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDE
 
 
 def winner(samples_by_engine: Mapping[str, Sequence[float]], margin: float = MARGIN, paired: bool = False) -> Ranking:
-    """Which engine won, if any: better than each other one by at least `margin`, with an interval above 1 that holds
-    after Holm's (1979) correction over all pairs, from at least `REPEATS` runs each.
+    """Which engine won, if any: better than each other one by at least `margin`, significantly after Holm's (1979)
+    correction, from at least `REPEATS` runs each.
 
     One value a run, higher is better. `paired`: the i-th runs of all engines belong to one repeat.
+
+    The tests are those of the best engine against each other one. Pairs of others need no correction: whatever they
+    are like, a false winner has to beat the engine that is truly as good (an intersection-union test, Berger 1982).
     """
     geometric = {name: _geometric_mean(runs) for name, runs in samples_by_engine.items()}
     order = tuple(sorted(geometric, key=lambda name: geometric[name], reverse=True))
-    names = list(combinations(order, 2))
-    tests = [ratio_test(samples_by_engine[a], samples_by_engine[b], paired) for a, b in names]
+    tests = [ratio_test(samples_by_engine[order[0]], samples_by_engine[other], paired) for other in order[1:]]
     adjusted = holm([p for _, p in tests])
-    pairs = tuple(Pair(a, b, ratio, p) for (a, b), (ratio, _), p in zip(names, tests, adjusted, strict=True))
-    why = _why_no_winner(order, pairs, margin)
-    return Ranking(order, None if why else order[0], why, pairs)
+    leads = tuple(Lead(other, ratio, p) for other, (ratio, _), p in zip(order[1:], tests, adjusted, strict=True))
+    why = _why_no_winner(leads, margin)
+    return Ranking(order, None if why else order[0], why, leads)
 
 
 def _geometric_mean(runs: Sequence[float]) -> float:
@@ -128,18 +125,16 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _why_no_winner(order: tuple[str, ...], pairs: tuple[Pair, ...], margin: float) -> str | None:
-    if len(order) < 2:
+def _why_no_winner(leads: Sequence[Lead], margin: float) -> str | None:
+    if not leads:
         return "there is only one engine"
-    for pair in pairs:
-        if pair.better != order[0]:
-            continue
-        if pair.p is None or pair.ratio.value is None:
-            return pair.ratio.why
-        if pair.p > 1 - CONFIDENCE:
-            beyond_chance_by_itself = len(pairs) > 1 and pair.ratio.low is not None and pair.ratio.low > 1
-            among = f"among {len(pairs)} pairs of engines, " if beyond_chance_by_itself else ""
-            return f"{among}the difference to {pair.worse} may be chance"
-        if pair.ratio.value < margin:
-            return f"the ratio to {pair.worse} is below the practical margin of {margin:g}"
+    for lead in leads:
+        if lead.p is None or lead.ratio.value is None:
+            return lead.ratio.why
+        if lead.p > 1 - CONFIDENCE:
+            beyond_chance_by_itself = len(leads) > 1 and lead.ratio.low is not None and lead.ratio.low > 1
+            among = f"among {len(leads) + 1} engines, " if beyond_chance_by_itself else ""
+            return f"{among}the difference to {lead.over} may be chance"
+        if lead.ratio.value < margin:
+            return f"the ratio to {lead.over} is below the practical margin of {margin:g}"
     return None
