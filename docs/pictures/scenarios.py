@@ -111,8 +111,8 @@ def drawn(folder: Path) -> Path:
 
 def demo(folder: Path) -> Path:
     if not folder.exists():
-        engines = ["--engine", "transformers", "--engine", "mistralrs"]
-        load = ["--stages", "4,8,16", "--stage-seconds", "20", "--output-tokens", "uniform:8-24"]
+        engines = ["--engine", "burn", "--engine", "transformers-batching", "-o", "transformers-batching.concurrency=8"]
+        load = ["--stages", "2,4,8", "--stage-seconds", "30", *SHORT.split(), "--repeat", "3"]
         run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
     return drawn(folder)
 
