@@ -8,6 +8,7 @@ from typing import Literal
 import httptools
 
 Framing = Literal["chunked", "counted", "until_close"]
+UNENCODED = {b"", b"none"}  # as some servers of event streams say it
 
 
 class Response:
@@ -62,8 +63,8 @@ class Response:
         name = name.lower()
         if name == b"content-type":
             self.media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
-        elif name == b"content-encoding":
-            self.content_encoding = value.strip().lower().decode("latin-1")
+        elif name == b"content-encoding" and (encoding := value.strip().lower()) not in UNENCODED:
+            self.content_encoding = encoding.decode("latin-1")
         elif name == b"retry-after":
             with suppress(ValueError):  # a date: clocks may differ
                 self.retry_after = float(value)
@@ -77,6 +78,7 @@ class Response:
             return
         status = self._parser.get_status_code()
         if status < 200:
+            self.media_type, self.content_encoding, self.retry_after = "", "identity", None
             self.framing = "until_close"
             return
         self.status = status

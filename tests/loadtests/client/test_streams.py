@@ -124,9 +124,17 @@ STREAMS: list[Any] = [
         id="the end of the connection ends the body",
     ),
     pytest.param(
-        [b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", HEAD, frame(token()), GOOD_END],
+        [
+            b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-Encoding: br\r\nRetry-After: 9\r\n\r\n",
+            *(HEAD, frame(token()), GOOD_END),
+        ],
         *("ok", 1, 2, None),
-        id="an interim answer first",
+        id="an interim answer first, whose headers are its own",
+    ),
+    pytest.param(
+        [HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: none\r\n\r\n"), frame(token()), GOOD_END],
+        *("ok", 1, 2, None),
+        id="an encoding that is none",
     ),
     pytest.param([HEAD, frame(token()), END], "disconnected", 1, None, "without [DONE]", id="ends early, politely"),
     pytest.param([HEAD, frame(token()), "close"], "disconnected", 1, None, "closed", id="ends early, closed"),
