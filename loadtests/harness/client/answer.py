@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, ClassVar, Protocol
 
@@ -18,6 +19,7 @@ from loadtests.harness.client.sse import Event, EventReader
 
 DETAIL_CHARACTERS = 300
 DIGEST_BYTES = 8
+MOST_TOKENS = 10**9  # of one request
 UNREADABLE = (ValueError, RecursionError)  # of decoders: JSON that is malformed, of other types, or nested too deeply
 
 Moment = tuple[int | None, int]
@@ -90,12 +92,12 @@ class Answer:
     @property
     def text(self) -> str:
         """All that was generated, reasoning included."""
-        return "".join(self._text)
+        return writable("".join(self._text))
 
     @property
     def spoken(self) -> str:
         """What was generated without the reasoning, to continue a conversation."""
-        return "".join(self._spoken)
+        return writable("".join(self._spoken))
 
     @property
     def unseen_tokens(self) -> int:
@@ -161,7 +163,7 @@ class Answer:
 
     def _finish(self, reason: str | None) -> None:
         if reason:
-            self.finish_reason = self.finish_reasons.get(reason, reason)
+            self.finish_reason = writable(self.finish_reasons.get(reason, reason))
 
     def _fail(self, detail: str, moment: Moment) -> None:
         if self.error is None:
@@ -215,14 +217,25 @@ def error_in(body: bytes) -> str | None:
 
 def shorten(text: str) -> str:
     """One line of at most `DETAIL_CHARACTERS`."""
-    line = " ".join(text.split())
+    line = writable(" ".join(text.split()))
     return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - 1] + "…"
+
+
+def writable(text: str) -> str:
+    """`text` as UTF-8 can hold it. JSON's escapes may have cut a character in two: halves that follow each other are
+    joined, others replaced."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def digest(text: str) -> str:
     """Equal for equal answers."""
-    return blake2b(text.encode("utf-8", "replace"), digest_size=DIGEST_BYTES).hexdigest()
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def whole_number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def token_count(value: Any) -> int | None:
+    """A number of tokens as a server gave it; `None` where it can be none, so that no sum or rate is absurd."""
+    with suppress(TypeError, ValueError, OverflowError):
+        number = float(value)
+        if number.is_integer() and 0 <= number <= MOST_TOKENS and not isinstance(value, bool):
+            return int(number)
+    return None

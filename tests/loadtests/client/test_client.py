@@ -90,6 +90,18 @@ def test_reasoning_that_is_shown_counts() -> None:
     assert (seen.chunks, seen.reasoning_tokens, seen.unseen_tokens, seen.finish_reason) == (4, 2, 0, "stop")
 
 
+def test_reasoning_among_the_parts_of_the_content_is_reasoning() -> None:
+    thinking = delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}])
+    with WireServer([HEAD, frame(thinking), 0.05, frame(token("yes")), frame(finish()) + frame(DONE) + END]) as server:
+        client = Client(server.url)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+    assert (seen.chunks, seen.text, client.answer_text) == (2, "hmyes", "yes")
+    assert seen.t_first is not None
+    assert seen.t_first_out is not None
+    assert seen.t_first_out - seen.t_first > 0.04e9
+
+
 def test_a_request_that_got_no_answer_is_never_sent_twice() -> None:
     with WireServer(["close"]) as server:
         assert ask(server).outcome == "disconnected"

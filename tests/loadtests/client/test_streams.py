@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.loadtests.asking import GOOD_END, WHOLE, ask_scripted
@@ -250,6 +251,42 @@ def test_timing_and_usage_are_taken_from_the_last_chunk() -> None:
 def test_without_usage_the_text_is_kept_reasoning_included() -> None:
     seen = ask_scripted(HEAD, frame(delta(reasoning="hm ")), frame(token("yes ☃")), frame(finish()) + frame(DONE) + END)
     assert (seen.output_tokens, seen.token_source, seen.text) == (None, None, "hm yes ☃")
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "text", "detail"),
+    [
+        pytest.param(
+            [HEAD, frame(token("\ud83e")), frame(token("\udd9c\ud83e")), frame(DONE) + END],
+            *("ok", "\U0001f99c\ufffd", None),
+            id="in the text",
+        ),
+        pytest.param(
+            [HEAD, frame(token("a")), frame(event({"error": "\ud83e"})), END],
+            *("bad_stream", "a", "\ufffd"),
+            id="in a stream's error",
+        ),
+        pytest.param(
+            [json_answer("429 Too Many Requests", {"error": {"message": "\udd9c busy"}})],
+            *("rejected", None, "\ufffd busy"),
+            id="in a refusal",
+        ),
+    ],
+)
+def test_halves_of_characters_are_joined_or_replaced_so_that_they_can_be_recorded(
+    script: list[Step], outcome: str, text: str | None, detail: str | None
+) -> None:
+    seen = ask_scripted(*script)
+    assert (seen.outcome, seen.text, seen.detail) == (outcome, text, detail)
+    msgspec.json.encode(seen)
+
+
+@pytest.mark.parametrize("count", [b"-5", b"1e400", b"NaN", b'"two"', b"2.5", b"true", b"1" + b"0" * 30])
+def test_a_count_of_tokens_that_can_be_none_is_missing(count: bytes) -> None:
+    facts = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":%s}}\n\n' % count
+    seen = ask_scripted(HEAD, frame(token("a")), frame(facts), frame(DONE) + END)
+    assert (seen.outcome, seen.prompt_tokens, seen.output_tokens, seen.token_source) == ("ok", 7, None, None)
+    assert seen.text == "a", "its tokens can be counted after the run"
 
 
 @pytest.mark.parametrize(

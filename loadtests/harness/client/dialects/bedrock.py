@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, Reader, message_of
+from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer, given
 from loadtests.harness.client.dialects.event_stream import FrameReader
 from loadtests.harness.client.dialects.sigv4 import Credentials, signed_headers
@@ -34,10 +34,10 @@ FINISH_REASONS = {
 class Usage(msgspec.Struct, gc=False, rename="camel"):
     """`inputTokens` leaves out what was read from the prompt cache or written to it."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_write_input_tokens: int | None = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_write_input_tokens: Any = None
 
 
 class Block(msgspec.Struct, gc=False, rename="camel"):
@@ -126,10 +126,11 @@ class ConverseAnswer(Answer):
     def _count(self, usage: Usage | None) -> None:
         if usage is None:
             return
-        self.output_tokens, self.cached_tokens = usage.output_tokens, usage.cache_read_input_tokens
-        if usage.input_tokens is not None:
-            cached = (usage.cache_read_input_tokens or 0) + (usage.cache_write_input_tokens or 0)
-            self.prompt_tokens = usage.input_tokens + cached
+        self.output_tokens = token_count(usage.output_tokens)
+        self.cached_tokens = token_count(usage.cache_read_input_tokens)
+        written = token_count(usage.cache_write_input_tokens)
+        if (uncached := token_count(usage.input_tokens)) is not None:
+            self.prompt_tokens = uncached + (self.cached_tokens or 0) + (written or 0)
 
 
 class Converse(Dialect):

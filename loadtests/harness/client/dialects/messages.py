@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, message_of
+from loadtests.harness.client.answer import Answer, Moment, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 
 VERSION = "2023-06-01"
@@ -26,10 +26,10 @@ FINISH_REASONS = {
 class Usage(msgspec.Struct, gc=False):
     """`input_tokens` leaves out what was read from the prompt cache or written to it."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    cache_read_input_tokens: Any = None
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -97,12 +97,12 @@ class MessageAnswer(Answer):
         """Counts are cumulative: the last ones are those of the whole answer."""
         if usage is None:
             return
-        if usage.input_tokens is not None:
-            cached, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-            self.prompt_tokens = usage.input_tokens + (cached or 0) + (written or 0)
-            self.cached_tokens = cached
+        if (uncached := token_count(usage.input_tokens)) is not None:
+            self.cached_tokens = token_count(usage.cache_read_input_tokens)
+            written = token_count(usage.cache_creation_input_tokens)
+            self.prompt_tokens = uncached + (self.cached_tokens or 0) + (written or 0)
         if usage.output_tokens is not None:
-            self.output_tokens = usage.output_tokens
+            self.output_tokens = token_count(usage.output_tokens)
 
 
 class Messages(Dialect):

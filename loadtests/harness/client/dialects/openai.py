@@ -1,7 +1,8 @@
 """OpenAI's chat and text completions, as implemented by most servers of open models.
 
 Understands servers' variants: reasoning under `reasoning_content` or `reasoning`, role-only, empty and usage-only
-chunks, several tokens in a chunk, content as a list of parts, errors inside a stream, a missing last blank line.
+chunks, several tokens in a chunk, content as a list of parts (reasoning among them, as Mistral's servers send it),
+errors inside a stream, a missing last blank line.
 https://platform.openai.com/docs/api-reference/chat/streaming
 """
 
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadtests.harness.client.answer import UNREADABLE, Answer, Moment, Reported, message_of, whole_number
+from loadtests.harness.client.answer import UNREADABLE, Answer, Moment, Reported, message_of, token_count
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, given
 
 DONE = b"[DONE]"
@@ -56,8 +57,8 @@ class Choice(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
 
@@ -81,14 +82,21 @@ def decode(data: bytes) -> Document:
 
 
 def _with_plain_content(given: Any) -> Any:
-    """Some servers send content as a list of parts, of which those with a text count."""
+    """Some servers send content as a list of parts, of which those with a text or a thought count."""
     choices = given.get("choices") if isinstance(given, dict) else None
     for choice in choices if isinstance(choices, list) else ():
         for text in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
             if isinstance(text, dict) and isinstance(parts := text.get("content"), list):
-                words = [part.get("text") for part in parts if isinstance(part, dict)]
-                text["content"] = "".join(word for word in words if isinstance(word, str))
+                text["content"] = _words(parts)
+                thoughts = [part.get("thinking") for part in parts if isinstance(part, dict)]
+                if thought := "".join(_words(one) for one in thoughts if isinstance(one, list)):
+                    text["reasoning_content"] = thought
     return given
+
+
+def _words(parts: list[Any]) -> str:
+    words = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "".join(word for word in words if isinstance(word, str))
 
 
 class CompletionAnswer(Answer):
@@ -111,7 +119,7 @@ class CompletionAnswer(Answer):
             answers = answered if answers is None else answers + (answered or "")
         if thoughts or answers:
             if not self.chunks and document.usage is not None:  # some servers count along in every chunk
-                self.first_chunk_tokens = document.usage.completion_tokens or None
+                self.first_chunk_tokens = token_count(document.usage.completion_tokens) or None
             self._generated(thoughts, answers, moment)
 
     def document(self, body: bytes, moment: Moment) -> None:
@@ -128,7 +136,8 @@ class CompletionAnswer(Answer):
         if document.is_error:
             self._fail(document.sentence, moment)
         if (usage := document.usage) is not None:
-            self.prompt_tokens, self.output_tokens = usage.prompt_tokens, usage.completion_tokens
+            self.prompt_tokens = token_count(usage.prompt_tokens)
+            self.output_tokens = token_count(usage.completion_tokens)
             self.cached_tokens = _count(usage.prompt_tokens_details, "cached_tokens")
             self.reasoning_tokens = _count(usage.completion_tokens_details, "reasoning_tokens")
         if isinstance(document.timing, dict):
@@ -180,4 +189,4 @@ def _seconds(value: Any) -> float | None:
 
 
 def _count(details: Any, name: str) -> int | None:
-    return whole_number(details.get(name)) if isinstance(details, dict) else None
+    return token_count(details.get(name)) if isinstance(details, dict) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from loadtests.harness.client.answer import Answer, Moment, message_of, whole_number
+from loadtests.harness.client.answer import Answer, Moment, message_of, token_count
 from loadtests.harness.client.dialects.dialect import ModelRequest, given
 from loadtests.harness.client.dialects.openai import OpenAI
 
@@ -32,8 +32,8 @@ class Part(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Any = None
+    output_tokens: Any = None
     input_tokens_details: Any = None
     output_tokens_details: Any = None
 
@@ -101,11 +101,11 @@ class ResponseAnswer(Answer):
         if response.error is not None:
             self._fail(message_of(msgspec.json.encode({"error": response.error})), moment)
         if (usage := response.usage) is not None:
-            self.prompt_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
+            self.prompt_tokens, self.output_tokens = token_count(usage.input_tokens), token_count(usage.output_tokens)
             if isinstance(usage.input_tokens_details, dict):
-                self.cached_tokens = whole_number(usage.input_tokens_details.get("cached_tokens"))
+                self.cached_tokens = token_count(usage.input_tokens_details.get("cached_tokens"))
             if isinstance(usage.output_tokens_details, dict):
-                self.reasoning_tokens = whole_number(usage.output_tokens_details.get("reasoning_tokens"))
+                self.reasoning_tokens = token_count(usage.output_tokens_details.get("reasoning_tokens"))
 
 
 class Responses(OpenAI):
