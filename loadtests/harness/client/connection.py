@@ -147,6 +147,9 @@ class TlsConnection(Connection):
         if encrypted:
             self._incoming.write(encrypted)
         plain, ended = self._decrypt()
+        if ended:  # the next read is the end, also where the server keeps the TCP connection open until we close it
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RD)
         self._flush()
         if encrypted and not plain and not ended:
             return None  # part of a record, or a TLS message without data

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import gevent
@@ -14,9 +18,11 @@ from loadtests.harness.client.client import Client
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask
 from tests.support.servers.wire_script import (
     HEAD,
+    HEAD_UNTIL_CLOSE,
     Step,
     WireServer,
     delta,
+    finish,
     frame,
     token,
 )
@@ -74,3 +80,44 @@ def test_session_tickets_after_the_handshake_close_no_connection(tls_server: ssl
         seen = client.request(CHAT, 0, lambda _: None)
         client.close()
         assert (seen.outcome, seen.t_connect, server.connections) == ("ok", None, 1)
+
+
+def test_a_tls_stream_has_ended_though_the_server_waits_for_the_client_to_close_the_connection(
+    tls_server: ssl.SSLContext,
+) -> None:
+    """As asyncio's servers do; the message of TLS that ends it may come in the read that holds the last bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            accepted, _ = listener.accept()
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = tls_server.wrap_bio(incoming, outgoing, server_side=True)
+
+            def until_done(step: Callable[[], object]) -> None:
+                while True:
+                    try:
+                        step()
+                        break
+                    except ssl.SSLWantReadError:
+                        accepted.sendall(outgoing.read())
+                        incoming.write(accepted.recv(65536))
+
+            until_done(tls.do_handshake)
+            until_done(lambda: tls.read(65536))
+            tls.write(HEAD_UNTIL_CLOSE + token() + finish())
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+            accepted.sendall(outgoing.read())
+            closed.append(accepted.recv(65536))
+            accepted.close()
+
+        closed: list[bytes] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        client = Client(f"https://127.0.0.1:{listener.getsockname()[1]}", insecure=True, silence_timeout=5)
+        seen = client.request(CHAT, 0, lambda _: None)
+        client.close()
+        thread.join(5)
+    assert (seen.outcome, seen.chunks, seen.finish_reason) == ("ok", 1, "stop")
+    assert len(closed) == 1, "the server saw the client close"
