@@ -224,7 +224,7 @@ def _refuse_if_used(raw: Raw | UnsetType, accepted: tuple[Any, ...], where: str)
     if raw is UNSET:
         return
     text = bytes(raw)
-    value = msgspec.json.decode(text) if len(text) <= LONGEST_UNUSED else NotImplemented
+    value = decoded(text, Any, where) if len(text) <= LONGEST_UNUSED else NotImplemented
     if value is None or any(value == one and _same_type(value, one) for one in accepted):
         return
     raise bad_request(f"`{where}` is not supported here with this value; leave it out.", where)

@@ -238,6 +238,8 @@ def test_refused_with_the_field_and_a_reason(
         pytest.param(b'{"temperature": NaN, "prompt": "x", "messages": []}', JSON, 400, id="not a number"),
         pytest.param(b"[" * 100_000, JSON, 400, id="a tower of brackets"),
         pytest.param(b"\xff\xfe", JSON, 400, id="not UTF-8"),
+        pytest.param(b'{"messages": [], "n": 1e400}', JSON, 400, id="too large a number"),
+        pytest.param(b'{"messages": [{"role": "user", "audio": "\xff"}]}', JSON, 400, id="no text"),
         pytest.param(b"{}", {"content-type": "text/plain"}, 415, id="plain text"),
         pytest.param(b"{}", {}, 415, id="no content type"),
         pytest.param(b"{}", JSON | {"content-encoding": "gzip"}, 415, id="compressed"),
