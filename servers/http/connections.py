@@ -1,5 +1,6 @@
 """uvicorn's HTTP connection with limits that uvicorn leaves to a proxy, and with errors in OpenAI's shape.
 
+pipelining     where the client disconnects, the request that is running learns of it, too
 headers        limited in size and in time to arrive
 idle           a connection without a request is closed, whether or not it had one before
 slow readers   a client that does not read its answer is disconnected
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from servers.http.errors import ApiError
 from servers.settings import ServerSettings
@@ -23,6 +24,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._running: RequestResponseCycle | None = None  # uvicorn's `cycle` is that of the request read last
         self._in_headers = False
         self._header_bytes = 0
         self._header_timer: asyncio.TimerHandle | None = None
@@ -40,6 +42,9 @@ class HttpConnection(HttpToolsProtocol):
         self._stop_header_timer()
         self._stop_write_timer()
         self._unset_keepalive_if_required()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     # Reading.
@@ -54,6 +59,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -84,6 +91,8 @@ class HttpConnection(HttpToolsProtocol):
         self._in_headers = False
         self._stop_header_timer()
         super().on_headers_complete()
+        if not self.pipeline:
+            self._running = self.cycle
 
     def send_400_response(self, msg: str) -> None:
         """Send the error and close the connection, after the response that is being sent, if any."""

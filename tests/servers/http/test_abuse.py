@@ -163,6 +163,23 @@ def test_pipelined_requests_are_answered_in_order(impatient: Served) -> None:
     assert answers.index(" the quick brown") < answers.rindex(' the"')
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_is_stopped_when_its_client_leaves_with_others_behind_it(stream: bool, paced: Served) -> None:
+    def counts() -> list[float]:
+        names = ("cancelled", "engine_error", "ok")
+        return [paced.metric("requests_total", endpoint="chat", outcome=name) or 0 for name in names]
+
+    before, tokens = counts(), paced.metric("generation_tokens_total") or 0
+    first, second = (json.dumps(body(count, stream=stream)).encode() for count in (500, 1))
+    with paced.connect() as connection:
+        for content in (first, second):
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        until(lambda: (paced.metric("generation_tokens_total") or 0) > tokens, "it has begun")
+    until(lambda: paced.metric("requests_running") == 0, "its slot is free")
+    until(lambda: counts() == [before[0] + 1, *before[1:]], "the first was cancelled, the second never began")
+    assert (paced.metric("generation_tokens_total") or 0) < tokens + 400
+
+
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux lets one process limit another")
 def test_more_connections_than_descriptors_are_survived() -> None:
     with served() as server, contextlib.ExitStack() as crowd:
