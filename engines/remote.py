@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
+MOST_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
 FINISH: dict[str, FinishReason] = {
@@ -155,7 +156,7 @@ class RemoteEngine(Engine):
                     raise _refusal(answer, await answer.aread())
                 async for event in events(answer):
                     text, reason = _content(event)
-                    if event.get("usage"):
+                    if isinstance(event.get("usage"), dict):
                         usage = event["usage"]
                     finish = reason or finish
                     if text:
@@ -171,10 +172,9 @@ class RemoteEngine(Engine):
 
     def _last(self, finish: FinishReason, usage: Mapping[str, Any] | None, counted: int, first: float | None) -> Chunk:
         """Tokens without text of their own, such as the end of text, come with it."""
-        usage = usage or {}
-        produced = usage.get("completion_tokens")
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        figures = Usage(None, first, cached, usage.get("prompt_tokens"), produced)
+        produced = _count(usage, "completion_tokens")
+        cached = _count((usage or {}).get("prompt_tokens_details"), "cached_tokens")
+        figures = Usage(None, first, cached, _count(usage, "prompt_tokens"), produced)
         return Chunk("", 0 if produced is None else max(0, produced - counted), finish, (), figures)
 
     def body(self, request: GenerateRequest) -> dict[str, Any]:
@@ -203,8 +203,8 @@ class RemoteEngine(Engine):
 
     def _tokens_in(self, text: str, usage: Mapping[str, Any] | None, counted: int) -> int:
         """By the server's running count, else by the model's tokenizer, else one: most servers send each token."""
-        if usage and usage.get("completion_tokens") is not None:
-            return max(0, int(usage["completion_tokens"]) - counted)
+        if (produced := _count(usage, "completion_tokens")) is not None:
+            return max(0, produced - counted)
         if self._tokenizer is None or (text.isascii() and " " not in text[1:]):
             return 1
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
@@ -227,6 +227,12 @@ def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
         reason = choice.get("finish_reason")
         return "".join(part for part in parts if part), None if reason is None else FINISH.get(reason, "stop")
     return "", None
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A number of tokens; `None` where the server gave none, or something that can be none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def _refusal(answer: httpx.Response, content: bytes) -> EngineError:

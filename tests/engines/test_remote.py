@@ -212,6 +212,15 @@ def test_events_of_other_servers_are_read() -> None:
     assert (usage.prompt_tokens, usage.completion_tokens) == (9, 7)
 
 
+@pytest.mark.parametrize("count", ["7.0", '"7"', "-7", "NaN", "true", "1" + "0" * 30])
+def test_a_count_that_can_be_none_is_left_out_and_harms_no_other_request(count: str) -> None:
+    chunk = f'{{"choices":[{{"text":"\\ud83e","finish_reason":"stop"}}],"usage":{{"completion_tokens":{count}}}}}'
+    with answering(200, f"data: {chunk}\n\ndata: [DONE]\n\n") as url:
+        answers = ask(url, question(), question())
+    assert [(text, tokens, finish) for text, tokens, finish, _ in answers] == [("?", 1, "stop")] * 2
+    assert [usage.completion_tokens for *_, usage in answers if usage is not None] == [None, None]
+
+
 def test_only_what_was_asked_for_is_sent() -> None:
     engine = RemoteEngine(None, RemoteOptions(url="http://x/v1", api="chat"))
     engine._name = "m"
