@@ -16,7 +16,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring_ascii as quote
+from json.encoder import encode_basestring as quote
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -42,6 +42,14 @@ T = TypeVar("T")
 
 VERSION = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024  # a longer line means a broken child, not a long answer
+PLAIN: Mapping[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": int | float,
+    "int | None": int | None,
+    "float | None": int | float | None,
+}
+"""Annotations of fields, and what a line may hold there. Others are not checked."""
 
 
 class ProtocolError(Exception):
@@ -121,7 +129,12 @@ ToParent = Ready | ChunkReady | Done | Failed | Stats
 
 
 def _dumps(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+    return _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+
+
+def _utf8(text: str) -> bytes:
+    """Half a surrogate pair, as an engine may have from another server, becomes a question mark."""
+    return text.encode("utf-8", "replace")
 
 
 def encode(message: ToChild | ToParent, dumps: Callable[[dict[str, Any]], bytes] = _dumps) -> bytes:
@@ -133,7 +146,7 @@ def encode_chunk(id: int, chunk: Chunk) -> bytes:
     """The line that is written once per token: the same as `encode`, formatted by hand because of its frequency."""
     if chunk.logprobs:
         return encode(ChunkReady(id, chunk))
-    return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, quote(chunk.text).encode(), chunk.tokens)
+    return b'{"type":"chunk","id":%d,"text":%s,"tokens":%d}\n' % (id, _utf8(quote(chunk.text)), chunk.tokens)
 
 
 def _as_object(message: ToChild | ToParent) -> dict[str, Any]:
@@ -225,8 +238,7 @@ def decode_to_parent(line: bytes) -> ToParent:
                 usage = fields.get("usage")
                 return Done(fields["id"], fields["finish_reason"], None if usage is None else _known(Usage, usage))
             case "error":
-                kind = cast(ErrorKind, fields["kind"])
-                return Failed(fields["id"], kind, fields["message"], fields.get("retry_after"))
+                return _known(Failed, fields)
             case "stats":
                 return Stats(_known(EngineStats, fields))
             case "ready":
@@ -235,14 +247,14 @@ def decode_to_parent(line: bytes) -> ToParent:
                 return Ready(_known(EngineInfo, info), fields["version"])
             case other:
                 raise ProtocolError(f"unknown message type {other!r}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"malformed line ({error!r}): {line[:200]!r}") from error
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {line[:200]!r}") from error
     if not isinstance(fields, dict):
         raise ProtocolError(f"not an object: {line[:200]!r}")
@@ -250,8 +262,19 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _known(kind: type[T], fields: Mapping[str, Any]) -> T:
-    names = {f.name for f in dataclasses.fields(cast(Any, kind))}
-    return kind(**{name: value for name, value in fields.items() if name in names})
+    """Raises `TypeError` for a field that is missing or of another type, `ValueError` for text that is no Unicode."""
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"{fields!r} is not an object")
+    known = {}
+    for f in dataclasses.fields(cast(Any, kind)):
+        if f.name not in fields:
+            continue
+        known[f.name] = value = fields[f.name]
+        if not isinstance(value, PLAIN.get(cast(str, f.type), object)):
+            raise TypeError(f"`{f.name}` is {f.type}, not {value!r}")
+        if isinstance(value, str):
+            value.encode()
+    return kind(**known)
 
 
 def _model(fields: dict[str, Any]) -> Model:

@@ -52,6 +52,7 @@ class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag
     usage: Usage | None = None
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Nearly all lines are one of these, at least one per token: decoded together, at a tenth of the general way's cost.
 _frequent = msgspec.json.Decoder(ReceivedChunk | _ReceivedDone)
 
@@ -82,7 +83,7 @@ class Process(asyncio.SubprocessProtocol):
         self._stopping = False
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._streams: dict[int, Stream] = {}
-        self._tail = b""
+        self._tail = bytearray()  # a line whose end has not come yet
         self._log = logging.getLogger(f"enginebench.engine.{name}")
         self._transport: asyncio.SubprocessTransport | None = None
         self._output: asyncio.ReadTransport | None = None
@@ -136,13 +137,15 @@ class Process(asyncio.SubprocessProtocol):
     def receive(self, data: bytes) -> None:
         """Standard output."""
         self.last_output_at = time.monotonic()
-        data = self._tail + data
-        end = data.rfind(b"\n") + 1
-        lines, self._tail = data[:end], data[end:]
+        lines = b""
+        if end := data.rfind(b"\n") + 1:
+            lines = bytes(self._tail) + data[:end]
+            self._tail.clear()
+        self._tail += data[end:]
         try:
             try:
                 answers = _frequent.decode_lines(lines)
-            except msgspec.DecodeError:  # another kind of message among them: decode one by one
+            except UNREADABLE:  # another kind of message among them: decode one by one
                 for line in lines.split(b"\n"):
                     if line:
                         self._receive_line(line)
@@ -166,7 +169,7 @@ class Process(asyncio.SubprocessProtocol):
     def _receive_line(self, line: bytes) -> None:
         try:
             answer = _frequent.decode(line)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             pass
         else:
             self._deliver(answer)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import Annotated
 
 import msgspec
 
@@ -18,7 +19,7 @@ class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):
 
     id: int  # of the request
     text: str
-    tokens: int
+    tokens: Annotated[int, msgspec.Meta(ge=0)]
     logprobs: tuple[TokenLogprob, ...] = ()
     read_at: float = 0.0  # when its line was read from the pipe, seconds of the monotonic clock
 

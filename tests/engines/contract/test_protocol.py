@@ -1,5 +1,6 @@
 """The line protocol: what one side writes, the other reads back, and nonsense is refused."""
 
+import json
 import math
 from pathlib import Path
 
@@ -112,6 +113,13 @@ def test_a_chunk_formatted_by_hand_equals_the_encoded_one(text: str, tokens: int
         pytest.param(b'{"type":"dance"}\n', id="an unknown type"),
         pytest.param(b'{"type":"cancel"}\n', id="no id"),
         pytest.param(b'{"type":"generate","id":1,"prompt":"x"}\n', id="fields missing"),
+        pytest.param(b"[" * 100_000, id="a tower of brackets"),
+        pytest.param(b'{"type":"ready","version":1,"info":"fast"}\n', id="text for an object"),
+        pytest.param(encode(Ready(INFO)).replace(b'"max_concurrency":1', b'"max_concurrency":"1"'), id="text for a 1"),
+        pytest.param(b'{"type":"done","id":1,"finish_reason":"stop","usage":[1]}\n', id="a list for an object"),
+        pytest.param(b'{"type":"error","id":[],"kind":"internal","message":"no"}\n', id="a list for an id"),
+        pytest.param(b'{"type":"error","id":1,"kind":"internal","message":null}\n', id="no message"),
+        pytest.param(b'{"type":"error","id":1,"kind":"internal","message":"\\ud83e"}\n', id="half a character"),
     ],
 )
 def test_nonsense_is_refused(line: bytes) -> None:
@@ -119,6 +127,18 @@ def test_nonsense_is_refused(line: bytes) -> None:
         decode_to_child(line)
     with pytest.raises(ProtocolError):
         decode_to_parent(line)
+
+
+@pytest.mark.parametrize("message", [ChunkReady(1, Chunk("a\ud83e☃", 1)), Failed(1, "internal", "a\ud83e☃")])
+def test_half_a_character_is_replaced_and_the_line_can_be_read(message: ToParent) -> None:
+    line = encode_chunk(1, message.chunk) if isinstance(message, ChunkReady) else encode(message)
+    read = json.loads(line.decode())
+    assert read.get("text", read.get("message")) == "a?☃"
+
+
+def test_stats_are_numbers() -> None:
+    with pytest.raises(ProtocolError, match="`kv_cache_usage` is float"):
+        decode_to_parent(b'{"type":"stats","kv_cache_usage":"0.5"}\n')
 
 
 def test_unknown_fields_are_ignored_so_that_either_side_may_grow() -> None:

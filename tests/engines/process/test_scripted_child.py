@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from engines.contract.base import EngineUnavailable, Launch, TokenLogprob
+from engines.contract.base import EngineCrashed, EngineUnavailable, Launch, TokenLogprob
 from engines.process.child import ChildEngine
 from tests.support.engines.children import answer, request, scripted
 
@@ -153,3 +153,42 @@ def test_a_child_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> 
         return time.monotonic() - began
 
     assert 0.9 < asyncio.run(main()) < 5
+
+
+@pytest.mark.parametrize("line", ["b'[' * 100_000 + b'\\n'", 'b\'{"type":"ready","version":1,"info":null}\\n\''])
+def test_a_line_that_is_no_message_ends_the_child_and_says_why(tmp_path: Path, line: str) -> None:
+    async def main() -> None:
+        engine = scripted(
+            tmp_path,
+            f"""
+            import signal
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            for got in requests():
+                sys.stdout.buffer.write({line}); sys.stdout.buffer.flush()
+            """,
+        )
+        await engine.start()
+        with pytest.raises(EngineCrashed, match="violated the protocol"):
+            await answer(engine)
+        await engine.stop()
+
+    asyncio.run(main())
+
+
+def test_a_line_without_an_end_takes_linear_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        engine = scripted(
+            tmp_path,
+            """
+            for got in requests():
+                while True: sys.stdout.buffer.write(b"x" * 1_000_000)
+            """,
+        )
+        await engine.start()
+        began = time.process_time()
+        with pytest.raises(EngineCrashed, match="violated the protocol"):
+            await answer(engine)
+        assert time.process_time() - began < 1, "64 MB are read in pieces of 64 kB"
+        await engine.stop()
+
+    asyncio.run(main())
