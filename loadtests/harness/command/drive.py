@@ -44,7 +44,7 @@ class UsageError(Exception):
 
 
 class RunFailed(Exception):
-    """Locust ended without a run. A sentence."""
+    """There is no run. A sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,14 @@ def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: C
 
 
 def _new_folder(job: Job, label: str) -> Path:
+    """Raises `RunFailed`."""
     folder = (job.settings.runs / new_run_id(label, datetime.now(UTC))).absolute()
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RunFailed(
+            f"{folder.parent} cannot be written ({error.strerror}); --runs names another folder."
+        ) from error
     return folder
 
 

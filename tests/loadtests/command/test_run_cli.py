@@ -115,6 +115,18 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list
     assert done.stdout == ""
 
 
+def test_a_folder_that_cannot_be_made_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    runs = str(tmp_path / "file" / "runs")
+    with without_settings():
+        done = CliRunner().invoke(
+            app, [*RUN[3:], "--url", "http://127.0.0.1:9", "--stage-seconds", "9", "--runs", runs]
+        )
+    assert f"{runs} cannot be written (Not a directory); --runs names another folder." in done.stderr
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+
+
 def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_path: Path) -> None:
     command = [*RUN, "--engine", "vlm", "--stage-seconds", "1", "--runs", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
