@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
+PARENT_CHECK = 0.5  # seconds
 UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
 # the event loop is blocked for a tenth of a second, just when a stage begins. What is built never changes.
@@ -247,6 +249,22 @@ def _end_at_exit(environment: Environment, **_: Any) -> None:
         _end(environment)
 
     atexit.register(end)
+
+
+@events.init.add_listener
+def _end_with_the_parent(environment: Environment, **_: Any) -> None:
+    """Locust's workers notice only after a minute that the master that forked them was killed, and until then they
+    load the server, perhaps in another run."""
+    runner, options, parent = environment.runner, environment.parsed_options, os.getppid()
+
+    def watch(runner: WorkerRunner) -> None:
+        while os.getppid() == parent:
+            gevent.sleep(PARENT_CHECK)
+        logger.error("The process that started this worker was killed: this worker ends, too.")
+        runner.quit()
+
+    if isinstance(runner, WorkerRunner) and options is not None and options.processes:
+        gevent.spawn(watch, runner)
 
 
 @events.init.add_listener

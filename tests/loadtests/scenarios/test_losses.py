@@ -139,6 +139,20 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
     assert code == 0 or found.keys() & {"users_missing", "client_late"}
 
 
+def test_workers_end_when_the_master_that_started_them_is_killed(tmp_path: Path) -> None:
+    with ScriptedServer(Script(ttft=0.05)) as server:
+        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "60", "--warm-up", "1", processes=2)
+        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        workers = psutil.Process(locust.process.pid).children()
+        locust.process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        for worker in alive:
+            worker.kill()
+        locust.wait()
+    assert (len(workers), alive) == (2, [])
+    assert in_flight(locust) == {"0": set(), "1": set()}, "what was in flight is recorded as cut off"
+
+
 def test_a_killed_run_can_be_reported_on(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(server, tmp_path, "--stages", "3,5", "--stage-seconds", "9", "--warm-up", "1")
