@@ -138,6 +138,17 @@ def test_a_body_that_is_larger_than_announced_or_unannounced(impatient: Served) 
         assert refusal(everything(connection))[0] == 413
 
 
+def test_a_body_that_has_not_arrived_when_the_server_stops_is_refused() -> None:
+    with served() as server, server.connect() as connection:
+        connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+        time.sleep(0.2)
+        assert server.stop() == 0
+        status, message = refusal(everything(connection))
+        assert server.process.stderr is not None
+        assert "Traceback" not in server.process.stderr.read()
+    assert (status, message) == (503, "The server is shutting down.")
+
+
 def test_a_client_that_does_not_read_is_disconnected_and_holds_no_slot(impatient: Served) -> None:
     def cut_off() -> float:
         return impatient.metric("requests_total", endpoint="chat", outcome="cancelled") or 0
