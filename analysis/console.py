@@ -13,8 +13,8 @@ PIPE_WIDTH = 120  # of what is not a terminal
 
 
 def stdout() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    console = Console(highlight=False, markup=False)  # labels may have brackets, such as `vllm [fp8]`
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=PIPE_WIDTH)
 
 
 def ruled_table(left: Sequence[str] = (), right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 1) -> Table:

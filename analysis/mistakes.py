@@ -24,5 +24,5 @@ def exit_with_sentence(log: Console) -> Iterator[None]:
         said = str(error)
     except OSError as error:
         said = f"{error.filename or 'the result'} cannot be written ({error.strerror})."
-    log.print(said, style="red", markup=False, soft_wrap=True)
+    log.print(said, style="red", soft_wrap=True)
     raise typer.Exit(2)

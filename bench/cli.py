@@ -63,7 +63,7 @@ def bench(
     from bench.result.gate import differences
     from records.files import write_atomically
 
-    log = Console(stderr=True, highlight=False)
+    log = Console(stderr=True, highlight=False, markup=False)
     with exit_with_sentence(log):
         files: FileSettings = read_settings(FileSettings, given)
         settings: BenchSettings = read_settings(BenchSettings, given)
@@ -152,7 +152,7 @@ async def _measure(
         def tell(line: str) -> None:
             status.update(line)
             if not log.is_terminal and line.endswith("loading"):
-                log.print(line, markup=False)
+                log.print(line)
 
         session = Session(variants, models, settings, tell)
         for _ in range(settings.rounds):

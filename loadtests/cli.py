@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -72,10 +72,12 @@ def run(
     """
     from rich.console import Console
 
+    from loadtests.harness.client.address import Address
     from loadtests.harness.command import drive
+    from loadtests.harness.command.formats import same_format
     from loadtests.harness.command.models import expanded, presets
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False, markup=False)
     try:
         if bool(engine) == bool(url):
             raise drive.UsageError(
@@ -86,19 +88,30 @@ def run(
         known = presets() if engine and model else ()
         tested = drive.subjects(engine or [""], expanded(model or [], known))
         job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
-    except drive.UsageError as mistake:
-        console.print(str(mistake), style="red", highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        options, said = same_format(options)
+        if url:
+            Address.parse(url)
+    except (drive.UsageError, ValueError) as mistake:
+        _refuse(mistake, console)
+    if said is not None:
+        console.print(said, soft_wrap=True)
     tested, all_fit = _that_fit(tested, options, known, model or [], console)
     folders: list[Path] = []
     try:
         with drive.sigterm_is_ctrl_c():
             complete = _measure(job, options, tested, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
+    except drive.UsageError as mistake:
+        _refuse(mistake, console)
     except KeyboardInterrupt:
-        console.print(f"stopped; the records are in {job.settings.runs}", highlight=False)
+        console.print(f"stopped; the records are in {job.settings.runs}", soft_wrap=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete and all_fit else 2)
+
+
+def _refuse(mistake: Exception, console: Console) -> NoReturn:
+    console.print(str(mistake), style="red", soft_wrap=True)
+    raise typer.Exit(2) from None
 
 
 def _that_fit(
@@ -113,7 +126,7 @@ def _that_fit(
         if refusal is None:
             fitting.append(subject)
         else:
-            console.print(refusal, style="red", highlight=False, markup=False, soft_wrap=True)
+            console.print(refusal, style="red", soft_wrap=True)
             all_fit = all_fit and subject.model not in named
     return fitting, all_fit
 
@@ -129,16 +142,12 @@ def _measure(
 ) -> bool:
     """Add each run's folder to `folders`. False when one failed; the others go on and are reported."""
     from loadtests.harness.command.drive import RunFailed, measure_engine, measure_url, rounds
-    from loadtests.harness.command.formats import same_format
     from loadtests.harness.command.server_process import ServerFailed
 
-    options, said = same_format(options)
-    if said is not None:
-        console.print(said, highlight=False, soft_wrap=True)
     complete = True
     for this_round, order in rounds(tested, repeats):
         if repeats > 1:
-            console.print(f"round {this_round.index + 1} of {repeats}", highlight=False)
+            console.print(f"round {this_round.index + 1} of {repeats}")
         for subject in order:
             try:
                 if url is not None:
@@ -147,7 +156,7 @@ def _measure(
                     done = measure_engine(job, subject, options[subject.engine], this_round, console)
                 folders.append(done.folder)
             except (ServerFailed, RunFailed) as failure:
-                console.print(str(failure), style="red", highlight=False, markup=False, soft_wrap=True)
+                console.print(str(failure), style="red", soft_wrap=True)
                 complete = False
     return complete
 
@@ -206,24 +215,25 @@ def calibrate(
     from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
 
-    log = Console(stderr=True)
+    log = Console(stderr=True, highlight=False, markup=False)
 
     def progress(cell: Cell) -> None:
         load = f"{cell.users} users × {cell.rate:g} tokens/s, {cell.condition} machine"
-        log.print(f"{load}: TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs CPU a token")
+        error = f"TTFT p99 error {cell.ttft.p99 * 1e3:.3f} ms, {cell.cpu_per_token * 1e6:.1f} µs of CPU per token"
+        log.print(f"{load}: {error}", soft_wrap=True)
 
     try:
         grid = parse_grid(loads) if loads else None
         calibration = calibrate(grid, seconds, processes, progress)
     except (CalibrationFailed, ValueError) as error:
-        log.print(str(error), style="red", highlight=False)
+        log.print(str(error), style="red", soft_wrap=True)
         raise typer.Exit(2) from None
     path = path_here(processes)
     save(calibration, path)
     if as_json:
         sys.stdout.write(json.dumps(asdict(calibration)) + "\n")
     else:
-        console = Console(width=WIDTH)
+        console = Console(highlight=False, width=WIDTH)
         console.print(table(calibration))
         console.print(sentence(calibration))
-    log.print(f"Saved in {path}", highlight=False)
+    log.print(f"Saved in {path}", soft_wrap=True)

@@ -53,7 +53,7 @@ def compare(
     from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
-    log = Console(stderr=True, highlight=False)
+    log = Console(stderr=True, highlight=False, markup=False)
     with exit_with_sentence(log), log.status("Reading the runs …") as status:
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)

@@ -56,7 +56,7 @@ def plan(
     from analysis.mistakes import exit_with_sentence
     from analysis.plan.page.build import write_page
 
-    log = Console(stderr=True, highlight=False)
+    log = Console(stderr=True, highlight=False, markup=False)
     with exit_with_sentence(log):
         where: RunsSettings = read_settings(RunsSettings, given)
         settings: PlanSettings = read_settings(PlanSettings, given)

@@ -73,7 +73,7 @@ def report(
     from analysis.report.charts.library import start_engine
     from analysis.verdict.loading import summaries_of
 
-    log = Console(stderr=True, highlight=False)
+    log = Console(stderr=True, highlight=False, markup=False)
     with exit_with_sentence(log):
         folder: RunsSettings = read_settings(RunsSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
@@ -155,4 +155,4 @@ def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
     console = stdout()
     print_report(console, made.runs, made.comparison)
     console.print()
-    console.print(f"Report: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
+    console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)

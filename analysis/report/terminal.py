@@ -48,7 +48,7 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
     widths = [console.measure(table, options=room).maximum for table in tables]
     fitting = next((index for index, width in enumerate(widths) if width <= console.width), None)
     if fitting is None:  # better broken by the terminal than cut off
-        Console(file=console.file, highlight=False, width=widths[-1]).print(tables[-1])
+        Console(file=console.file, highlight=False, markup=False, width=widths[-1]).print(tables[-1])
     else:
         console.print(tables[fitting])
     wider = f"A terminal of {min(widths[:2])} columns shows the 95 % intervals too; so does the HTML report."

@@ -51,7 +51,7 @@ def watch(
     from analysis.watch.screen import WIDTH
 
     out = Console(width=WIDTH if not sys.stdout.isatty() else None, highlight=False)
-    with exit_with_sentence(Console(stderr=True, highlight=False)):
+    with exit_with_sentence(Console(stderr=True, highlight=False, markup=False)):
         watched = _watched(what, runs)
         try:
             if once or not out.is_terminal:

@@ -30,7 +30,12 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
         pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),
         pytest.param(("--engine", "fake", "--port", "70000"), "--port is 65535 or less, not 70000", id="a high port"),
         pytest.param(("--engine", "fake", "--hung-after", "0"), "--hung-after is 1 or more, not 0", id="no patience"),
-        pytest.param(("--engine", "fake", "--api-key-file", "/nowhere"), "cannot read the API keys", id="no key file"),
+        pytest.param(
+            ("--engine", "fake", "--api-key-file", "/nowhere"),
+            "the API keys in /nowhere: No such file",
+            id="no key file",
+        ),
+        pytest.param(("--engine", "fake", "--host", "192.0.2.1"), "choose another --host", id="an address of others"),
         pytest.param(
             ("--engine", "transformers", "--model", "./nowhere"),
             "no model at ./nowhere",
@@ -53,7 +58,7 @@ def test_a_port_in_use_is_reported_before_anything_is_loaded() -> None:
         command = [*COMMAND, "--engine", "fake", "--port", str(port), "-o", "load_time=50"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -32,7 +32,7 @@ def list_runs(as_json: AsJson = False, **given: Any) -> None:
     from analysis.report.index.index import render_index, runs_in
     from records.files import write_atomically
 
-    log = Console(stderr=True, highlight=False)
+    log = Console(stderr=True, highlight=False, markup=False)
     runs_folder: Path = read_settings(RunsSettings, given).runs
     found = runs_in(runs_folder)
     if not found:
@@ -42,7 +42,7 @@ def list_runs(as_json: AsJson = False, **given: Any) -> None:
     try:
         write_atomically(page, render_index(found, runs_folder))
     except OSError as error:
-        log.print(f"{page} cannot be written ({error.strerror}).", style="red", markup=False)
+        log.print(f"{page} cannot be written ({error.strerror}).", style="red")
         raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps({"runs": [_document(run) for run in found], "page": str(page)}, allow_nan=False))

@@ -71,17 +71,17 @@ def answers(
     from loadtests.harness.answers.questions import questions
     from loadtests.harness.command.drive import UsageError, sigterm_is_ctrl_c
 
-    log = Console(stderr=True)
+    log = Console(stderr=True, highlight=False, markup=False)
     plan = Plan(questions(prompts), output_tokens, users, rounds)
     try:
         with sigterm_is_ctrl_c():
             servers = _servers(engine or [], url or [], option or [], model, log)
             results = _check_all(servers, model, plan, log)
     except (UsageError, CheckFailed) as failure:
-        log.print(str(failure), style="red", highlight=False, markup=False, soft_wrap=True)
+        log.print(str(failure), style="red", soft_wrap=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        log.print("stopped", highlight=False)
+        log.print("stopped")
         raise typer.Exit(2) from None
     _show(results, as_json)
     shares = [one.share for result in results for one in (result.under_load, result.with_reference) if one is not None]
@@ -97,10 +97,10 @@ def _show(results: list[Checked], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps([asdict(result) for result in results]) + "\n")
         return
-    out = Console(width=None if sys.stdout.isatty() else WIDTH)
+    out = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     out.print(table(results))
     for sentence in sentences(results):
-        out.print(sentence, highlight=False, soft_wrap=True)
+        out.print(sentence, soft_wrap=True)
 
 
 class CheckFailed(Exception):
@@ -119,6 +119,7 @@ class Server:
 
 def _servers(engines: list[str], urls: list[str], options: list[str], model: str | None, log: Console) -> list[Server]:
     """Raises `UsageError`."""
+    from loadtests.harness.client.address import Address
     from loadtests.harness.command.drive import UsageError, engine_options
     from loadtests.harness.command.formats import same_format
 
@@ -128,9 +129,14 @@ def _servers(engines: list[str], urls: list[str], options: list[str], model: str
         raise UsageError("give each --engine and each --url only once.")
     if len(engines) > 1 and (model or "").startswith("random:"):
         raise UsageError(f"{model} has different weights in each engine: name a model with trained weights.")
+    try:
+        for url in urls:
+            Address.parse(url)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     given, said = same_format(engine_options(options, engines))
     if said is not None:
-        log.print(said, highlight=False, soft_wrap=True)
+        log.print(said, soft_wrap=True)
     served = [Server(engine, engine, tuple(given[engine])) for engine in engines]
     return served + [Server(url.partition("://")[2].rstrip("/"), url=url) for url in urls]
 
@@ -148,7 +154,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
     for server in servers:
 
         def say(what: str, label: str = server.label) -> None:
-            log.print(f"{label}: {what}", highlight=False)
+            log.print(f"{label}: {what}")
 
         try:
             with _served(server, model, say) as url:

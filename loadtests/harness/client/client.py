@@ -14,8 +14,9 @@ from math import inf
 from time import monotonic_ns
 from types import MappingProxyType
 
+from loadtests.harness.client.address import Address
 from loadtests.harness.client.call import Call
-from loadtests.harness.client.connection import Address, Connection, open_connection, tls_context
+from loadtests.harness.client.connection import Connection, open_connection, tls_context
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation, Outcome

@@ -12,13 +12,12 @@ import contextlib
 import errno
 import socket
 import ssl
-from dataclasses import dataclass
 from time import monotonic_ns
-from urllib.parse import urlsplit
 
 import gevent
 from gevent import socket as cooperative
 
+from loadtests.harness.client.address import Address
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, Timespec, ask_for_stamps, timespec
 
 READ_BYTES = 65536
@@ -26,36 +25,6 @@ WRITE_BYTES = 65536  # some 30 µs, or 60 µs under TLS
 
 Read = tuple[int, Timespec, bytes]
 """Monotonic user-space stamp as the read returned, the kernel's stamp, the bytes (none: end of stream)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A server's address. `prefix` comes before every path, without a slash at its end."""
-
-    host: str
-    port: int
-    tls: bool
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str) -> Address:
-        """Raises `ValueError` with a sentence. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            raise ValueError(f"the port in `{url}` is not a number from 0 to 65535.") from None
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
-        tls = parts.scheme == "https"
-        prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)
-
-    @property
-    def authority(self) -> str:
-        """The value of the `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
 class Connection:

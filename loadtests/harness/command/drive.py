@@ -44,7 +44,7 @@ class UsageError(Exception):
 
 
 class RunFailed(Exception):
-    """There is no run. A sentence."""
+    """Locust ended without a run. A sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +181,13 @@ def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: C
 
 
 def _new_folder(job: Job, label: str) -> Path:
-    """Raises `RunFailed`."""
+    """Raises `UsageError`."""
     folder = (job.settings.runs / new_run_id(label, datetime.now(UTC))).absolute()
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise RunFailed(
-            f"{folder.parent} cannot be written ({error.strerror}); --runs names another folder."
-        ) from error
+        said = f"{job.settings.runs} cannot be written ({error.strerror}): name another folder with --runs."
+        raise UsageError(said) from None
     return folder
 
 
@@ -230,11 +229,13 @@ def _run(
     tally.update()
     if tally.requests + tally.cut_off == 0:
         raise RunFailed(f"{label}: no request was sent. {_reason(log)}")
-    console.print(f"{label}: {tally.total()}", highlight=False)
+    console.print(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
     if process.returncode != 0 and not (searched and process.returncode == 1):  # 1: no capacity was found
-        console.print(f"{label}: Locust ended with exit code {process.returncode}: see {log}", style="yellow")
+        console.print(
+            f"{label}: Locust ended with exit code {process.returncode}: see {log}", style="yellow", soft_wrap=True
+        )
     return Measured(folder, label)
 
 
@@ -261,13 +262,9 @@ def _reason(log: Path) -> str:
     """Locust's error messages, without their prefix."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.partition(": ")[2] for line in lines if "/ERROR/" in line]
-    said = (
-        errors
-        or [line for line in lines if line.startswith("locust: error:")]
-        or lines[-1:]
-        or ["Locust gave no reason"]
-    )
-    return f"{said[0].removeprefix('locust: error: ')}\n(all output: {log})"
+    errors = errors or [line.partition(": error: ")[2] for line in lines if ": error: " in line]  # of its command line
+    said = errors or lines[-1:] or ["Locust gave no reason"]
+    return f"{said[0]}\n(all output: {log})"
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from loadtests.harness.command.drive import UsageError
 from loadtests.harness.command.server_process import PYTHON
 
 OPTION = "dtype"
@@ -18,20 +18,30 @@ ON_CPU, ON_GPU = ("float32", "bfloat16", "float16"), ("bfloat16", "float16", "fl
 def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], str | None]:
     """The engines' options with a common `dtype`, and a sentence about it, or `None`.
 
-    `options` are each engine's `name=value`. A format that was given stays as it is.
+    `options` are each engine's `name=value`. A format that was given stays as it is. Raises `UsageError` for an engine
+    or an option that does not exist: its server would find that out only after the engines before it were measured.
     """
-    given = {word.partition("=")[0] for words in options.values() for word in words}
-    if len(options) < 2 or OPTION in given:
+    if len(options) < 2:
         return dict(options), None
-    formats = {engine: choices for engine in options if (choices := _formats(engine))}
-    if len(formats) < 2:
+    listed = {engine: _options(engine) for engine in options}
+    given = {word.partition("=")[0] for words in options.values() for word in words}
+    for engine, words in options.items():
+        unknown = {word.partition("=")[0] for word in words} - listed[engine].keys()
+        if unknown:
+            names = ", ".join(sorted(listed[engine]))
+            raise UsageError(f"{engine} has no option called `{min(unknown)}`; choose from {names}.")
+    formats = {
+        engine: choices
+        for engine, own in listed.items()
+        if (choices := [one for one in own.get(OPTION, ()) if one not in NO_FORMATS])
+    }
+    if OPTION in given or len(formats) < 2:
         return dict(options), None
     preferred = ON_GPU if Path("/dev/nvidiactl").exists() else ON_CPU
     common = next((each for each in preferred if all(each in choices for choices in formats.values())), None)
     if common is None:
-        return dict(
-            options
-        ), f"{', '.join(formats)} have no number format in common: the report says which one each used."
+        said = f"{', '.join(formats)} have no number format in common: the report says which one each used."
+        return dict(options), said
     chosen = {
         engine: [*words, f"{OPTION}={common}"] if engine in formats else list(words)
         for engine, words in options.items()
@@ -39,14 +49,11 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
     return chosen, f"{', '.join(formats)} compute in {common}; -o {OPTION}=… or -o ENGINE.{OPTION}=… changes that."
 
 
-def _formats(engine: str) -> Sequence[str]:
-    """Number formats that the engine's option offers; none where it has no such option."""
-    done = subprocess.run(
-        [*PYTHON, "-m", "enginebench", "engines", engine, "--json"], capture_output=True, text=True, check=False
-    )
-    try:
-        (listed,) = json.loads(done.stdout)
-    except ValueError:
-        return ()
-    choices: list[Any] = next((one.get("choices") or [] for one in listed["options"] if one["name"] == OPTION), [])
-    return [choice for choice in choices if choice not in NO_FORMATS]
+def _options(engine: str) -> dict[str, Sequence[str]]:
+    """The choices of each of the engine's options, by name. Raises `UsageError`."""
+    command = [*PYTHON, "-m", "enginebench", "engines", engine, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise UsageError(done.stderr.strip())
+    (listed,) = json.loads(done.stdout)
+    return {one["name"]: one["choices"] for one in listed["options"]}

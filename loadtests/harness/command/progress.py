@@ -103,7 +103,7 @@ class Tally:
         for title, name in (("TTFT", "ttft_user"), ("TPOT", "tpot")):
             if (middle := self._sketches.percentile(name, 0.5)) is not None:
                 high = self._sketches.percentile(name, 0.99)
-                parts.append(f"{title} p50 {milliseconds(middle)} p99 {milliseconds(high)} ms")
+                parts.append(f"{title} in ms p50 {milliseconds(middle)} p99 {milliseconds(high)}")
         return ", ".join(parts)
 
 
@@ -146,9 +146,9 @@ def progress(console: Console, title: str) -> Iterator[Show]:
     """A bar in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
         bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=20),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             console=console,
             transient=True,
         )
@@ -166,6 +166,6 @@ def progress(console: Console, title: str) -> Iterator[Show]:
             nonlocal said_at
             if time.monotonic() - said_at >= LINE_EVERY:
                 said_at = time.monotonic()
-                console.print(f"{title}: {text}", highlight=False, soft_wrap=True)
+                console.print(f"{title}: {text}", soft_wrap=True)
 
         yield say

@@ -11,7 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from loadtests.harness.calibration.result import of_this_host
-from loadtests.harness.client.access import KEY_VARIABLE, access_to
+from loadtests.harness.client.access import access_to
+from loadtests.harness.client.address import Address
 from loadtests.harness.command.server_process import SERVER_READY, SERVER_STARTED
 from loadtests.harness.run.fitting import look_at, within_context, workload_for
 from loadtests.harness.run.host import clock_id, host_facts, versions
@@ -38,8 +39,7 @@ def prepare(
     grace: float,
 ) -> RunPlan:
     """Raises `UnreachableServer`, `ValueError` or `OSError`, each with a sentence."""
-    if "@" in urlsplit(url).netloc:
-        raise ValueError(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
+    Address.parse(url)
     access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
     with Target(url, access) as target:
         served = look_at(target, scenario, settings)

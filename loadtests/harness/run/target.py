@@ -140,7 +140,7 @@ class Target:
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise UnreachableServer(
-                f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give its --host."
+                f"cannot reach {self.url} ({reason}): start a server there (`enginebench serve`) or give another URL."
             ) from error
         except (httpx.InvalidURL, ValueError) as error:
             raise UnreachableServer(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loadtests.harness.command.drive import UsageError
 from loadtests.harness.command.formats import same_format
 
 
@@ -9,8 +10,8 @@ from loadtests.harness.command.formats import same_format
     ("options", "chosen", "says"),
     [
         pytest.param(
-            {"transformers": [], "mistralrs": ["max_seqs=8"]},
-            {"transformers": ["dtype=float32"], "mistralrs": ["max_seqs=8", "dtype=float32"]},
+            {"transformers": [], "mistralrs": ["concurrency=8"]},
+            {"transformers": ["dtype=float32"], "mistralrs": ["concurrency=8", "dtype=float32"]},
             "transformers, mistralrs compute in float32",
             id="the format that both have",
         ),
@@ -36,3 +37,21 @@ def test_engines_are_served_in_one_format(
     assert got == chosen
     assert (sentence or "").startswith(says or "")
     assert (sentence is None) == (says is None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; choose from fake", id="an engine"),
+        pytest.param(
+            {"fake": [], "remote": ["url=http://x", "apii=chat"]},
+            "remote has no option called `apii`; choose from api, concurrency",
+            id="an option",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_the_first_engine_is_measured(
+    options: dict[str, list[str]], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        same_format(options)

@@ -37,7 +37,7 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     tally.update()
     # Four answers of twelve tokens within four seconds.
     total = "4 requests, 0 failed, 1 cut off by its end, 12 tokens/s"
-    assert tally.sentence(4 * SECOND) == f"{total}, TTFT p50 20 p99 20 ms, TPOT p50 20 p99 20 ms"
+    assert tally.sentence(4 * SECOND) == f"{total}, TTFT in ms p50 20 p99 20, TPOT in ms p50 20 p99 20"
 
 
 STAGES = (

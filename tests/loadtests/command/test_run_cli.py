@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from enginebench import app
 from loadtests import cli
+from loadtests.harness.command import drive
 from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
@@ -104,6 +105,11 @@ def test_a_server_that_is_there_is_tested_where_it_is_with_one_model_after_anoth
         pytest.param(["--engine", "fake", "-o", "vllm.a=1"], "not among the engines", id="a setting of another engine"),
         pytest.param(["--engine", "fake", "-o", "ttft"], "name=value", id="a setting without a value"),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach", id="no server there"),
+        pytest.param(["--url", "127.0.0.1:9"], "`127.0.0.1:9` is not a server's address", id="an address without http"),
+        pytest.param(["--engine", "fake", "--engine", "vlm"], "no engine called `vlm`", id="a second engine's name"),
+        pytest.param(
+            ["--url", "http://127.0.0.1:9", "--label", "a [fp8]"], "a [fp8]: starting", id="brackets in a label"
+        ),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list[str], sentence: str) -> None:
@@ -115,16 +121,31 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(tmp_path: Path, options: list
     assert done.stdout == ""
 
 
-def test_a_folder_that_cannot_be_made_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    runs = str(tmp_path / "file" / "runs")
+def test_what_locust_says_of_its_command_line_is_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "locust.log"
+    log.write_text(
+        "usage: __main__.py [options] [UserClass ...]\n\n__main__.py: error: unrecognized arguments: --nosuch\n"
+    )
+    assert drive._reason(log).splitlines() == ["unrecognized arguments: --nosuch", f"(all output: {log})"]
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
     with without_settings():
-        done = CliRunner().invoke(
-            app, [*RUN[3:], "--url", "http://127.0.0.1:9", "--stage-seconds", "9", "--runs", runs]
-        )
-    assert f"{runs} cannot be written (Not a directory); --runs names another folder." in done.stderr
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert done.exit_code == 2
+        done = CliRunner().invoke(app, [*RUN[3:], "--url", "http://user:a-secret@127.0.0.1:9", "--runs", str(runs)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "set ENGINEBENCH_API_KEY instead" in done.stderr
+    assert "a-secret" not in done.stderr
+    assert not runs.exists(), "a run's folder is named after the address"
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    taken = tmp_path / "a-file"
+    taken.touch()
+    with without_settings():
+        done = CliRunner().invoke(app, [*RUN[3:], "--engine", "fake", "--runs", str(taken)])
+    assert f"{taken} cannot be written (Not a directory): name another folder with --runs." in done.stderr
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_a_mistake_that_the_server_finds_gets_its_sentence_and_exit_code_2(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""The address of a server under test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from loadtests.harness.client.access import KEY_VARIABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's address. `prefix` comes before every path, without a slash at its end."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Raises `ValueError` with a sentence. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise ValueError(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
+        try:
+            port = parts.port
+        except ValueError:
+            raise ValueError(f"the port in `{url}` is not a number from 0 to 65535.") from None
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
+        tls = parts.scheme == "https"
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)
+
+    @property
+    def authority(self) -> str:
+        """The value of the `Host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
