@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from typing import Literal
 
 from engines.contract.base import EngineError, EngineInfo, GenerateRequest
@@ -18,8 +17,6 @@ from servers.settings import ServerSettings
 State = Literal["loading", "ready", "restarting", "failed", "draining", "stopped"]
 WARMUP_PROMPT = "The quick brown fox jumps over the lazy dog."
 DRAIN_CHECK = 0.02  # seconds between two checks whether all requests have finished
-
-log = logging.getLogger("enginebench.server")
 
 
 class Lifecycle:
@@ -100,7 +97,6 @@ class Lifecycle:
             info = await self.engine.start()
         except EngineError as error:
             self.failure = str(error)
-            log.error("%s could not be loaded: %s", self.engine.name, error)
             return
         self.admission.resize(info.max_concurrency)
 

@@ -96,8 +96,10 @@ def _keys_in(file: Path) -> list[str]:
     """The keys in `file`, one a line; `#` starts a comment line."""
     try:
         lines = [line.strip() for line in file.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the API keys in {file}: {error}.") from error
+    except OSError as error:
+        raise ValueError(f"cannot read the API keys in {file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"cannot read the API keys in {file}: it is not UTF-8 text.") from error
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ValueError(f"{file} holds no API key; write one per line.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from servers.settings import ServerSettings
@@ -16,8 +17,9 @@ def listen(settings: ServerSettings) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(f"cannot listen on {host}:{port} ({reason}); choose another --port, or 0 for any.") from error
+        reason = (error.strerror or str(error)).partition(" (while attempting")[0]
+        remedy = "--port, or 0 for any" if error.errno in {errno.EADDRINUSE, errno.EACCES} else "--host"
+        raise ValueError(f"cannot listen on {host}:{port} ({reason}); choose another {remedy}.") from error
 
 
 def url_of(listener: socket.socket) -> str:
