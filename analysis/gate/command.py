@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,9 @@ def gate(
         gating: GateSettings = read_settings(GateSettings, given)
         current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
         if save_baseline:
-            typer.echo(f"{len(save(baseline, current))} runs saved in {baseline}")
+            saved = list(map(str, save(baseline, current)))
+            said = f"{len(saved)} run{'s' * (len(saved) != 1)} saved in {baseline}"
+            typer.echo(json.dumps({"saved": saved}) if as_json else said)
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")

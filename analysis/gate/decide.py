@@ -66,8 +66,8 @@ def decide(samples: Sequence[Sample], warning: float = WARNING) -> tuple[Check, 
     """The gravest first. Raises `ValueError` with a sentence where a measure has too few runs to judge."""
     few = [one for one in samples if min(len(one.baseline), len(one.current)) < REPEATS]
     if few:
-        runs = f"{len(few[0].baseline)} runs of the baseline and {len(few[0].current)} current ones"
-        raise ValueError(f"a gate needs {REPEATS} runs of each, better 5, and {few[0].engine} has {runs}.")
+        runs = f"{len(few[0].baseline)} in the baseline and {len(few[0].current)} to judge"
+        raise ValueError(f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {runs}.")
     confidence = 1 - 2 * FALSE_ALARMS / max(len(samples), 1)  # only the lower ends can make a gate fail
     checks = [_check(one, confidence, warning) for one in samples]
     order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}

@@ -52,7 +52,7 @@ async def check(
     async with Asking(base, access, asked, plan.tokens) as asking:
         say(f"{len(plan.prompts)} answers, one at a time")
         alone = await asking.alone(plan.prompts)
-        say(f"the same under load, {plan.users} at once, {plan.rounds} times each")
+        say(f"the same under load, {plan.users} at once, in {plan.rounds} round{'s' * (plan.rounds != 1)}")
         loaded = await asking.together(plan.prompts, plan.users, plan.rounds)
         say("the likelihood of a given text")
         perplexity = await asking.perplexity(TEXT)

@@ -103,7 +103,7 @@ def test_no_throughput_at_all_is_critical() -> None:
 
 
 def test_too_few_runs_are_refused() -> None:
-    with pytest.raises(ValueError, match="needs 3 runs of each, better 5, and vllm has 2 runs of the baseline"):
+    with pytest.raises(ValueError, match="needs 3 runs of each, better 5; vllm has 2 in the baseline and 5 to judge"):
         check((1.0, 1.0), STEADY)
 
 
@@ -123,6 +123,15 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.exit_code == 0, result.output
     assert result.stdout == f"5 runs saved in {folder}\n"
     return folder
+
+
+def test_saving_prints_one_document_where_one_is_wanted(baseline: Path, tmp_path: Path) -> None:
+    run = min(baseline.iterdir())
+    words = ["gate", "--baseline", str(tmp_path), "--save-baseline", str(run)]
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout) == {
+        "saved": [str(tmp_path / run.name / "summary.json")]
+    }
+    assert CliRunner().invoke(app, words).stdout == f"1 run saved in {tmp_path}\n"
 
 
 def gate(baseline: Path, *arguments: str) -> Result:
