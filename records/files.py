@@ -31,8 +31,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
-    except OSError:
+    except OSError as error:
         partial.unlink(missing_ok=True)
+        error.filename = str(path)  # for the message
         raise
 
 
@@ -49,7 +50,10 @@ def write_meta(folder: Path, meta: RunMeta) -> None:
 def read_meta(folder: Path) -> RunMeta:
     """Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood."""
     path = folder / "meta.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA_VERSION:
         found = document.get("schema") if isinstance(document, dict) else None
         raise ValueError(f"{folder} has records of schema {found}; this version reads {SCHEMA_VERSION}.")

@@ -132,7 +132,9 @@ def _publish(address: Address, plans: list[Plan], loaded: list[RunData], setting
     try:
         _, thread = start_http_server(port, host, registry_of(kept))
     except OSError as error:
-        raise ValueError(f"{write_address(address)} cannot be listened on ({error.strerror}).") from None
+        raise ValueError(
+            f"cannot listen on {write_address(address)} ({error.strerror}): give another --publish."
+        ) from None
     log.print(f"{len(kept)} plan{'s' * (len(kept) != 1)} at http://{write_address(address)}/metrics; Ctrl-C ends it")
     with suppress(KeyboardInterrupt):
         while True:

@@ -17,7 +17,7 @@ ERRORS = {
     "throughput": "tokens/s",
 }
 """The figures whose errors are shown, and what they are called."""
-ERRORS_MEAN = "Errors: each load predicted from a fit to the others, over what was measured, less 1."
+ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted from a fit to the others."
 
 
 def warnings_of(plan: Plan) -> list[str]:
@@ -27,7 +27,7 @@ def warnings_of(plan: Plan) -> list[str]:
     said = list(plan.fitted.warnings)
     if worst > INACCURATE:
         said.append(
-            f"a prediction was off by {worst:.0%} at {stage}: where the measured safe load disagrees, believe it"
+            f"a prediction was off by {format_share(worst)} at {stage}: if the measured load disagrees, trust that"
         )
     return said
 

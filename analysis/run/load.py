@@ -72,14 +72,16 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
         malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
     except FileNotFoundError as error:
         raise NotARun(f"{folder} is not a run: it has no {Path(error.filename or 'meta.json').name}.") from None
-    except json.JSONDecodeError as error:
-        raise NotARun(f"{folder / 'meta.json'} cannot be read ({error}): is it from another version?") from None
     except ValueError as error:
         raise NotARun(str(error)) from None
     except OSError as error:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
     table = folder / TABLE
-    requests = _in_order(table)
+    try:
+        requests = _in_order(table)
+    except pl.exceptions.ComputeError:
+        said = f"{table} is damaged: delete it, if requests*.jsonl are there to make it from, else copy it again."
+        raise NotARun(said) from None
     if requests.is_empty():
         if meta.hosts > 1:
             raise NotARun(f"{folder} lacks what its workers recorded: copy it here with `enginebench collect`.")
@@ -153,7 +155,9 @@ def find_run(name: str | None, runs: Path) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise NotARun(f"`{name}` begins {len(matches)} runs: {', '.join(f.name for f in matches)}; say more of it.")
+        raise NotARun(
+            f"{len(matches)} runs begin with `{name}`: {', '.join(f.name for f in matches)}; give more of the name."
+        )
     known = f"; {runs}/ has {', '.join(f.name for f in folders[-5:])}" if folders else ""
     raise NotARun(f"there is no run `{name}`: give the folder of a run{known}.")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from analysis.units import format_share
 from analysis.watch.moment import Moment, Percentiles, gauges_of
 from records.files import Tail, read_meta
 from records.metrics import BY_NAME, OBJECTIVES, Metric
@@ -112,7 +113,7 @@ def _waited(metric: Metric, record: RequestRecord) -> float | None:
 def _findings(recent: list[RequestRecord], failed: int) -> list[str]:
     found = []
     if recent and failed > 0.01 * len(recent):
-        found.append(f"{failed / len(recent):.0%} of the requests fail")
+        found.append(f"{format_share(failed / len(recent))} of the requests fail")
     lag = _percentiles(BY_NAME["send_lag"], recent)
     if lag is not None and lag.p99 > LATE:
         found.append(f"the load generator sends {lag.p99 * 1000:.0f} ms late (p99): add --processes")

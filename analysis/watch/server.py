@@ -11,6 +11,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from analysis.run.telemetry import COUNTERS, GAUGES, value_of
+from analysis.units import format_share
 from analysis.watch.moment import Moment, Percentiles, gauges_of
 from records.telemetry import TelemetrySample
 
@@ -154,7 +155,7 @@ def quantile(q: float, buckets: Sequence[tuple[float, float]]) -> float:
 def _findings(sample: TelemetrySample, failed: float | None) -> list[str]:
     found = []
     if failed is not None and failed > 0.01:
-        found.append(f"{failed:.0%} of the requests fail")
+        found.append(f"{format_share(failed)} of the requests fail")
     if (kv := value_of(GAUGES["kv_cache_usage"], sample)) is not None and kv > 0.95:
         found.append("the KV cache is full")
     if (hot := value_of(GAUGES["gpu_temperature_celsius"], sample)) is not None and hot >= 85:

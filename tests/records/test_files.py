@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records.files import read_meta, read_requests, read_telemetry, write_meta
+from records.files import read_meta, read_requests, read_telemetry, write_atomically, write_meta
 from records.load import Rate
 from records.request import RequestRecord, SentRecord
 from records.stage import Extent, Stage, StagePlan
@@ -99,4 +99,17 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, text: str, se
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
+        read_meta(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "report.html"
+    with pytest.raises(FileNotFoundError) as failure:
+        write_atomically(path, "")
+    assert failure.value.filename == str(path)
+
+
+def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{")
+    with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Expecting property name"):
         read_meta(tmp_path)

@@ -67,7 +67,7 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
     warnings = []
     if len(chosen) < len(stages):
         left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
-        warnings.append(f"no common step is to be seen at {', '.join(left_out)}: left out of the fit")
+        warnings.append(f"no common steps were found at {', '.join(left_out)}, which the fit leaves out")
     found = [steps for _, steps in chosen]
     several = [s for s in found if s.occupied.max(initial=0) > 1]
     grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)

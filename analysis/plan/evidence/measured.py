@@ -15,6 +15,7 @@ from analysis.plan.simulation.outcome import Requests, figures
 from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData, with_metrics
 from analysis.run.windows import Window, windows_of
+from analysis.units import format_share
 from records.load import Load, Users
 from records.stage import SECOND
 
@@ -54,7 +55,7 @@ def measured_stages(runs: Sequence[RunData]) -> list[MeasuredStage]:
     if not usable:
         raise CannotPlan(
             "these runs have no stage to plan from: it takes streamed answers with token counts, of which at most "
-            f"{FAILURES_BORNE:.0%} failed."
+            f"{format_share(FAILURES_BORNE)} failed."
         )
     return usable
 

@@ -109,7 +109,7 @@ class Prometheus:
         except httpx.HTTPError as error:
             raise CannotPlan(f"no Prometheus answers at {self._url} ({type(error).__name__}).") from None
         except ValueError:
-            raise CannotPlan(f"what answers at {self._url} is no Prometheus.") from None
+            raise CannotPlan(f"the server at {self._url} is not a Prometheus.") from None
         if told.get("status") != "success":
             raise CannotPlan(f"Prometheus refused `{query}`: {told.get('error', 'no reason given')}.")
         found: list[dict[str, Any]] = told["data"]["result"]

@@ -18,6 +18,7 @@ from analysis.plan.simulation.outcome import Band, Requests, band, good, percent
 from analysis.plan.simulation.replica import serve_users
 from analysis.plan.simulation.trials import Trial, trials
 from analysis.plan.simulation.work import Lengths
+from analysis.units import format_share
 from records.load import Load, Rate, Users
 from records.slo import Objective
 
@@ -225,7 +226,7 @@ def _first(met: Callable[[int], bool], low: int, most: int) -> int | None:
 def _hopeless(fleet: Fleet) -> str:
     alone = fleet.with_(_most(fleet), SEEDS_TO_LOCATE)
     missed = [
-        f"{objective} ({one.median:.1%} within)"
+        f"{objective} ({format_share(one.median)} within)"
         for objective, one in zip(fleet.objectives, alone.of, strict=True)
         if one.median < objective.q
     ]

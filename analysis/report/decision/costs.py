@@ -22,8 +22,8 @@ MILLION, HOUR = 1e6, 3600.0
 class EngineCost:
     """At one stage. `hours` are those of a replica for a million output tokens, `cost` their price in US dollars.
 
-    `against` is the cost over the baseline's, below 1 where it is cheaper; without prices both replicas count as
-    equally dear. `joules` are those of an output token.
+    `against` is the cost over the baseline's, below 1 where it is cheaper; without prices both replicas are assumed
+    to cost the same. `joules` are those of an output token.
     """
 
     engine: str
@@ -136,7 +136,7 @@ def table(costs: Costs) -> TextTable:
         columns["J per token"] = [MISSING if one.joules is None else significant(one.joules) for one in costs.engines]
     text = f"Output tokens, at {costs.stage}, of one replica that is as busy as there. In brackets 95 % intervals."
     if "price of an hour" not in columns:
-        text += " Without prices (--price, --gpu) an hour of every replica counts as equally dear."
+        text += " Without prices (--price, --gpu) an hour of every replica is assumed to cost the same."
     text += f" Prices: {'; '.join(costs.sources)}." if costs.sources else ""
     words = tuple(index for index, name in enumerate(columns) if name in {"engine", "in words"})
     return TextTable("Costs", tuple(columns), tuple(zip(*columns.values(), strict=True)), words, text)

@@ -137,7 +137,9 @@ def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
     command += ["--runs", str(runs), "--run-id", "run", *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
-        raise CalibrationFailed(f"the load could not be made (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+        raise CalibrationFailed(
+            f"the load could not be generated (exit code {done.returncode}):\n{done.stderr[-2000:]}"
+        )
     return runs / "run"
 
 

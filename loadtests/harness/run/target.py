@@ -124,7 +124,7 @@ class Target:
             return None
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
-        return UnreachableServer(f"{self.url} wants an API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
+        return UnreachableServer(f"{self.url} requires an API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The JSON object that the server answers; empty where it answers otherwise, late or not at all."""
@@ -156,10 +156,10 @@ def _without_what_is_refused(
     if answer.status_code != 400:
         return None
     if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens" and not field_is_given:
-        logger.info("The model takes max_completion_tokens in place of max_tokens.")
+        logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
     if "temperature" in reason and request.temperature is not None:
-        logger.warning("The model takes no temperature (%s): it samples by its own.", reason)
+        logger.warning("The model accepts no temperature (%s): its own default applies.", reason)
         return replace(request, temperature=None)
     return None
 

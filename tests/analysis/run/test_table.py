@@ -258,7 +258,9 @@ def test_a_real_tokenizer_counts(tmp_path: Path) -> None:
     ("spoil", "sentence"),
     [
         pytest.param(lambda f: (f / "meta.json").unlink(), "it has no meta.json", id="no meta.json"),
-        pytest.param(lambda f: (f / "meta.json").write_text("{"), "cannot be read", id="half a meta.json"),
+        pytest.param(
+            lambda f: (f / "meta.json").write_text("{"), r"/meta\.json cannot be understood", id="half a meta.json"
+        ),
         pytest.param(
             lambda f: (f / "meta.json").write_text('{"schema": 99}'), "records of schema 99", id="another version"
         ),
@@ -274,6 +276,16 @@ def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, 
         load_run(tmp_path)
 
 
+def test_a_damaged_table_gets_a_sentence_and_is_made_again_once_it_is_deleted(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    load_run(tmp_path)
+    (tmp_path / "requests.parquet").write_bytes(b"PAR1")
+    with pytest.raises(NotARun, match=r"requests\.parquet is damaged: delete it"):
+        load_run(tmp_path)
+    (tmp_path / "requests.parquet").unlink()
+    assert len(load_run(tmp_path).requests) == 1
+
+
 def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:
     old, new = "20261121-100000-a-xxxx", "20261121-110000-b-yyyy"
     for name, at in ((new, "2026-11-21T11:00:00+00:00"), (old, "2026-11-21T10:00:00+00:00")):
@@ -281,7 +293,7 @@ def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: 
     assert find_run(None, tmp_path).name == new
     assert find_run("20261121-10", tmp_path).name == old
     assert find_run(str(tmp_path / old), Path("nowhere")).name == old
-    for name, sentence in (("2026", "begins 2 runs"), ("x", "there is no run `x`")):
+    for name, sentence in (("2026", "2 runs begin with `2026`"), ("x", "there is no run `x`")):
         with pytest.raises(NotARun, match=sentence):
             find_run(name, tmp_path)
     with pytest.raises(NotARun, match="no run in"):

@@ -57,7 +57,7 @@ def test_a_run_is_read_as_it_grows(folder: Path) -> None:
     second = run.look()
     assert (second.in_flight, second.rate, second.failed) == (0, 0.2, 0.5)
     assert second.latencies["TTFT"] == Percentiles(0.2, math.inf), "a failed request has waited for ever"
-    assert second.findings == ["50% of the requests fail"]
+    assert second.findings == ["50 % of the requests fail"]
 
 
 def test_users_are_summed_over_processes_and_the_run_ends_with_the_last(folder: Path) -> None:
