@@ -37,10 +37,13 @@ def import_results(
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
     """
+    from rich.console import Console
+
     from analysis.imports.formats import read
     from analysis.imports.source import NotImportable
     from analysis.imports.write import write_run
 
+    log = Console(stderr=True, highlight=False, markup=False)
     repeats: dict[str, int] = {}
     try:
         load = _load(users, rate)
@@ -56,10 +59,10 @@ def import_results(
             typer.echo(f"{folder}: {what} of {results.source.tool}")
             typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
     except NotImportable as error:
-        typer.secho(str(error), fg="red", err=True)
+        log.print(str(error), style="red", soft_wrap=True)
         raise typer.Exit(2) from None
     except OSError as error:
-        typer.secho(f"{error.filename}: {error.strerror}.", fg="red", err=True)
+        log.print(f"{error.filename}: {error.strerror}.", style="red", soft_wrap=True)
         raise typer.Exit(2) from None
 
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from analysis.report.index.index import IndexedRun
 
-LEFT_OUT = ("model", "engine", "stage", "scenario")  # columns that a narrow terminal goes without, in this order
+COLUMNS = ("run", "model", "engine", "stage", "scenario", "tokens/s", "TTFT p95", "findings")
+NUMBERS = ("tokens/s", "TTFT p95")
+LEFT_OUT = (
+    "model",
+    "engine",
+    "stage",
+    "scenario",
+    "findings",
+)  # columns that a narrow terminal goes without, in this order
 
 
 @with_flags(RunsSettings)
@@ -83,24 +91,24 @@ def _table(runs: Sequence[IndexedRun], left_out: Sequence[str]) -> Table:
     from analysis.report.terminal import STYLES
     from analysis.units import MISSING, format_seconds, significant
 
-    titles = [title for title in ("run", *LEFT_OUT) if title not in left_out]
+    titles = [title for title in COLUMNS if title not in left_out]
     table = ruled_table()
     for title in titles:
-        table.add_column(title, no_wrap=title == "run", overflow="fold")
-    for title in ("tokens/s", "TTFT p95"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("findings")
+        number = title in NUMBERS
+        table.add_column(
+            title, justify="right" if number else "left", no_wrap=number or title == "run", overflow="fold"
+        )
     for run in runs:
-        tokens = MISSING if run.throughput is None else significant(run.throughput)
-        ttft = MISSING if run.stage is None else format_seconds(run.ttft_p95)
         worst = next((severity for severity in STYLES if (run.findings or {}).get(severity)), "")
-        said = Text(run.said or run.headline, style=STYLES.get(worst, ""))
-        texts = {
-            "run": run.run_id,
-            "engine": run.label,
-            "model": run.model or "",
-            "scenario": run.scenario,
-            "stage": run.stage or "",
+        cells = {
+            "run": Text(run.run_id),
+            "engine": Text(run.label),
+            "model": Text(run.model or ""),
+            "scenario": Text(run.scenario),
+            "stage": Text(run.stage or ""),
+            "tokens/s": Text(MISSING if run.throughput is None else significant(run.throughput)),
+            "TTFT p95": Text(MISSING if run.stage is None else format_seconds(run.ttft_p95)),
+            "findings": Text(run.said or run.headline, style=STYLES.get(worst, "")),
         }
-        table.add_row(*(Text(texts[title]) for title in titles), tokens, ttft, said)
+        table.add_row(*(cells[title] for title in titles))
     return table

@@ -228,7 +228,7 @@ def _run(
         raise RunFailed(_reason(log))
     tally.update()
     if tally.requests + tally.cut_off == 0:
-        raise RunFailed(f"{label}: no request was sent. {_reason(log)}")
+        raise RunFailed(f"{label}: no request was sent: {_reason(log)}")
     console.print(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None

@@ -124,7 +124,7 @@ class Target:
             return None
 
     def _no_entry(self, dialect: Dialect) -> UnreachableServer:
-        return UnreachableServer(f"{self.url} requires an API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
+        return UnreachableServer(f"{self.url} requires a valid API key: set {dialect.key_variable} or {KEY_VARIABLE}.")
 
     def _optional(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The JSON object that the server answers; empty where it answers otherwise, late or not at all."""

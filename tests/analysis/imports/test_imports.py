@@ -225,3 +225,14 @@ def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
     assert meta.imported is not None
     assert (meta.imported.tool, meta.imported.file) == ("vllm bench serve", "vllm.json")
     assert meta.plan[0].load == Users(4)
+
+
+def test_no_color_is_obeyed(tmp_path: Path) -> None:
+    words = ["import", "nosuch.json", "--output", str(tmp_path)]
+    wanted = "nosuch.json: No such file or directory."
+    told = {
+        colour: CliRunner().invoke(app, words, env={"FORCE_COLOR": "1", **colour_of}, color=True).stderr
+        for colour, colour_of in {"yes": {"NO_COLOR": None}, "no": {"NO_COLOR": "1"}}.items()
+    }
+    assert told["no"] == f"{wanted}\n"
+    assert told["yes"] == f"\x1b[31m{wanted}\x1b[0m\n"

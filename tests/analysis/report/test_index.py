@@ -66,6 +66,9 @@ def test_a_narrow_terminal_breaks_no_id(runs: Path, tmp_path: Path, monkeypatch:
     assert f" {long} " in shown
     assert max(map(len, shown[: shown.index("Index:")].splitlines())) <= 80
     assert "A wider terminal, the page and --json also have model, engine and stage." in shown
+    monkeypatch.setattr("analysis.console.PIPE_WIDTH", 60)
+    narrower = listed("--runs", tmp_path).stdout
+    assert "also have model, engine, stage, scenario and findings." in " ".join(narrower.split())
 
 
 def test_the_page_needs_nothing_else_and_links_to_the_reports(runs: Path) -> None:
