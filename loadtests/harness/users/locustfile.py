@@ -25,4 +25,5 @@ def locust_classes(
     if events.scenario is not None:
         sys.exit("one scenario at a time: give Locust a single file with -f.")
     events.scenario = scenario
+    user.abstract = True  # else Locust also takes the class that the file itself defines
     return type(user.__name__, (user,), {}), type("Stages", (StageShape,), {})
