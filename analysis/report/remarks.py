@@ -40,8 +40,8 @@ class Remark:
             engines: dict[str, list[str]] = {}
             for one in (self, *self.others):
                 engines.setdefault(one._at, []).append(one.label or "")
-            return "; ".join(", ".join(filter(None, (in_words(names), at))) for at, names in engines.items())
-        return ", ".join(part for part in (self.label, self._at) if part)
+            return "; ".join(_of(in_words(names), at) for at, names in engines.items())
+        return _of(self.label or "", self._at)
 
     @property
     def evidence(self) -> str:
@@ -57,6 +57,11 @@ class Remark:
             stages = f"{len(self.stages)} stages from {self.stages[0]} to {self.stages[-1]}"
         runs = f"({self.runs} runs)" if self.runs > 1 and (stages or self.label) else ""
         return " ".join(part for part in (stages, runs) if part)
+
+
+def _of(names: str, at: str) -> str:
+    """`transformers, 10 users (4 runs)`, or `transformers (4 runs)` without a stage."""
+    return f"{names} {at}" if names and at.startswith("(") else ", ".join(filter(None, (names, at)))
 
 
 def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:

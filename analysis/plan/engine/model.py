@@ -67,7 +67,8 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
     warnings = []
     if len(chosen) < len(stages):
         left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
-        warnings.append(f"no common steps were found at {', '.join(left_out)}, which the fit leaves out")
+        seen = "no common steps were" if in_batch else "common steps, of which the other stages show none, were"
+        warnings.append(f"{seen} found at {', '.join(left_out)}, which the fit leaves out")
     found = [steps for _, steps in chosen]
     several = [s for s in found if s.occupied.max(initial=0) > 1]
     grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)

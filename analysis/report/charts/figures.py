@@ -219,7 +219,7 @@ def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
         if metric in stage.curves
     )
     shown = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
-    note = f"Share of requests with no longer a {BY_NAME[metric].title}, {shown}; logarithmic scale."
+    note = f"Share of requests whose {BY_NAME[metric].title} was at most so long, {shown}; logarithmic scale."
     headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
     legend = tuple(engines)
     return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, chart, headers, rows, legend)

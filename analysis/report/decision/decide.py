@@ -63,7 +63,7 @@ class Decision:
 
     @property
     def for_reading(self) -> tuple[Advice, ...]:
-        """What is n/a for several engines for the same reason is said once."""
+        """Topic by topic; what is n/a for several engines for the same reason is said once."""
         engines = {one.engine for one in self.advice if one.engine is not None}
         alike: dict[tuple[str, str | None], list[str]] = {}
         for one in self.advice:
@@ -79,7 +79,8 @@ class Decision:
                 said.setdefault(
                     (one.topic, None, one.why), Advice(one.topic, None, None, f"{one.why or 'unknown'}{of}")
                 )
-        return tuple(said.values())
+        topics = [one.topic for one in self.advice]
+        return tuple(sorted(said.values(), key=lambda one: topics.index(one.topic)))
 
 
 def decide(

@@ -35,7 +35,10 @@ class Ranking:
 
 
 def repeats_interval(runs: Sequence[float]) -> Estimate:
-    """The mean over independent runs, one value a run, with Student's t interval."""
+    """The mean over independent runs, one value a run, with Student's t interval.
+
+    Durations, rates and shares are not negative, and so neither is the lower end where no run is.
+    """
     values = np.asarray(runs, dtype=np.float64)
     n = len(values)
     if n == 0:
@@ -44,7 +47,7 @@ def repeats_interval(runs: Sequence[float]) -> Estimate:
     if n < REPEATS:
         return Estimate(mean, n=n, why=f"{n} < {REPEATS} repeats")
     half = t_quantile(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
-    return Estimate(mean, mean - half, mean + half, n)
+    return Estimate(mean, max(mean - half, min(float(values.min()), 0.0)), mean + half, n)
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], paired: bool = False) -> Estimate:

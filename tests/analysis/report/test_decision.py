@@ -128,12 +128,16 @@ def test_what_is_not_known_of_several_engines_for_one_reason_is_said_once() -> N
         Advice("cost", "b", None, "no price"),
         Advice("load", "c", None, "no objective"),
         Advice("cost", "c", None, "no price"),
+        Advice("limit", "a", "100 tokens/s."),
     )
     assert [(one.heading, one.said) for one in Decision(advice, None, ()).for_reading] == [
         ("load", "n/a: no objective."),
         ("a, cost", "A million tokens cost $2."),
         ("cost", "n/a: no price (b and c)."),
+        ("a, limit", "100 tokens/s."),
     ]
+    both = Decision((*advice[-2:], Advice("cost", "b", "A million tokens cost $3.")), None, ())
+    assert [one.heading for one in both.for_reading] == ["c, cost", "b, cost", "a, limit"], "topic by topic"
 
 
 def test_the_page_has_every_sentence_and_every_number(repeats: list[RunSummary]) -> None:

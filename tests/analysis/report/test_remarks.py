@@ -21,6 +21,12 @@ def test_what_many_engines_have_is_said_once_and_names_them_all() -> None:
     assert [(other.label, other.evidence) for other in said.others] == [("b", "b 8 ms"), ("c", "c 8 ms (at 8 users)")]
 
 
+def test_what_concerns_whole_runs_names_the_engine_and_how_many() -> None:
+    findings = [Finding("not_calibrated", "note", "unknown", "calibrate", None, "a") for _ in range(3)]
+    (said,) = remarks(findings)
+    assert said.where == "a (3 runs)"
+
+
 def test_two_engines_keep_a_remark_each() -> None:
     assert [(said.where, said.others) for said in remarks([*late("a", 2), *late("b", 2)])] == [
         ("a, 2 users", ()),
