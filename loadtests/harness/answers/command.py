@@ -119,6 +119,7 @@ class Server:
 
 def _servers(engines: list[str], urls: list[str], options: list[str], model: str | None, log: Console) -> list[Server]:
     """Raises `UsageError`."""
+    from loadtests.harness.client.access import access_to
     from loadtests.harness.client.address import Address
     from loadtests.harness.command.drive import UsageError, engine_options
     from loadtests.harness.command.formats import same_format
@@ -132,6 +133,7 @@ def _servers(engines: list[str], urls: list[str], options: list[str], model: str
     try:
         for url in urls:
             Address.parse(url)
+            access_to(url, "chat", (), False)
     except ValueError as error:
         raise UsageError(str(error)) from None
     given, said = same_format(engine_options(options, engines))

@@ -28,9 +28,12 @@ class Access:
 def access_to(
     url: str, endpoint: Endpoint, headers: Headers, insecure: bool, environment: Mapping[str, str] = os.environ
 ) -> Access:
-    """Raises `ValueError` with a sentence where an API needs credentials that the environment lacks."""
+    """Raises `ValueError` with a sentence where the environment lacks credentials, or has a key that is none."""
     dialect = DIALECTS[endpoint]
-    key = environment.get(KEY_VARIABLE) or environment.get(dialect.key_variable)
+    variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
+    key = environment.get(variable)
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ValueError(f"{variable} is not an API key: a key is printable ASCII without spaces.")
     signer = dialect.signer(key, environment, urlsplit(url).hostname or "")
     return Access({**dialect.headers(key), **dict(headers)}, signer, insecure)
 

@@ -230,9 +230,10 @@ def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
 def test_no_color_is_obeyed(tmp_path: Path) -> None:
     words = ["import", "nosuch.json", "--output", str(tmp_path)]
     wanted = "nosuch.json: No such file or directory."
+    colours: dict[str, str | None] = {"yes": None, "no": "1"}
     told = {
-        colour: CliRunner().invoke(app, words, env={"FORCE_COLOR": "1", **colour_of}, color=True).stderr
-        for colour, colour_of in {"yes": {"NO_COLOR": None}, "no": {"NO_COLOR": "1"}}.items()
+        colour: CliRunner().invoke(app, words, env={"FORCE_COLOR": "1", "NO_COLOR": value}, color=True).stderr
+        for colour, value in colours.items()
     }
     assert told["no"] == f"{wanted}\n"
     assert told["yes"] == f"\x1b[31m{wanted}\x1b[0m\n"

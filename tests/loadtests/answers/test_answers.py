@@ -117,6 +117,7 @@ def test_the_fake_engine_answers_alike_under_load() -> None:
             ["--engine", "fake", "--engine", "fake"], "give each --engine and each --url only once", id="twice"
         ),
         pytest.param(["--url", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9", id="no server"),
+        pytest.param(["--url", "127.0.0.1:9"], "`127.0.0.1:9` is not a server's address", id="an address without http"),
         pytest.param(
             ["--engine", "candle", "--engine", "burn", "--model", "random:llama-3.2-tiny"],
             "has different weights in each engine",

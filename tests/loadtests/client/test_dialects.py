@@ -213,6 +213,13 @@ def test_keys_come_from_the_environment(
     assert "'k'" not in repr(access)
 
 
+@pytest.mark.parametrize("key", ["…", "two words", "k\n"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ValueError, match="OPENAI_API_KEY is not an API key") as refused:
+        access_to("http://127.0.0.1:1", "chat", (), False, {"OPENAI_API_KEY": key})
+    assert key not in str(refused.value)
+
+
 def test_headers_given_by_hand_count_before_the_dialects_own() -> None:
     access = access_to("http://127.0.0.1:1", "chat", parse_headers("authorization: Basic x\nX-A: b"), False, {})
     assert access.headers == {"Authorization": "Basic x", "X-A": "b"}
