@@ -181,7 +181,7 @@ def _runs(contrasts: Contrasts) -> TextTable:
         outliers = ", ".join(format_value(value, one.unit) for value in values.outliers) or "none"
         rows.append((title, engine, str(values.n), *(format_value(each, one.unit) for each in numbers), outliers))
     headers = ("measure", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
-    text = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included in all numbers."
+    text = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."
     return TextTable("Runs", headers, tuple(rows), (0, 1, 9), text)
 
 

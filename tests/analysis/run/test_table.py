@@ -13,7 +13,7 @@ from analysis.run import lines as reader
 from analysis.run import processes
 from analysis.run.formulas import expression
 from analysis.run.lines import KILLED, SCHEMA, Block, Lines
-from analysis.run.load import NotARun, find_run, load_run, with_metrics
+from analysis.run.load import NotARun, load_run, with_metrics
 from analysis.run.table import write_table
 from records.metrics import REQUEST_METRICS, Metric
 from records.request import RequestRecord
@@ -252,52 +252,6 @@ def test_a_real_tokenizer_counts(tmp_path: Path) -> None:
     one = record(0, 0, output_tokens=None, token_source=None, text="hello world hello")
     run = load_run(write_run(tmp_path / "run", META, [one]), tokenizer=tmp_path)
     assert run.requests["output_tokens"].to_list() == [3]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "sentence"),
-    [
-        pytest.param(lambda f: (f / "meta.json").unlink(), "it has no meta.json", id="no meta.json"),
-        pytest.param(
-            lambda f: (f / "meta.json").write_text("{"), r"/meta\.json cannot be understood", id="half a meta.json"
-        ),
-        pytest.param(
-            lambda f: (f / "meta.json").write_text('{"schema": 99}'), "records of schema 99", id="another version"
-        ),
-        pytest.param(lambda f: (f / "requests-0.jsonl").write_text(""), "holds no request", id="no record"),
-        pytest.param(lambda f: (f / "requests-0.jsonl").unlink(), "holds no request", id="no file of records"),
-    ],
-)
-def test_a_folder_that_is_no_run_gets_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:
-    write_run(tmp_path, META, [record(0, 0)])
-    assert callable(spoil)
-    spoil(tmp_path)
-    with pytest.raises(NotARun, match=sentence):
-        load_run(tmp_path)
-
-
-def test_a_damaged_table_gets_a_sentence_and_is_made_again_once_it_is_deleted(tmp_path: Path) -> None:
-    write_run(tmp_path, META, [record(0, 0)])
-    load_run(tmp_path)
-    (tmp_path / "requests.parquet").write_bytes(b"PAR1")
-    with pytest.raises(NotARun, match=r"requests\.parquet is damaged: delete it"):
-        load_run(tmp_path)
-    (tmp_path / "requests.parquet").unlink()
-    assert len(load_run(tmp_path).requests) == 1
-
-
-def test_runs_are_found_by_folder_by_the_start_of_their_id_and_by_age(tmp_path: Path) -> None:
-    old, new = "20261121-100000-a-xxxx", "20261121-110000-b-yyyy"
-    for name, at in ((new, "2026-11-21T11:00:00+00:00"), (old, "2026-11-21T10:00:00+00:00")):
-        write_run(tmp_path / name, meta_of(META.stages, run_id=name, started_at=at), [record(0, 0)])
-    assert find_run(None, tmp_path).name == new
-    assert find_run("20261121-10", tmp_path).name == old
-    assert find_run(str(tmp_path / old), Path("nowhere")).name == old
-    for name, sentence in (("2026", "2 runs begin with `2026`"), ("x", "there is no run `x`")):
-        with pytest.raises(NotARun, match=sentence):
-            find_run(name, tmp_path)
-    with pytest.raises(NotARun, match="no run in"):
-        find_run(None, tmp_path / "empty")
 
 
 def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
