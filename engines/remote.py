@@ -46,6 +46,7 @@ KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
 MOST_TOKENS = 10**9  # of one request
 CONNECT_TIMEOUT = 10.0  # seconds
+LONGEST_WAIT = 86_400.0  # seconds that a server may ask to wait before the next try
 REASONING = ("reasoning_content", "reasoning")  # of a chat's delta, as servers call it
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -222,10 +223,13 @@ def _tokenizer(model: Model) -> Tokenizer:
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
     """Text and finish reason of an event; a chunk with nothing but usage has neither."""
     for choice in event.get("choices") or ():
+        if not isinstance(choice, dict):
+            continue
         delta = choice.get("delta") or {}
         parts = [choice.get("text"), *(delta.get(name) for name in REASONING), delta.get("content")]
         reason = choice.get("finish_reason")
-        return "".join(part for part in parts if part), None if reason is None else FINISH.get(reason, "stop")
+        text = "".join(part for part in parts if isinstance(part, str))
+        return text, None if reason is None else FINISH.get(reason, "stop")
     return "", None
 
 
@@ -235,14 +239,21 @@ def _count(usage: Any, name: str) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
+def _seconds(retry_after: str) -> float | None:
+    """`None` for a date, and for what is no duration."""
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(retry_after)) <= LONGEST_WAIT:
+            return seconds
+    return None
+
+
 def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     """The server's refusal as ours, with its own words."""
     words = f"the server answered {answer.status_code}"
     with contextlib.suppress(ValueError):
         words = f"{words}: {message_of(json.loads(content))}"
     if answer.status_code == 429:
-        after = answer.headers.get("retry-after", "")
-        return EngineOverloaded(words, float(after) if after.replace(".", "", 1).isdigit() else None)
+        return EngineOverloaded(words, _seconds(answer.headers.get("retry-after", "")))
     if answer.status_code in {401, 403}:
         return EngineUnavailable(f"{words} (a key is read from {KEY})")
     if answer.status_code == 503:

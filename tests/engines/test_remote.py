@@ -20,7 +20,7 @@ from engines.contract.base import (
 )
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
-from engines.remote import RemoteEngine, RemoteOptions
+from engines.remote import RemoteEngine, RemoteOptions, _seconds
 from tests.support.servers.served import CHAT, TEXT, Served, body, served, until
 
 
@@ -196,10 +196,17 @@ def test_what_a_server_says_is_passed_on(status: int, content: str, kind: type[E
     assert not isinstance(raised.value, EngineOverloaded) or raised.value.retry_after == 7
 
 
+@pytest.mark.parametrize("after", ["inf", "nan", "-1", "9" * 400, "²", "Mon, 23 Nov 2026 08:00:00 GMT"])
+def test_a_wait_that_is_no_duration_is_left_out(after: str) -> None:
+    assert _seconds(after) is None
+
+
 def test_events_of_other_servers_are_read() -> None:
     """TGI's finish reason, reasoning, comments, `\\r\\n`, usage without a choice, several tokens in one chunk."""
     events = (
         {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+        {"choices": [None]},
+        {"choices": [{"delta": {"content": ["a part", {"type": "text"}]}}]},
         {"choices": [{"delta": {"reasoning_content": "think"}}]},
         {"choices": [{"delta": {"content": " two words"}, "finish_reason": "eos_token"}]},
         {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 7}},
