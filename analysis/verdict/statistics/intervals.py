@@ -26,7 +26,7 @@ from analysis.verdict.statistics.dependence import (
     user_codes,
     with_users,
 )
-from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, TAIL, Estimate, Floats, nearest_rank
+from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, TAIL, Estimate, Floats, least_samples, nearest_rank
 from analysis.verdict.statistics.tails import Sample, clopper_pearson, effective_size, needed
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
@@ -99,6 +99,9 @@ def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Est
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
     high = math.inf if beyond else float(upper[high_rank])
     if high == math.inf:
+        size = effective_size(error, n)
+        if (1 - q) ** size > TAIL:  # not even the smallest value bounds it from below, so neither end is known
+            return replace(plain, why=f"≈{int(size)} < {least_samples(0.5)}")
         below, _ = sample.limits(q, error, below=ONE_END)
     low = float(lower[max(1, math.floor(below * n + 0.5)) - 1])
     return replace(plain, low=low, high=high, why=BEYOND_OBSERVED if beyond else None)

@@ -89,6 +89,17 @@ def test_six_hundred_effective_requests_by_user_do_for_any_tail() -> None:
     assert percentile_interval(trace.latency, 0.99, trace.user).low is not None
 
 
+def test_a_median_that_no_request_bounds_is_withheld() -> None:
+    """Three users of three paces are worth less than one request: the median is any of the three. The lower end was
+    the median itself, which held in half of all windows."""
+    rng = np.random.default_rng(1)
+    users = rng.integers(3, size=900)
+    latencies = np.array([0.1, 0.2, 0.4])[users] * np.exp(0.3 * rng.standard_normal(900))
+    found = percentile_interval(latencies, 0.5, users)
+    assert (found.low, found.high, found.why) == (None, None, "≈0 < 6")
+    assert percentile_interval(latencies, 0.5).low is not None, "without users there are nine hundred"
+
+
 def test_a_tail_of_few_long_bursts_is_withheld() -> None:
     """Correlated over 66 requests: 3 000 of them are worth some 40, which do for a median and not for a p99."""
     latencies = correlated(np.random.default_rng(5), 3000, 0.97)
