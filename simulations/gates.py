@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.gate.decide import Sample, decide
+from analysis.verdict.statistics import chance_error
 from simulations.systems import Floats, Generator
 
 RUNS = 5
+COUNTED = (2000,) * RUNS  # requests of each run, of which a share is
 STAGES = ("10 users", "20 users", "40 users")
 # Measure, better, relative, a typical value, and its own spread from run to run in multiples of the scenario's.
 MEASURES: tuple[tuple[str, bool, bool, float, float], ...] = (
@@ -92,8 +94,8 @@ def version(rng: Generator, scenario: Scenario, changed: bool) -> dict[tuple[str
             worse = scenario.worse if changed and here else 0.0
             if relative:
                 values[stage, name] = level * np.exp(shift) * (1 - worse if higher else 1 + worse)
-            else:  # a share of few failures: counts of 2 000 requests
-                values[stage, name] = rng.binomial(2000, level, RUNS) / 2000
+            else:  # a share of few failures
+                values[stage, name] = rng.binomial(COUNTED, level) / COUNTED
     return values
 
 
@@ -111,6 +113,9 @@ def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
             relative,
             tuple(before[stage, name].tolist()),
             tuple(now[stage, name].tolist()),
+            0.0
+            if relative
+            else chance_error(before[stage, name].tolist(), now[stage, name].tolist(), COUNTED, COUNTED),
         )
         for stage in STAGES
         for name, higher, relative, _, _ in MEASURES

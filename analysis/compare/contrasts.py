@@ -166,7 +166,8 @@ def _at(
             if len(values) < len(ours) or len(others) < len(theirs):
                 missing += [measure.title] if values or others else []
                 continue
-            test = compare_runs(values, others, pairs, measure.relative)
+            least_error = measure.least_error(engine.at(label), baseline.at(label))
+            test = compare_runs(values, others, pairs, measure.relative, least_error)
             found.append(_contrast(measure, engine.label, values, others, test, prompts.get(measure.metric or "")))
     return StageContrasts(label, _judged(found, measures, margin), tuple(dict.fromkeys(missing)))
 

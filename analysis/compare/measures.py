@@ -12,6 +12,7 @@ from typing import Literal
 
 from analysis.verdict.comparison.contenders import headline_ttft
 from analysis.verdict.stages.stage import StageSummary
+from analysis.verdict.statistics import Estimate, chance_error
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
 
@@ -34,6 +35,15 @@ class Measure:
     of: Callable[[StageSummary], float | None]
     relative: bool = True
     metric: str | None = None  # the request metric it is a percentile of
+    share: Callable[[StageSummary], Estimate | None] | None = None  # the share that it is, with its number of requests
+
+    def least_error(self, ours: Sequence[StageSummary], theirs: Sequence[StageSummary]) -> float:
+        """Of the difference of two groups of runs: of a share, what chance makes of its requests."""
+        if self.share is None:
+            return 0.0
+        one, other = ([found for stage in side if (found := self.share(stage))] for side in (ours, theirs))
+        shares, others = ([found.value or 0.0 for found in side] for side in (one, other))
+        return chance_error(shares, others, [found.n for found in one], [found.n for found in other])
 
 
 def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
@@ -58,18 +68,28 @@ def _percentile(name: str, p: str, metric: Metric) -> Measure:
 
 
 def _quantity(quantity: Quantity, better: Better) -> Measure:
+    def found(stage: StageSummary) -> Estimate | float | None:
+        if quantity.name not in {"goodput", "attainment"}:
+            plain: Estimate | float | None = getattr(stage, quantity.name)
+            return plain
+        attainment = stage.attainment
+        if attainment is None:
+            return None
+        return attainment.goodput if quantity.name == "goodput" else attainment.share
+
     def of(stage: StageSummary) -> float | None:
-        if quantity.name in {"goodput", "attainment"}:
-            attainment = stage.attainment
-            if attainment is None:
-                return None
-            return attainment.goodput.value if quantity.name == "goodput" else attainment.share.value
-        found = getattr(stage, quantity.name)
-        value: float | None = getattr(found, "value", found)
-        return value
+        one = found(stage)
+        return one.value if isinstance(one, Estimate) else one
+
+    def share(stage: StageSummary) -> Estimate | None:
+        one = found(stage)
+        assert one is None or isinstance(one, Estimate), f"{quantity.name} is no share"
+        return one
 
     title = f"{quantity.title} {quantity.unit}" if "/" in quantity.unit else quantity.title
-    return Measure(quantity.name, title, quantity.unit, better, of, relative=quantity.name not in SHARES)
+    if quantity.name in SHARES:
+        return Measure(quantity.name, title, quantity.unit, better, of, relative=False, share=share)
+    return Measure(quantity.name, title, quantity.unit, better, of)
 
 
 def _memory(gauge: str, title: str) -> Measure:

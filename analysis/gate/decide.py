@@ -38,6 +38,7 @@ class Sample:
     relative: bool  # worse as a share of the baseline; else in points, for what may be 0
     baseline: tuple[float, ...]
     current: tuple[float, ...]
+    least_error: float = 0.0  # of their difference, however alike the runs are
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ def _worse(one: Sample, confidence: float) -> Estimate:
         level = float(np.mean(one.baseline)) if one.relative else 1.0
         if level == 0:
             return Estimate(None, n=n, why="the baseline is 0")
-        difference, _ = t_test(np.array(one.current), np.array(one.baseline), False, confidence)
+        sides = np.array(one.current), np.array(one.baseline)
+        difference, _ = t_test(*sides, False, confidence, one.least_error)
         bounds = (difference.value, difference.low, difference.high)
         shares = [None if bound is None else bound / level for bound in bounds]
     value, low, high = shares if one.better == "lower" else _negated(shares)

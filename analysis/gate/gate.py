@@ -118,7 +118,9 @@ def _samples(before: Contender, now: Contender, measures: Sequence[Measure]) -> 
                     measure.unit,
                     measure.better,
                     measure.relative,
-                    *known,
+                    baseline=known[0],
+                    current=known[1],
+                    least_error=measure.least_error(then, here),
                 )
             elif known[0]:
                 yield f"{now.label} at {stage.label}: {measure.title} was not measured in every run"

@@ -80,33 +80,35 @@ def spread(runs: Sequence[float]) -> Spread:
     )
 
 
-def compare_runs(ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool) -> Difference:
+def compare_runs(
+    ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool, least_error: float = 0.0
+) -> Difference:
     """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
-    zero and their ratio is what counts; else (shares, say) their difference is.
+    zero and their ratio is what counts; else (shares, say) their difference is, with `least_error` as for `t_test`.
 
     With fewer than three runs in a group there are no intervals and no p values, only numbers.
     """
     one, other = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     enough = min(len(one), len(other)) >= REPEATS and bool(np.isfinite(one).all() and np.isfinite(other).all())
     ratio, p_ratio = ratio_test(ours, theirs, paired)
-    difference, p_difference = _difference(one, other, paired)
+    difference, p_difference = _difference(one, other, paired, least_error)
     return Difference(
         difference=difference,
         ratio=ratio,
         paired=paired,
         p=p_ratio if relative else p_difference,
-        welch=_difference(one, other, False)[1],
+        welch=_difference(one, other, False, least_error)[1],
         mann_whitney=_mann_whitney(one, other) if enough else None,
         cohen_d=_cohen_d(one, other) if enough else None,
         cliff_delta=_cliff_delta(one, other) if len(one) and len(other) else None,
     )
 
 
-def _difference(one: Floats, other: Floats, paired: bool) -> tuple[Estimate, float | None]:
+def _difference(one: Floats, other: Floats, paired: bool, least_error: float) -> tuple[Estimate, float | None]:
     n = min(len(one), len(other))
     if n == 0 or not (np.isfinite(one).all() and np.isfinite(other).all()):
         return Estimate(None, n=n, why="no runs" if n == 0 else "a run has no finite value"), None
-    return t_test(one, other, paired)
+    return t_test(one, other, paired, least_error=least_error)
 
 
 def _mann_whitney(one: Floats, other: Floats) -> float:

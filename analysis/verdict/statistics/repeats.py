@@ -75,8 +75,13 @@ def ratio_test(
     return Estimate(value, low, high, n, difference.why), p
 
 
-def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDENCE) -> tuple[Estimate, float | None]:
-    """Difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p value."""
+def t_test(
+    one: Floats, other: Floats, paired: bool, confidence: float = CONFIDENCE, least_error: float = 0.0
+) -> tuple[Estimate, float | None]:
+    """Difference of the means with Student's interval of the pairs or Welch's (1947), and the two-sided p value.
+
+    `least_error` is a standard error that the difference has at least, however alike the runs are.
+    """
     n = min(len(one), len(other))
     difference = float(one.mean() - other.mean())
     if n < REPEATS:
@@ -87,11 +92,26 @@ def t_test(one: Floats, other: Floats, paired: bool, confidence: float = CONFIDE
         parts = [float(side.var(ddof=1)) / len(side) for side in (one, other)]
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (one, other), strict=True))
         error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
+    if error < least_error:
+        error, freedom = least_error, math.inf
     if error <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
         return Estimate(difference, difference, difference, n), float(difference == 0)
     half = t_quantile(freedom, confidence) * error
     p = t_p_value(difference / error, freedom)
     return Estimate(difference, difference - half, difference + half, n), p
+
+
+def chance_error(
+    one: Sequence[float], other: Sequence[float], requests: Sequence[int], other_requests: Sequence[int]
+) -> float:
+    """Standard error of the difference of the mean shares of two groups of runs that chance alone makes, where both
+    have one true share: runs with the same few failures do not show it. `requests` are those of each run."""
+    counts = np.array([*requests, *other_requests], dtype=np.float64)
+    if counts.min() <= 0:
+        return 0.0
+    share = float(np.average([*one, *other], weights=counts))
+    terms = sum(float((1 / np.array(runs)).sum()) / len(runs) ** 2 for runs in (requests, other_requests))
+    return math.sqrt(max(share * (1 - share), 0.0) * terms)
 
 
 def winner(samples_by_engine: Mapping[str, Sequence[float]], margin: float = MARGIN, paired: bool = False) -> Ranking:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.gate.decide import Check, Sample, decide
+from analysis.verdict.statistics import chance_error
 from analysis.verdict.summary import read_summary
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -88,6 +89,13 @@ def test_intervals_are_those_of_all_checks_together() -> None:
 def test_failures_count_in_points(current: tuple[float, ...], severity: str) -> None:
     """From none: 3 points are critical, 1.5 a warning."""
     assert check((0.0,) * 5, current, relative=False, unit="share").severity == severity
+
+
+@pytest.mark.parametrize(("requests", "severity"), [(20, "unclear"), (1000, "critical")])
+def test_the_same_few_failures_in_every_run_may_be_chance(requests: int, severity: str) -> None:
+    """5 % in each of three runs is one failure of 20, or 50 of 1 000."""
+    least = chance_error((0.05,) * 3, (0.0,) * 3, (requests,) * 3, (requests,) * 3)
+    assert check((0.0,) * 3, (0.05,) * 3, relative=False, least_error=least).severity == severity
 
 
 def test_a_percentile_that_now_falls_among_failures_is_critical() -> None:

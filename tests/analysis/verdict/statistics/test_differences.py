@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.verdict.statistics import compare_runs, holm, spread
+from analysis.verdict.statistics import chance_error, compare_runs, holm, spread
 
 OURS, THEIRS = (12.0, 14.0, 13.0, 15.0, 16.0), (10.0, 11.0, 10.0, 12.0, 12.0)
 
@@ -89,6 +90,17 @@ def test_shares_are_tested_by_their_difference() -> None:
     assert found.ratio.value is None
     assert found.difference.value == pytest.approx(0.03)
     assert found.p == pytest.approx(found.welch)
+
+
+def test_runs_with_the_same_few_failures_are_no_proof() -> None:
+    """One failure of 20 requests in each of three runs, and none in the others: with 1.5 of 60 expected, chance makes
+    a standard error of sqrt(0.025 · 0.975 · 2 / 60), although no group of runs varies."""
+    least = chance_error((0.05,) * 3, (0.0,) * 3, (20,) * 3, (20,) * 3)
+    assert least == pytest.approx(math.sqrt(0.025 * 0.975 * 2 / 60))
+    found = compare_runs((0.05,) * 3, (0.0,) * 3, paired=False, relative=False, least_error=least)
+    assert found.p == pytest.approx(2 * NormalDist().cdf(-0.05 / least))
+    assert found.p == pytest.approx(0.079, abs=0.001)
+    assert chance_error((0.0,) * 3, (1.0,) * 3, (30,) * 3, (30,) * 3) < 0.08, "all against none is certain"
 
 
 def test_few_runs_have_numbers_and_no_tests() -> None:
