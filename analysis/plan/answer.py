@@ -11,6 +11,7 @@ import numpy as np
 from analysis.plan.basis import Basis, read_basis
 from analysis.plan.engine.model import FittedModel
 from analysis.plan.errors import CannotPlan
+from analysis.plan.evidence.contradiction import Contradiction, contradiction
 from analysis.plan.evidence.hold_out import HeldOut, hold_out
 from analysis.plan.evidence.safe_load import SafeLoad, safe_load
 from analysis.plan.evidence.scalability import Scalability, scalability
@@ -43,6 +44,7 @@ class Plan:
     held_out: tuple[HeldOut, ...]
     scalability: Scalability | None
     safe: SafeLoad | None
+    contradiction: Contradiction | None  # of the model and the measurements
     asked: Load  # the peak
     headroom: float
     load: Load  # the peak with headroom
@@ -92,6 +94,8 @@ class Plan:
             parts.append(f"{found.fewer.replicas} {keep} {format_share(found.fewer.share.median)}")
         if found.bounded:
             parts.append(f"fewer may do, but no run had more than {self._largest} on one replica")
+        if self.contradiction is not None:
+            parts.append("but the measurements contradict the model")
         if self.bill is not None:
             parts.append(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month")
         return "; ".join(parts) + "."
@@ -146,6 +150,7 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
         held_out=hold_out(basis.stages, basis.declared_slots),
         scalability=scalability(every),
         safe=safe_load([stage for stage in every if stage.load_unit == load.unit]),
+        contradiction=contradiction(basis.model, basis.stages, settings.slo),
         asked=asked,
         headroom=settings.headroom,
         load=load,

@@ -52,6 +52,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
             for one in plan.held_out
         ],
         "scalability": None if plan.scalability is None else asdict(plan.scalability),
+        "contradiction": None if plan.contradiction is None else asdict(plan.contradiction),
         "safe_load": None if plan.safe is None else asdict(plan.safe),
     }
     finite: dict[str, Any] = without_infinities(document)

@@ -22,13 +22,17 @@ ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted f
 
 def warnings_of(plan: Plan) -> list[str]:
     """What speaks against the plan, for the terminal and for the page; without full stops."""
-    errors = [(abs(one.error(figure)), one.stage) for one in plan.held_out for figure in ERRORS]
+    # Without its saturated stage, a fit may not know the slots, which the plan does.
+    alike = [one for one in plan.held_out if one.slots_known or plan.fitted.model.slots is None]
+    errors = [(abs(one.error(figure)), one.stage) for one in alike for figure in ERRORS]
     worst, stage = max(((error, of) for error, of in errors if math.isfinite(error)), default=(0.0, ""))
     said = list(plan.fitted.warnings)
     if worst > INACCURATE:
         said.append(
             f"a prediction was off by {format_share(worst)} at {stage}: if the measured load disagrees, trust that"
         )
+    if plan.contradiction is not None:
+        said.append(f"{plan.contradiction.sentence}: do not rely on the number of replicas")
     return said
 
 

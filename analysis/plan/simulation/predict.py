@@ -65,8 +65,13 @@ def over_seeds(
     return [requests_of(run(trial.model(model), trial.rng)) for trial in trials(seeds, seed)]
 
 
+def replayed(model: EngineModel, stage: MeasuredStage, seeds: int) -> list[Requests]:
+    """The simulated requests of a measured stage, over seeds. Instants count from the stage's begin."""
+    return over_seeds(model, lambda drawn, rng: replay(drawn, stage, rng), seeds)
+
+
 def predicted_stage(model: EngineModel, stage: MeasuredStage, seeds: int) -> dict[str, Band]:
-    served = over_seeds(model, lambda drawn, rng: replay(drawn, stage, rng), seeds)
+    served = replayed(model, stage, seeds)
     return bands([figures(one, stage.start - stage.begin, stage.end - stage.begin) for one in served])
 
 

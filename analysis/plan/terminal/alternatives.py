@@ -8,6 +8,7 @@ from rich.text import Text
 from analysis.console import ruled_table, warning
 from analysis.plan.alternatives import Alternative, Alternatives
 from analysis.plan.answer import dollars
+from analysis.plan.facts import warnings_of
 from analysis.plan.terminal.plan import share_band
 from analysis.units import format_seconds
 
@@ -23,7 +24,7 @@ def print_alternatives(console: Console, found: Alternatives) -> None:
     for one in found.all:
         if one.refused is not None:
             console.print(warning(f"{one.name}: {one.refused}"))
-        for said in one.plan.fitted.warnings if one.plan is not None else ():
+        for said in warnings_of(one.plan) if one.plan is not None else ():
             console.print(warning(f"{one.name}: {said}."))
     if found.mix is not None:
         console.print(Text(found.mix.sentence))
