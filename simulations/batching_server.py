@@ -24,7 +24,8 @@ from simulations.run_folder import answered, write_folder
 class BatchingServer:
     """Seconds. A step takes `base`, and `per_running` for each request that receives a token at its end, and
     `per_token` for each prompt token and `per_prompt` for each prompt that it prefills, and `batched` if it computes
-    several requests or a prompt, times lognormal noise of coefficient of variation `jitter`.
+    several requests or a prompt, and `per_running_beyond` for each request beyond `knee`, times lognormal noise of
+    coefficient of variation `jitter`.
 
     `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
     length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.
@@ -35,6 +36,8 @@ class BatchingServer:
     per_token: float = 0.0005
     per_prompt: float = 0.0
     batched: float = 0.0
+    per_running_beyond: float = 0.0
+    knee: int = 0
     slots: int = 16
     pauses: bool = False
     grouped: bool = False
@@ -96,7 +99,7 @@ def serve(
         prefilled = [request.prompt for request in receiving if not request.stamps]
         cost = server.base + server.per_running * len(receiving) + server.per_prompt * len(prefilled)
         cost += server.batched if len(receiving) > 1 or prefilled else 0.0
-        cost += server.per_token * sum(prefilled)
+        cost += server.per_token * sum(prefilled) + server.per_running_beyond * max(len(receiving) - server.knee, 0)
         now += cost * server.slowdown(now) * (rng.lognormvariate(-(sigma**2) / 2, sigma) if sigma else 1.0)
         for request in receiving:
             request.stamps.append(now)

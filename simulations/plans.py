@@ -51,6 +51,10 @@ SYSTEMS: Mapping[str, System] = {
     "closed loop, one request alone costs a third": System(
         BatchingServer(base=0.01, batched=0.025, jitter=0.05), users(1, 2, 4, 8, 12)
     ),
+    "closed loop, flat up to 8 requests": System(
+        BatchingServer(base=0.03, per_running=0.0, per_running_beyond=0.004, knee=8, slots=32, jitter=0.02),
+        users(2, 4, 6, 8, 12, 16, 24),
+    ),
     "open loop": System(BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
     "open loop, decoding pauses for prefill": System(BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
     "one request at a time": System(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),

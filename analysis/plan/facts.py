@@ -49,6 +49,8 @@ def facts_of(plan: Plan) -> list[tuple[str, str]]:
             parts.append(f"{format_seconds(seconds)} per {of}")
     if cost.batched > 0:
         parts.append(f"{format_seconds(cost.batched)} if several run or a prompt is prefilled")
+    if cost.per_running_beyond > 0:
+        parts.append(f"{format_seconds(cost.per_running_beyond)} per running request beyond {cost.knee:.0f}")
     step = " + ".join(parts) + ("" if model.synchronised else ", each request by itself")
     seen = f"{model.most_running} ran at most"
     slots = f"not known ({seen})" if model.slots is None else f"{model.slots}, {_source(model.slots_from)} ({seen})"

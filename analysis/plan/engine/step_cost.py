@@ -2,10 +2,13 @@
 
     seconds = base + per_running · running + per_token · prompt tokens prefilled + per_prompt · prompts prefilled
               + batched, if several requests run or a prompt is prefilled
+              + per_running_beyond · running requests beyond the knee
 
 Prompt tokens and prompts are nearly collinear where prompts have similar lengths; then only one of them is kept.
 A step of one request multiplies matrices by a vector, which some engines compute in a much cheaper way than a batch of
-two; `batched` is what that saves, and is fitted only where it explains the steps clearly better.
+two; `batched` is what that saves, and is fitted only where it explains the steps clearly better. An accelerator reads
+its weights in the same time for one request or many, until computing takes longer than reading: from the knee on, a
+request more costs more. The knee, too, is fitted only where the steps show it clearly.
 
 Least squares keeps the mean, which throughput depends on; least absolute deviations finds the undisturbed cost. Where
 the two differ, steps are sometimes much longer than usual.
@@ -16,6 +19,7 @@ decoding step: in absolute errors the few long steps would decide what the short
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,18 +35,20 @@ MUCH_BETTER = 0.05  # that `batched` must save
 REWEIGHTINGS = 30
 ROUNDS = 5  # of the fit that errors are relative to
 NEGLIGIBLE = 1e-4  # share of the median, below which nothing is divided by it
+BENT = 0.2  # that a knee must save: the noise of a few loads may look like a slight one
+KNEES = 24  # that are tried at most
 DRIFT_SECONDS = 10.0
 MOST_NOISE = 5.0  # of a step's cost: what is longer was no step
 LEAST_STEPS = 20  # of ten seconds, to be judged; of one request and of several, to fit `batched`
 DRIFTED, DRIFTING = 1.25, 1.1  # ratio of measured and fitted time of ten seconds: refused, and warned of
 DIFFERENT = 1.1  # ratio of the two fits' typical step that is warned of
-BASE, RUNNING, TOKENS, PROMPTS, BATCHED = range(5)
+BASE, RUNNING, TOKENS, PROMPTS, BATCHED, BEYOND = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Seconds. `spread` is the standard deviation of a step's duration, as a share of it; `batched` is what a step of
-    several requests, or with a prompt, costs besides.
+    several requests, or with a prompt, costs besides, and `per_running_beyond` what each request beyond `knee` does.
     """
 
     base: float
@@ -51,9 +57,13 @@ class StepCost:
     per_prompt: float
     spread: float = 0.0
     batched: float = 0.0
+    per_running_beyond: float = 0.0
+    knee: float = math.inf
 
     def seconds(self, running: float, tokens: float = 0.0, prompts: float = 0.0) -> float:
         fixed = self.base + self.batched if running > 1 or prompts > 0 else self.base
+        if running > self.knee:
+            fixed += self.per_running_beyond * (running - self.knee)
         return fixed + self.per_running * running + self.per_token * tokens + self.per_prompt * prompts
 
     def scaled(self, factor: float) -> StepCost:
@@ -65,6 +75,7 @@ class StepCost:
             per_token=factor * self.per_token,
             per_prompt=factor * self.per_prompt,
             batched=factor * self.batched,
+            per_running_beyond=factor * self.per_running_beyond,
         )
 
 
@@ -85,7 +96,7 @@ class Fit:
     undisturbed: StepCost  # least absolute deviations: of the usual step
     steps: int
     explained: float  # share of the steps' variance, R², with the weights of the fit
-    standard_errors: tuple[float, ...]  # of base, per running request, prompt token and prompt, and batched
+    standard_errors: tuple[float, ...]  # of the coefficients, in the order of the columns of the fit
     ratios: tuple[TenSeconds, ...]
     noise: Floats  # relative error of every step, in order: by what share it took longer than its cost
     warnings: tuple[str, ...]
@@ -118,6 +129,8 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
             f"only {len(seconds)} steps of the engine can be seen in these records, too few to fit what a step costs: "
             "measure with streamed answers, for a longer time."
         )
+    knee = _knee(features, seconds)
+    features[:, BEYOND] = _beyond(features, knee)
     rows, ratio = _relative(features, seconds)
     chosen = _chosen(features, rows, ratio)
     cost, error = _least_squares(rows, ratio, chosen)
@@ -125,10 +138,10 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     fitted = features @ cost
     noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MOST_NOISE)
     spread = float(np.sqrt(np.mean(noise**2)))
-    ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots))
+    ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots, knee))
     fit = Fit(
-        _step_cost(cost, spread),
-        _step_cost(undisturbed, spread),
+        _step_cost(cost, spread, knee),
+        _step_cost(undisturbed, spread, knee),
         len(seconds),
         1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
         _standard_errors(rows, ratio - rows @ cost, chosen),
@@ -139,9 +152,9 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     return replace(fit, warnings=tuple(_warnings(fit, features)))
 
 
-def _step_cost(found: Floats, spread: float) -> StepCost:
-    base, running, tokens, prompts, batched = found.tolist()
-    return StepCost(base, running, tokens, prompts, spread, batched)
+def _step_cost(found: Floats, spread: float, knee: float) -> StepCost:
+    base, running, tokens, prompts, batched, beyond = found.tolist()
+    return StepCost(base, running, tokens, prompts, spread, batched, beyond, knee)
 
 
 def _usable(steps: Steps, slots: int | None) -> Flags:
@@ -153,9 +166,35 @@ def _usable(steps: Steps, slots: int | None) -> Flags:
 
 
 def _features(steps: Steps, slots: int | None) -> Floats:
+    """The column of `BEYOND` is zero."""
     running = steps.running if slots is None else np.minimum(steps.running, slots)
     batched = (running > 1) | (steps.prompts > 0)
-    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts, batched])
+    return np.column_stack(
+        [np.ones(len(running)), running, steps.tokens, steps.prompts, batched, np.zeros(len(running))]
+    )
+
+
+def _beyond(features: Floats, knee: float) -> Floats:
+    return np.maximum(features[:, RUNNING] - knee, 0.0)
+
+
+def _knee(features: Floats, seconds: Floats) -> float:
+    """The number of running requests from which each costs more; +∞ where the steps show none.
+
+    On either side of it there are steps of at least two numbers of requests.
+    """
+    rows, ratio = _relative(features, seconds)
+    chosen = _chosen(features, rows, ratio)
+    _, straight = _least_squares(rows, ratio, chosen)
+    numbers, counts = np.unique(features[:, RUNNING], return_counts=True)
+    seen = numbers[counts >= LEAST_STEPS]
+    best, least = math.inf, (1 - BENT) * straight
+    for knee in np.unique(np.linspace(seen[1], seen[-2] - 1, KNEES).round()).tolist() if len(seen) >= 4 else ():
+        rows[:, BEYOND] = _beyond(features, knee) * rows[:, BASE]
+        _, error = _least_squares(rows, ratio, [*chosen, BEYOND])
+        if error < least:
+            best, least = knee, error
+    return best
 
 
 def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -171,8 +210,8 @@ def _relative(features: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _chosen(features: Floats, rows: Floats, ratio: Floats) -> list[int]:
-    """The columns of the fit; `BATCHED` only with steps of one, of two and of more requests."""
-    chosen = _prefill_columns(features, rows, ratio)
+    """The columns of the fit; `BATCHED` only with steps of one, of two and of more requests, `BEYOND` with a knee."""
+    chosen = _prefill_columns(features, rows, ratio) + [BEYOND] * bool(features[:, BEYOND].any())
     alone = features[:, BATCHED] == 0
     decoding = features[~alone & (features[:, PROMPTS] == 0)]
     if min(int(alone.sum()), len(decoding)) < LEAST_STEPS or np.ptp(decoding[:, RUNNING]) == 0:
@@ -233,8 +272,10 @@ def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tupl
     return tuple(errors.tolist())
 
 
-def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None) -> list[TenSeconds]:
-    fitted, measured, end = (_features(steps, slots) @ cost)[kept], steps.seconds[kept], steps.end[kept]
+def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None, knee: float) -> list[TenSeconds]:
+    features = _features(steps, slots)
+    features[:, BEYOND] = _beyond(features, knee)
+    fitted, measured, end = (features @ cost)[kept], steps.seconds[kept], steps.end[kept]
     if not len(end):
         return []
     period = np.floor((end - end[0]) / DRIFT_SECONDS).astype(np.int64)

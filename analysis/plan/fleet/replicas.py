@@ -244,7 +244,7 @@ def _limited_by(fleet: Fleet, replicas: int) -> str:
         "prefill": replace(model, cost=replace(cost, per_token=cost.per_token / 2, per_prompt=cost.per_prompt / 2)),
         "decode": replace(
             model,
-            cost=replace(cost, base=cost.base / 2, batched=cost.batched / 2, per_running=cost.per_running / 2),
+            cost=replace(cost.scaled(0.5), per_token=cost.per_token, per_prompt=cost.per_prompt),
         ),
     }
     if model.slots is not None:

@@ -35,6 +35,11 @@ def fitted(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how:
         pytest.param(BatchingServer(base=0.003, per_running=0.0002, per_token=2e-5), users(2, 6, 12, 20), id="fast"),
         pytest.param(BatchingServer(per_token=0.0, per_prompt=0.05), users(2, 6, 12, 20), id="a cost per prompt"),
         pytest.param(BatchingServer(batched=0.03), users(1, 2, 6, 12), id="one request at a time is much cheaper"),
+        pytest.param(
+            BatchingServer(per_running_beyond=0.004, knee=8, slots=32),
+            users(2, 6, 8, 12, 20),
+            id="dearer beyond a knee",
+        ),
     ],
 )
 def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
@@ -47,6 +52,8 @@ def test_the_cost_of_a_step_is_recovered_within_one_per_cent(
     assert cost.per_token == pytest.approx(server.per_token, rel=0.01, abs=1e-7)
     assert cost.per_prompt == pytest.approx(server.per_prompt, rel=0.01, abs=1e-7)
     assert cost.batched == pytest.approx(server.batched, rel=0.01)
+    assert cost.per_running_beyond == pytest.approx(server.per_running_beyond, rel=0.01)
+    assert cost.per_running_beyond == 0 or cost.knee == server.knee
     assert found.model.pauses == server.pauses
     assert found.model.tokens_per_step == 1
     assert found.warnings == ()
