@@ -14,6 +14,8 @@ from analysis.plan.engine.steps import Floats, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
 LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
+PILED = 3 * LEAST_SEEN  # steps at a limit that is told from what is below it
+BELOW = 3  # numbers below, of which it has more steps than all together
 NEARLY = 0.98
 AGREED = 0.5  # share of them that must show the same number
 
@@ -101,9 +103,15 @@ def saturated_slots(stages: Sequence[Steps]) -> int | None:
     full = np.concatenate([steps.occupied[(steps.left > 0) & (steps.prompts == 0)] for steps in stages])
     if len(full) < LEAST_SEEN:
         return None
-    numbers, counts = np.unique(full, return_counts=True)
-    most = int(np.argmax(counts))
-    return int(numbers[most]) if counts[most] >= AGREED * len(full) else None
+    counts = np.bincount(full.astype(np.int64))
+    usual = int(np.argmax(counts))
+    if counts[usual] >= AGREED * len(full):
+        return usual
+    # Over a slow network, requests on their way seem to wait beside any number of running ones. The limit is then the
+    # number at which they pile up, and that no step exceeds.
+    most = len(counts) - 1
+    piled = counts[most] >= PILED and counts[most] > counts[max(most - BELOW, 0) : most].sum()
+    return most if piled and all(steps.occupied.max(initial=0) <= most for steps in stages) else None
 
 
 def _pauses(stages: Sequence[Steps]) -> bool:

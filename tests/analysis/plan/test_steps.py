@@ -74,6 +74,18 @@ def test_long_prefills_do_not_decide_what_a_decoding_step_costs(tmp_path: Path) 
     assert (cost.base, cost.per_running) == pytest.approx((0.01, 0.001), rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("loads", "slots"),
+    [(rates(1, 2, 3, 4, 5), 16), (rates(1, 2, 3), None), (users(4, 8, 12, 24), 16), (users(4, 8, 12), None)],
+)
+def test_slots_are_read_over_a_network_that_is_slower_than_a_step(
+    tmp_path: Path, loads: tuple[Load, ...], slots: int | None
+) -> None:
+    """Requests on their way seem to wait, beside any number of running ones."""
+    found = fitted(tmp_path / "run", BatchingServer(delivery=0.08, jitter=0.02), loads, window=60.0).model
+    assert found.slots == slots
+
+
 def test_slots_are_read_where_requests_wait_for_them_and_nowhere_else(tmp_path: Path) -> None:
     full = fitted(tmp_path / "full", BatchingServer(slots=8), users(2, 6, 12)).model
     assert (full.slots, full.slots_from, full.most_running) == (8, "saturation", 8)
