@@ -79,6 +79,7 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
     if slots is None:
         slots, source = (declared_slots, "engine") if declared_slots is not None else (None, "not seen")
     fit = fit_cost(chosen, slots)
+    delivery = _delivery(found, fit.cost, slots, by_steps=not grouped)
     tokens = float(np.average([s.tokens_per_step for s in found], weights=[len(s.seconds) for s in found]))
     model = EngineModel(
         cost=fit.cost,
@@ -89,8 +90,13 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
         pauses=in_batch and _pauses(found),
         admits=_admits(found, slots) if in_batch and not grouped else None,
-        late_handover=slots is not None and in_batch and not grouped and _late_handover(found, slots),
-        delivery=_delivery(found, fit.cost, by_steps=not grouped),
+        # Where delivery takes longer than a step, slots are empty while requests are on their way.
+        late_handover=slots is not None
+        and in_batch
+        and not grouped
+        and delivery < fit.cost.seconds(1)
+        and _late_handover(found, slots),
+        delivery=delivery,
         tokens_per_step=tokens,
         drift=fit.drift,
         noise=fit.noise,
@@ -140,11 +146,12 @@ def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
     return empty >= LEAST_SEEN and empty > AGREED * filled
 
 
-def _delivery(stages: Sequence[Steps], cost: StepCost, by_steps: bool) -> float:
+def _delivery(stages: Sequence[Steps], cost: StepCost, slots: int | None, by_steps: bool) -> float:
     """Seconds from when a request is due to when the engine has it, both ways of the network included.
 
     TTFT of requests to an idle engine tells it. Without such requests, one that was due shortly before a step and was
     not in it bounds it from below, and one that was in it from above: the least seconds that agree with most requests.
+    What waited while all slots were taken is left out.
     That says nothing (`by_steps` is false) where prompts wait for their group's turn.
     """
     waited: Floats = np.concatenate([steps.waited for steps in stages])
@@ -156,7 +163,8 @@ def _delivery(stages: Sequence[Steps], cost: StepCost, by_steps: bool) -> float:
         return LEAST_DELIVERY
     missed: Floats = np.concatenate([steps.missed for steps in stages])
     caught: Floats = np.concatenate([steps.caught for steps in stages])
-    return _agreed(missed, caught)
+    free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
+    return _agreed(missed[free], caught[free])
 
 
 def _agreed(missed: Floats, caught: Floats) -> float:

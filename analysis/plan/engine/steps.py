@@ -73,6 +73,7 @@ class Steps:
     mixed: Flags  # prefilled while they went on
     missed: Floats  # of each request: from when it was due to the start of the step before the one that admitted it
     caught: Floats  # and to the start of that step
+    beside: Floats  # and how many had a slot in the step before, 0 if it did not wait for longer than that step
     waited: Floats  # from when a request to an idle engine was due to its first chunk
     waited_tokens: Floats  # prompt tokens of those
     tokens_per_step: float  # output tokens that a running request receives in a step
@@ -218,27 +219,28 @@ def _steps(chunks: Chunks, cluster: Integers, grouped: bool = False) -> Steps:
         left=left[busy].astype(np.float64),
         alone=alone[busy],
         mixed=((present > 0) & (started > 0))[busy],
-        **_admissions(chunks, begins, busy, end),
+        **_admissions(chunks, begins, busy, end, occupied),
         tokens_per_step=1.0 if grouped else _tokens_per_step(chunks, begins, ends, alone),
         grouped=grouped,
     )
 
 
-def _admissions(chunks: Chunks, begins: Integers, busy: Flags, end: Floats) -> dict[str, Floats]:
+def _admissions(chunks: Chunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers) -> dict[str, Floats]:
     """When requests came, by what they just missed and just caught, and how long the others waited for an idle engine.
 
-    Those that waited for more than a step may have waited for a slot, and tell nothing.
+    Those that waited for more than a step may have waited for a slot, if others had them all.
     """
     first = np.flatnonzero((begins > 2) & (begins < len(busy)))
     at = begins[first]
-    soon = busy[at] & busy[at - 1] & (chunks.due[first] > end[at - 3])
-    first, at = first[soon], at[soon]
+    known = busy[at] & busy[at - 1]
+    first, at = first[known], at[known]
     inside = np.flatnonzero((begins > 0) & (begins < len(busy)))
     single = np.bincount(begins[inside], minlength=len(busy)) == 1
     idle = inside[~busy[begins[inside]] & single[begins[inside]] & (chunks.due[inside] >= end[begins[inside] - 1])]
     return {
         "missed": end[at - 2] - chunks.due[first],
         "caught": end[at - 1] - chunks.due[first],
+        "beside": np.where(chunks.due[first] > end[at - 3], 0.0, occupied[at - 1]),
         "waited": (chunks.first - chunks.due)[idle],
         "waited_tokens": chunks.prefilled[idle],
     }
@@ -287,6 +289,7 @@ def _unsynchronised(chunks: Chunks, complete: float) -> Steps:
         mixed=is_first[by_time],
         missed=np.zeros(0),
         caught=np.zeros(0),
+        beside=np.zeros(0),
         waited=np.zeros(0),
         waited_tokens=np.zeros(0),
         tokens_per_step=_near_one(

@@ -21,6 +21,9 @@ JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
     [
         pytest.param(BatchingServer(jitter=0.02), users(4, 8, 12, 16, 24), id="closed loop"),
         pytest.param(BatchingServer(jitter=0.02, pauses=True), users(4, 8, 12, 16, 24), id="closed loop, pauses"),
+        pytest.param(
+            BatchingServer(jitter=0.02, delivery=0.08), users(4, 8, 12, 16, 24), id="closed loop, slow network"
+        ),
         pytest.param(BatchingServer(jitter=0.02), rates(3, 6, 9, 11), id="open loop, the same arrivals"),
         pytest.param(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6), id="one request at a time"),
     ],
