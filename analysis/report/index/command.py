@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("run", "model", "engine", "stage", "scenario", "tokens/s", "TTFT p95", "findings")
 NUMBERS = ("tokens/s", "TTFT p95")
-LEFT_OUT = (
-    "model",
-    "engine",
-    "stage",
-    "scenario",
-    "findings",
-)  # columns that a narrow terminal goes without, in this order
+LEFT_OUT = ("model", "engine", "stage", "scenario", "findings")  # by a narrow terminal, in this order
 
 
 @with_flags(RunsSettings)
