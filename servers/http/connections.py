@@ -1,6 +1,6 @@
 """uvicorn's HTTP connection with limits that uvicorn leaves to a proxy, and with errors in OpenAI's shape.
 
-pipelining     where the client disconnects, the request that is running learns of it, too
+pipelining     some requests are read ahead; where the client disconnects, the one that is running learns of it, too
 headers        limited in size and in time to arrive
 idle           a connection without a request is closed, whether or not it had one before
 slow readers   a client that does not read its answer is disconnected
@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from servers.http.errors import ApiError
 from servers.settings import ServerSettings
+
+MOST_PIPELINED = 16  # requests that are read while another one of the same connection runs
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -93,6 +95,8 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.pipeline:
             self._running = self.cycle
+        elif len(self.pipeline) <= MOST_PIPELINED:
+            self.flow.resume_reading()  # uvicorn stops reading here, and so would not notice that the client leaves
 
     def send_400_response(self, msg: str) -> None:
         """Send the error and close the connection, after the response that is being sent, if any."""

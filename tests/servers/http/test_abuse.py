@@ -185,7 +185,7 @@ def test_a_request_is_stopped_when_its_client_leaves_with_others_behind_it(strea
     with paced.connect() as connection:
         for content in (first, second):
             connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
-        until(lambda: (paced.metric("generation_tokens_total") or 0) > tokens, "it has begun")
+            until(lambda: (paced.metric("generation_tokens_total") or 0) > tokens, "the first has begun")
     until(lambda: paced.metric("requests_running") == 0, "its slot is free")
     until(lambda: counts() == [before[0] + 1, *before[1:]], "the first was cancelled, the second never began")
     assert (paced.metric("generation_tokens_total") or 0) < tokens + 400
