@@ -112,7 +112,7 @@ def drawn(folder: Path) -> Path:
 def demo(folder: Path) -> Path:
     if not folder.exists():
         engines = ["--engine", "burn", "--engine", "transformers-batching", "-o", "transformers-batching.concurrency=8"]
-        load = ["--stages", "2,4,8", "--stage-seconds", "30", *SHORT.split(), "--repeat", "3"]
+        load = ["--stages", "2,4,8", "--stage-seconds", "20", *SHORT.split(), "--repeat", "3"]
         run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
     return drawn(folder)
 
