@@ -112,7 +112,8 @@ def drawn(folder: Path) -> Path:
 def demo(folder: Path) -> Path:
     if not folder.exists():
         engines = ["--engine", "burn", "--engine", "transformers-batching", "-o", "transformers-batching.concurrency=8"]
-        load = ["--stages", "2,4,8", "--stage-seconds", "20", *SHORT.split(), "--repeat", "3"]
+        lengths = ["--prompt-tokens", "uniform:48-72", "--output-tokens", "uniform:8-24"]
+        load = ["--stages", "2,8", "--stage-seconds", "20", *lengths, "--repeat", "3"]
         run([*PYTHON, "-m", "enginebench", "run", "concurrent", *engines, *load, "--runs", str(folder)])
     return drawn(folder)
 

@@ -1,7 +1,7 @@
-"""torch.compile: one layer and the head compiled by Inductor per shape, with static shapes; all layers call the one.
+"""torch.compile: for each shape, a layer and the head are compiled by Inductor; the one layer serves all of them.
 
-A layer gets its weights and its part of the cache as inputs, so one compilation of some seconds serves all layers, in
-place of a minute for all of them unrolled. What is compiled is kept in the user's cache. With `aot=yes` both are
+A layer gets its weights and its part of the cache as inputs, so its compilation takes some seconds instead of
+a minute for all of them unrolled. What is compiled is kept in the user's cache. With `aot=yes` both are
 exported and compiled ahead of time to packages (AOTInductor), which are called without the checks of `torch.compile`.
 
     enginebench serve --engine torch-compile -o aot=yes
