@@ -130,7 +130,7 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
             "measure with streamed answers, for a longer time."
         )
     knee = _knee(features, seconds)
-    features[:, BEYOND] = _beyond(features, knee)
+    features[:, BEYOND] = _beyond(features[:, RUNNING], knee)
     rows, ratio = _relative(features, seconds)
     chosen = _chosen(features, rows, ratio)
     cost, error = _least_squares(rows, ratio, chosen)
@@ -165,17 +165,15 @@ def _usable(steps: Steps, slots: int | None) -> Flags:
     return usable
 
 
-def _features(steps: Steps, slots: int | None) -> Floats:
-    """The column of `BEYOND` is zero."""
+def _features(steps: Steps, slots: int | None, knee: float = math.inf) -> Floats:
     running = steps.running if slots is None else np.minimum(steps.running, slots)
     batched = (running > 1) | (steps.prompts > 0)
-    return np.column_stack(
-        [np.ones(len(running)), running, steps.tokens, steps.prompts, batched, np.zeros(len(running))]
-    )
+    beyond = _beyond(running, knee)
+    return np.column_stack([np.ones(len(running)), running, steps.tokens, steps.prompts, batched, beyond])
 
 
-def _beyond(features: Floats, knee: float) -> Floats:
-    return np.maximum(features[:, RUNNING] - knee, 0.0)
+def _beyond(running: Floats, knee: float) -> Floats:
+    return np.maximum(running - knee, 0.0)
 
 
 def _knee(features: Floats, seconds: Floats) -> float:
@@ -190,7 +188,7 @@ def _knee(features: Floats, seconds: Floats) -> float:
     seen = numbers[counts >= LEAST_STEPS]
     best, least = math.inf, (1 - BENT) * straight
     for knee in np.unique(np.linspace(seen[1], seen[-2] - 1, KNEES).round()).tolist() if len(seen) >= 4 else ():
-        rows[:, BEYOND] = _beyond(features, knee) * rows[:, BASE]
+        rows[:, BEYOND] = _beyond(features[:, RUNNING], knee) * rows[:, BASE]
         _, error = _least_squares(rows, ratio, [*chosen, BEYOND])
         if error < least:
             best, least = knee, error
@@ -273,9 +271,7 @@ def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tupl
 
 
 def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None, knee: float) -> list[TenSeconds]:
-    features = _features(steps, slots)
-    features[:, BEYOND] = _beyond(features, knee)
-    fitted, measured, end = (features @ cost)[kept], steps.seconds[kept], steps.end[kept]
+    fitted, measured, end = (_features(steps, slots, knee) @ cost)[kept], steps.seconds[kept], steps.end[kept]
     if not len(end):
         return []
     period = np.floor((end - end[0]) / DRIFT_SECONDS).astype(np.int64)
