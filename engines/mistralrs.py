@@ -53,6 +53,7 @@ ARCHITECTURES = {
     "Gemma2ForCausalLM": "Gemma2",
     "SmolLM3ForCausalLM": "SmolLm3",
 }
+INVALID = "\ufffd"  # in place of bytes that are no character
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 QUANTISED = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # by mistral.rs, while it loads ("in-situ quantization")
 BUILDS = {"mistralrs-cuda": "cuda", "mistralrs-metal": "metal"}  # wheels for a device; any other is for the CPU
@@ -183,7 +184,9 @@ class MistralRsEngine(BlockingEngine):
 
     def _tokens_of(self, text: str) -> int:
         """The tokens of a piece: one, unless a character was held back until its last byte was there."""
-        return 1 if text.isascii() else max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
+        if text.isascii() or INVALID in text:  # bytes that are no character come alone, and would be encoded as three
+            return 1
+        return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
     def _same_text(self, request: GenerateRequest) -> str:
         """The text that mistral.rs turns into exactly this request's ids. Raises `BadRequest` if there is none."""

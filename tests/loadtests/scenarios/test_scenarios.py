@@ -119,8 +119,10 @@ def test_a_warm_up_that_cannot_serve_every_user_ends_at_its_bound(tmp_path: Path
 def test_a_window_that_is_never_answered_is_held_until_the_bound(tmp_path: Path) -> None:
     script = Script()
     with ScriptedServer(script) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "3", "--stop-timeout", "1")
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "5", "--stop-timeout", "1")
         locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
+        answered = len(server.bodies)
+        locust.wait_until(lambda: len(server.bodies) >= answered + 10)  # none in flight was sent before the window
         script.ttft = 900
         locust.wait(90)
     (stage,) = locust.meta.stages
