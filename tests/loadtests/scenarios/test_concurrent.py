@@ -258,7 +258,7 @@ def test_failures_are_recorded_and_a_user_does_not_hammer_a_refusing_server(tmp_
     assert set(outcomes[3:]) == {"ok"}
     assert "scripted 503" in (locust.records[0].detail or "")
     first, second = locust.records[:2]
-    assert 1000 * MS <= second.t_sched - first.t_end < 1500 * MS, "a second, and what a busy machine adds"
+    assert 1000 * MS <= second.t_sched - first.t_end < 3000 * MS, "a second, and what a busy machine adds"
     assert all(record.t_send is not None and record.t_send >= record.t_sched for record in locust.records)
     row = stats(tmp_path)["POST"]
     assert (row["num_requests"], row["num_failures"]) == (len(outcomes), 3)

@@ -184,8 +184,8 @@ def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> 
     for record in records:
         assert record.t_send is not None
         assert record.t_first is not None
-        assert 0 <= record.t_send - record.t_sched < 500 * MS
-        assert 90 * MS < record.t_first - record.t_send < 600 * MS
+        assert 0 <= record.t_send - record.t_sched < 3000 * MS
+        assert 90 * MS < record.t_first - record.t_send < 3000 * MS
         assert record.t_first < (record.t_last or 0) <= record.t_end < 10_000 * MS
     starts = [min(one.t_sched for one in records if one.worker == worker) for worker in ("0", "1")]
     assert abs(starts[0] - starts[1]) < 2000 * MS, "an hour and a year apart on the clocks, but not on the time line"
