@@ -115,6 +115,7 @@ class LmrsEngine(Engine):
         try:
             asyncio.run(self._try_out())  # a file that it cannot load is reported now
         except EngineError as error:
+            self.close()
             raise EngineUnavailable(str(error)) from error
         return EngineInfo(
             name="lmrs",
@@ -130,6 +131,9 @@ class LmrsEngine(Engine):
             options=asdict(self.options),
             libraries={"websockets": version("websockets")},
         )
+
+    def close(self) -> None:
+        self._scratch.cleanup()
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         most = request.most_tokens(self._context_length)

@@ -74,6 +74,19 @@ def test_it_describes_itself(engine: ChildEngine) -> None:
     assert (info.context_length, info.features) == (8192, ("stop", "ignore_eos"))
 
 
+def test_its_temporary_files_go_with_it(
+    tiny: Model, stand_in: Path, background: BackgroundLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    engine = load_engine("lmrs", tiny, {"dtype": "q8_0"})
+    background.run(engine.start())
+    (folder,) = tmp_path.iterdir()
+    assert len(list(folder.iterdir())) == 2, "two lists of tokens: with an end of text and without"
+    ask(engine, background, chat(30, 31))
+    background.run(engine.stop())
+    assert list(tmp_path.iterdir()) == []
+
+
 # The stand-in repeats the message's tokens. Those from 1000 to 1009 end its answer after so many of them.
 
 
