@@ -155,6 +155,7 @@ def _measure(
                 else:
                     done = measure_engine(job, subject, options[subject.engine], this_round, console)
                 folders.append(done.folder)
+                complete = complete and done.complete
             except (ServerFailed, RunFailed) as failure:
                 console.print(str(failure), style="red", soft_wrap=True)
                 complete = False

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 from rich.console import Console
 
 from loadtests.harness.command.progress import Tally, progress, where_it_stands
-from loadtests.harness.command.server_process import PYTHON, ServerProcess
+from loadtests.harness.command.server_process import PYTHON, Guard, ServerProcess
 from loadtests.harness.run.options import COMMAND, command_of_run, processes_options
 from loadtests.harness.run.run_id import new_run_id
 from loadtests.harness.scenario import Scenario, read
@@ -125,7 +125,7 @@ def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, li
 @dataclass(frozen=True, slots=True)
 class Measured:
     folder: Path
-    label: str
+    complete: bool  # Locust ended by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +210,7 @@ def _run(
             env={**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
+        guard = Guard(process)
         try:
             while process.poll() is None:
                 time.sleep(POLL)
@@ -224,6 +225,8 @@ def _run(
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)
             raise
+        finally:
+            guard.close()
     if _meta(folder) is None:
         raise RunFailed(_reason(log))
     tally.update()
@@ -232,11 +235,15 @@ def _run(
     console.print(f"{label}: {tally.total()}")
     meta = _meta(folder)
     searched = meta is not None and meta.search is not None
-    if process.returncode != 0 and not (searched and process.returncode == 1):  # 1: no capacity was found
-        console.print(
-            f"{label}: Locust ended with exit code {process.returncode}: see {log}", style="yellow", soft_wrap=True
-        )
-    return Measured(folder, label)
+    complete = process.returncode == 0 or (searched and process.returncode == 1)  # 1: no capacity was found
+    if not complete:
+        said = f"{label}: Locust {_ending(process.returncode)}; the records until then are kept. Its output: {log}"
+        console.print(said, style="red", soft_wrap=True)
+    return Measured(folder, complete)
+
+
+def _ending(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

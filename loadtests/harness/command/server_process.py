@@ -25,6 +25,23 @@ class ServerFailed(Exception):
     """The server did not come up. A sentence for a person."""
 
 
+class Guard:
+    """A small process that sends SIGTERM to `process` if this process ends without stopping it, as by `kill -9`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", f"read -r line; kill -s TERM {process.pid}"],  # reads the end of the pipe, or waits
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+        )
+
+    def close(self) -> None:
+        self._shell.kill()
+        self._shell.communicate()
+
+
 class ServerProcess:
     """`with ServerProcess("fake", ["ttft=0.3"], None, log) as server:` starts it; leaving the block always ends it."""
 
@@ -38,6 +55,7 @@ class ServerProcess:
         self._command += [word for option in options for word in ("-o", option)]
         self._command += ["--model", model] if model else []
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._started = self._ready = 0
 
     def __enter__(self) -> ServerProcess:
@@ -50,12 +68,15 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
+        self._guard = Guard(self._process)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process is not None
+        assert self._guard is not None
+        self._guard.close()
         if self._process.poll() is not None:
             return
         self._process.terminate()

@@ -191,21 +191,52 @@ def test_an_invalid_run_leaves_with_2_unless_told_otherwise(tmp_path: Path) -> N
     assert cli._report([Path(document["runs"][0]["folder"])], allow_invalid=True, as_json=True) == 0
 
 
-def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
-    """SIGTERM becomes Ctrl-C, which goes the same way."""
+def running(runs: Path, stages: str = "3", seconds: str = "300") -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A run in the middle of its last stage, and all processes under it."""
     process = subprocess.Popen(
-        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", "3", "--stage-seconds", "300", "--runs", tmp_path],
+        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", stages, "--stage-seconds", seconds, "--runs", runs],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
     )
     deadline = time.monotonic() + 60
-    while sum(1 for folder in tmp_path.iterdir() for _ in read_requests(folder)) < 5:
+    last = len(stages.split(",")) - 1
+    while sum(one.stage == last for folder in runs.iterdir() for one in read_requests(folder)) < 5:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.2)
     children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) >= 3, "the server, its engine, Locust"
+    assert {"locust", "serve"} <= {word for child in children for word in child.cmdline()}
+    return process, children
+
+
+def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:
+    """By `kill -9`, as by the kernel when memory is short: it cannot stop its processes itself."""
+    process, children = running(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert alive == []
+    (folder,) = tmp_path.iterdir()
+    (stage,) = read_meta(folder).stages
+    assert stage.end is not None, "Locust has completed its files"
+
+
+def test_a_run_whose_locust_was_killed_is_reported_and_leaves_with_2(tmp_path: Path) -> None:
+    process, children = running(tmp_path, "3,4", "6")
+    (locust,) = [child for child in children if "locust" in child.cmdline()]
+    locust.kill()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "fake: Locust was killed by SIGKILL; the records until then are kept." in said
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "report.html").is_file()
+
+
+def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
+    """SIGTERM becomes Ctrl-C, which goes the same way."""
+    process, children = running(tmp_path)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
