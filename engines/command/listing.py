@@ -63,17 +63,21 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="An engine.", show_default=False)],
+    option: Annotated[
+        list[str] | None, typer.Option("-o", "--option", metavar="NAME=VALUE", help="Check this option's value.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
+    _check(name, option or [])
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         print_json(list(rows.values()))
         return
     table = table_of("option", "default", "what it sets")
-    for option in rows[name]["options"]:
-        choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-        table.add_row(f"[bold]{option['name']}[/]", str(option["default"]), escape(option["help"] + choices))
+    for one in rows[name]["options"]:
+        choices = f" ({', '.join(one['choices'])})" if one["choices"] else ""
+        table.add_row(f"[bold]{one['name']}[/]", str(one["default"]), escape(one["help"] + choices))
     console = console_of()
     console.print(table)
     if (reason := rows[name]["why_not_here"]) is not None:
@@ -144,6 +148,16 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
         }
         for one, known in specs.items()
     }
+
+
+def _check(name: str, given: list[str]) -> None:
+    from engines.contract.registry import check_options
+    from settings_schema import options_by_engine
+
+    try:
+        check_options(name, options_by_engine(given, [name])[name])
+    except ValueError as error:
+        fail(f"{name}: {error}")
 
 
 def _environment(name: str) -> Any:

@@ -19,17 +19,13 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
     """The engines' options with a common `dtype`, and a sentence about it, or `None`.
 
     `options` are each engine's `name=value`. A format that was given stays as it is. Raises `UsageError` for an engine
-    or an option that does not exist: its server would find that out only after the engines before it were measured.
+    or an option that does not exist, or a wrong value: its server would find that out only after the engines before it
+    were measured.
     """
     if len(options) < 2:
         return dict(options), None
-    listed = {engine: _options(engine) for engine in options}
+    listed = {engine: _options(engine, words) for engine, words in options.items()}
     given = {word.partition("=")[0] for words in options.values() for word in words}
-    for engine, words in options.items():
-        unknown = {word.partition("=")[0] for word in words} - listed[engine].keys()
-        if unknown:
-            names = ", ".join(sorted(listed[engine]))
-            raise UsageError(f"{engine} has no option called `{min(unknown)}`; choose from {names}.")
     formats = {
         engine: choices
         for engine, own in listed.items()
@@ -49,9 +45,10 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
     return chosen, f"{', '.join(formats)} compute in {common}; -o {OPTION}=… or -o ENGINE.{OPTION}=… changes that."
 
 
-def _options(engine: str) -> dict[str, Sequence[str]]:
-    """The choices of each of the engine's options, by name. Raises `UsageError`."""
+def _options(engine: str, given: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The choices of each of the engine's options, by name. Raises `UsageError` for what was given wrongly."""
     command = [*PYTHON, "-m", "enginebench", "engines", engine, "--json"]
+    command += [word for option in given for word in ("-o", option)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise UsageError(done.stderr.strip())

@@ -45,8 +45,18 @@ def test_engines_are_served_in_one_format(
         pytest.param({"fake": [], "vlm": []}, "no engine called `vlm`; choose from fake", id="an engine"),
         pytest.param(
             {"fake": [], "remote": ["url=http://x", "apii=chat"]},
-            "remote has no option called `apii`; choose from api, concurrency",
+            "remote: no option called `apii`; choose from api, concurrency",
             id="an option",
+        ),
+        pytest.param(
+            {"fake": [], "transformers": ["dtype=foo"]},
+            "transformers: option `dtype` is one of auto, float32",
+            id="a value",
+        ),
+        pytest.param(
+            {"fake": [], "remote": ["retries=1"]},
+            "remote: no option called `retries`",
+            id="an option of another engine",
         ),
     ],
 )
