@@ -43,7 +43,7 @@ class Measured:
 async def measure_variant(
     variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell
 ) -> Measured:
-    """Raises `ValueError` and `EngineUnavailable` where it cannot be loaded."""
+    """Raises `ValueError` and `EngineUnavailable` where it cannot be loaded, or no case can be measured."""
     engine = load_engine(variant.engine, model, variant.options)
     began = time.monotonic()
     measured = Measured(await engine.start())
@@ -81,6 +81,8 @@ class _Turns:
                 self._measured.left_out.append(LeftOut(case.name, why))
             if self._engine.state != "ready":
                 break
+        if not self._typical and self._measured.left_out:
+            raise EngineUnavailable(f"{self._measured.left_out[-1].why}.")
         await self._watch_memory([case for case in cases if case.kind not in self._given_up])
 
     def _too_long(self, case: Case) -> str | None:

@@ -79,6 +79,12 @@ def test_a_crash_leaves_what_was_measured_and_says_what_is_missing() -> None:
     assert "process ended" in result["left_out"][0]["why"]
 
 
+def test_an_engine_that_never_answers_is_named_and_the_exit_code_is_2() -> None:
+    done = bench("fake", "-o", "crash_after=1", *QUICK, "--generate", "2", "--batch", "1")
+    assert done.exit_code == 2
+    assert "fake was not measured: the engine's process ended" in " ".join(done.stdout.split())
+
+
 def test_engines_take_turns_and_an_engine_that_cannot_run_is_named(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     arguments = ("--sweep", "fake.tpot=0.001,0.002", "--samples", "4", "--rounds", "2", "--seconds", "1", *ONLY_DECODE)
