@@ -95,8 +95,9 @@ def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], proce
         assert stage.answers.prompt_tokens == pytest.approx(other.answers.prompt_tokens, rel=0.05)
         assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
         assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
-        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.3)
-        assert stage.requests == pytest.approx(other.requests, rel=0.3)
+        # Room for a process that is held up for a second of the window; counted twice would be beyond it.
+        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.6)
+        assert stage.requests == pytest.approx(other.requests, rel=0.6)
         assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.1)
 
 
