@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
     if None in loads:
         raise NotImportable(f"{file} does not state its load: add --users N or --rate REQUESTS_PER_SECOND.")
     known = [one for one in loads if one is not None]
-    place = folder / _run_id(results, label, file.stem)
+    place = folder / _run_id(results, label, file)
     place.mkdir(parents=True, exist_ok=True)
     if results.stages:
         _write_requests(results, file, place, label, known, repeat)
@@ -44,12 +45,13 @@ def write_run(results: Results, file: Path, folder: Path, label: str, load: Load
     return place
 
 
-def _run_id(results: Results, label: str, stem: str) -> str:
-    """The same for the same file, so that importing it again replaces the run."""
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{stem}")
+def _run_id(results: Results, label: str, file: Path) -> str:
+    """The same for the same contents, so that importing a file again replaces the run; repeats in files of the same
+    name stay apart."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     started = results.source.started_at
     stamp = datetime.fromisoformat(started.replace("Z", "+00:00")).strftime("%Y%m%d-%H%M%S") if started else "undated"
-    return f"{stamp}-{plain}"
+    return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
 def _write_requests(results: Results, file: Path, place: Path, label: str, loads: Sequence[Load], repeat: int) -> None:

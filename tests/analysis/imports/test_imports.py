@@ -209,8 +209,23 @@ def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
     for _ in range(2):
         for file in files:
             assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
-    names = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    names = sorted(folder.name.rpartition("-")[0] for folder in (tmp_path / "runs").iterdir())
     assert names == ["undated-gateway-one", "undated-gateway-two"]
+
+
+def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
+    """k6's summaries have no date: nothing but their contents tells them apart."""
+    files = []
+    for name, median in (("one", 98.0), ("two", 99.0)):
+        (tmp_path / name).mkdir()
+        file = other_tools.k6_summary(tmp_path / name / "summary.json")
+        file.write_text(file.read_text().replace("98.0", str(median)))
+        files.append(str(file))
+    assert imported(tmp_path / "runs", *files, "--label", "gateway").exit_code == 0
+    medians = [
+        read_summary(folder).stages[0].latencies["e2e"].p50.value for folder in sorted((tmp_path / "runs").iterdir())
+    ]
+    assert sorted(value or 0.0 for value in medians) == pytest.approx([0.098, 0.099])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
