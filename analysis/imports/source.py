@@ -102,7 +102,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Raises `NotImportable`."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise NotImportable(f"{path} is not JSON ({error}).") from None
     if not isinstance(document, dict):
         raise NotImportable(f"{path} holds no JSON object.")
@@ -112,7 +112,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """JSON Lines; a last line that was cut short is left out. Raises `NotImportable`."""
     found = []
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # splitlines() would also split at U+2028 and U+0085, which JSON may hold unescaped.
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     for number, line in enumerate(lines, 1):
         try:
             document = json.loads(line) if line.strip() else None

@@ -228,6 +228,14 @@ def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
     assert sorted(value or 0.0 for value in medians) == pytest.approx([0.098, 0.099])
 
 
+def test_json_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    """An unescaped U+2028 or U+0085 in an error's message is allowed in JSON."""
+    file = other_tools.aiperf(tmp_path)
+    file.write_text(file.read_text().replace('"full"', '"full\u2028up\u0085"'), encoding="utf-8")
+    _, stage = run_of(tmp_path / "runs", str(file))
+    assert (stage.ok, stage.failed) == (19, 1)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
     assert result.exit_code == 2
