@@ -19,6 +19,8 @@ def read(path: Path) -> Results:
     """Raises `NotImportable`, and `OSError` where the file cannot be read."""
     try:
         return _read(path)
+    except UnicodeDecodeError:  # its repr() would be the whole file
+        raise NotImportable(f"{path} is not text in UTF-8: convert it first.") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise NotImportable(f"{path} looks like a known format but cannot be read ({error!r}).") from None
 

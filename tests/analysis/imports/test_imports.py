@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,14 @@ def test_json_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"full"', '"full\u2028up\u0085"'), encoding="utf-8")
     _, stage = run_of(tmp_path / "runs", str(file))
     assert (stage.ok, stage.failed) == (19, 1)
+
+
+@pytest.mark.parametrize("source", [other_tools.aiperf, other_tools.locust])
+def test_a_file_in_another_encoding_is_refused_in_one_sentence(tmp_path: Path, source: Callable[[Path], Path]) -> None:
+    file = source(tmp_path)
+    file.write_bytes(file.read_bytes() + b"\xe9")
+    result = imported(tmp_path / "runs", str(file))
+    assert (result.exit_code, result.stderr) == (2, f"{file} is not text in UTF-8: convert it first.\n")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
