@@ -90,7 +90,8 @@ def _load(about: dict[str, Any]) -> Load | None:
 def _record(line: dict[str, Any], zero: int) -> RequestRecord:
     about, metrics = line["metadata"], line.get("metrics") or {}
     sent, ended = int(about["request_start_ns"]) - zero, int(about["request_end_ns"]) - zero
-    ttft, latency = (_seconds(metrics.get(name)) for name in ("time_to_first_token", "request_latency"))
+    names = ("time_to_first_token", "time_to_first_output_token", "request_latency")  # the second after the reasoning
+    ttft, ttfo, latency = (_seconds(metrics.get(name)) for name in names)
     gaps = tuple(round(gap * SECOND) for gap in _all_seconds(metrics.get("inter_chunk_latency")))
     first = None if ttft is None else sent + round(ttft * SECOND)
     outcome = _outcome(line)
@@ -110,7 +111,7 @@ def _record(line: dict[str, Any], zero: int) -> RequestRecord:
         t_send=sent,
         t_headers=None if acknowledged is None else int(acknowledged) - zero,
         t_first=first,
-        t_first_out=None,
+        t_first_out=None if ttfo is None else sent + round(ttfo * SECOND),
         t_last=last,
         t_end=ended,
         icl=gaps if outcome == "ok" else (),

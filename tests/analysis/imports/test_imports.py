@@ -245,6 +245,19 @@ def test_a_file_in_another_encoding_is_refused_in_one_sentence(tmp_path: Path, s
     assert (result.exit_code, result.stderr) == (2, f"{file} is not text in UTF-8: convert it first.\n")
 
 
+def test_the_first_token_after_the_reasoning_is_that_of_aiperf(tmp_path: Path) -> None:
+    file = other_tools.aiperf(tmp_path)
+    text = file.read_text()
+    file.write_text(
+        text.replace(
+            '"request_latency"', '"time_to_first_output_token": {"value": 70.0, "unit": "ms"}, "request_latency"'
+        )
+    )
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    one = next(read_requests(summary.folder))
+    assert (one.t_first, one.t_first_out) == (50_000_000, 70_000_000)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
     assert result.exit_code == 2
