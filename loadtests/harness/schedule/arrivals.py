@@ -49,7 +49,8 @@ def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
             parameters[key.strip()] = float(value)
             if not parameters[key.strip()] > 0:
                 raise ValueError
+        next(PROCESSES[name](rate, Random(0), **parameters))  # a generator fails at its first gap
         return PROCESSES[name](rate, rng, **parameters)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         choices = ", ".join("gamma:cv=2" if each == "gamma" else each for each in PROCESSES)
         raise ValueError(f"arrivals are one of {choices}, not `{process}`.") from None

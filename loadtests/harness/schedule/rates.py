@@ -110,6 +110,8 @@ def arrival_times(load: Rate, warm_up: Second, window: Second, seed: int, stage:
 
 def _reaches(area: float, seconds: Second, first: float, last: float) -> Second:
     """Seconds after which the integral of a rate that changes linearly from `first` to `last` is `area`."""
+    if area <= 0:  # a gap of 0, as of gamma with a large cv, where the rate may be 0
+        return 0.0
     if first == last:
         return area / first
     slope = (last - first) / seconds

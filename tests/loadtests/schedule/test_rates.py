@@ -61,6 +61,16 @@ def test_wrong_rates_get_a_sentence_with_examples(text: str) -> None:
         parse_rates(text)
 
 
+@pytest.mark.parametrize("text", ["0..10", "0x1+10x1"])
+def test_gaps_of_zero_where_the_rate_is_zero(text: str) -> None:
+    """Gamma gaps of a large cv round to 0: about every seventh of cv=20."""
+    load = Rate(5.0, "gamma:cv=20", text)
+    for seed in range(20):
+        times = list(islice(arrival_times(load, 1.0, 10.0, seed, 0), 5))
+        assert len(times) == 5
+        assert times[0] >= 0
+
+
 def test_a_wrong_arrival_process_gets_the_choices() -> None:
     assert parse_arrivals("gamma:cv=2") == "gamma:cv=2"
     with pytest.raises(ValueError, match="arrivals are one of"):
