@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.source import (
+    ANSWERED,
     COMMON,
     Aggregates,
     ImportedStage,
@@ -59,15 +60,24 @@ def read_points(path: Path) -> Results:
 def read_summary(path: Path) -> Results:
     """Of `--summary-export`, or of what `handleSummary` is given. Raises as `read_points` does."""
     metrics = {name: one.get("values", one) for name, one in read_json(path)["metrics"].items()}
-    duration, count = metrics["http_req_duration"], metrics["http_reqs"]
+    count = metrics["http_reqs"]
     share = metrics.get("http_req_failed") or {}
     failed = round(count["count"] * (share.get("rate", share.get("value")) or 0))
-    lacks = ("single requests (use --out json=FILE)", "intervals within the run", *LACKS)
+    answered = metrics.get("http_req_duration{expected_response:true}")  # http_req_duration has the failed ones too
+    alone = answered is not None or not failed
+    duration = metrics["http_req_duration"] if answered is None else answered if failed < count["count"] else {}
+    lacks = (
+        "single requests (use --out json=FILE)",
+        "intervals within the run",
+        *LACKS,
+        *(() if alone else (ANSWERED,)),
+    )
     seconds = count["count"] / count["rate"] if count.get("rate") else None
     names = ("avg", "", "min", "max", "med", "p(90)", "p(95)", "p(99)")
     latency = Percentiles(*(None if duration.get(name) is None else duration[name] / 1e3 for name in names))
     users = (metrics.get("vus_max") or {}).get("max", (metrics.get("vus_max") or {}).get("value"))
-    aggregates = Aggregates(load_of(users, None), seconds, int(count["count"]) - failed, failed, None, {"e2e": latency})
+    ok = int(count["count"]) - failed
+    aggregates = Aggregates(load_of(users, None), seconds, ok, failed, None, {"e2e": latency}, answered_alone=alone)
     return Results(Source("k6", None, None, None, None, lacks), aggregates=(aggregates,))
 
 

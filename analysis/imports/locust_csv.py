@@ -10,7 +10,7 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
-from analysis.imports.source import COMMON, Aggregates, NotImportable, Percentiles, Results, Source, load_of
+from analysis.imports.source import ANSWERED, COMMON, Aggregates, NotImportable, Percentiles, Results, Source, load_of
 
 LACKS = (
     "single requests",
@@ -44,8 +44,10 @@ def read(path: Path) -> Results:
         *(_milliseconds(row.get(name)) for name in PERCENTILES),
     )
     seconds = count / rate if rate else None
-    aggregates = Aggregates(load_of(users, None), seconds, count - failed, failed, None, {"e2e": latency})
-    return Results(Source("Locust", None, None, None, started, LACKS), aggregates=(aggregates,))
+    load = load_of(users, None)
+    aggregates = Aggregates(load, seconds, count - failed, failed, None, {"e2e": latency}, answered_alone=not failed)
+    lacks = (*LACKS, ANSWERED) if failed else LACKS
+    return Results(Source("Locust", None, None, None, started, lacks), aggregates=(aggregates,))
 
 
 def _history(path: Path) -> tuple[int | None, str | None]:

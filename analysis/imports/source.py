@@ -18,6 +18,7 @@ from records.stage import SECOND
 CLIENT_CLOCK = "kernel receive stamps, client lag"
 SERVER_TIMES = "the server's queue and prefill times"
 TELEMETRY = "telemetry of the server, GPU and load generator"
+ANSWERED = "latencies of the answered requests alone: those that failed are among them"
 COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
@@ -65,7 +66,10 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """One benchmark of a file that has no single requests. `latencies` by the names of records/metrics.py."""
+    """One benchmark of a file that has no single requests. `latencies` by the names of records/metrics.py.
+
+    `answered_alone` is whether they leave out the requests that failed.
+    """
 
     load: Load | None
     seconds: float | None
@@ -75,6 +79,7 @@ class Aggregates:
     latencies: Mapping[str, Percentiles]
     prompt_tokens: float | None = None
     output_tokens: float | None = None
+    answered_alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)

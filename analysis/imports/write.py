@@ -118,7 +118,7 @@ def _summary(results: Results, file: Path, place: Path, label: str, loads: Seque
 def _stage(index: int, one: Aggregates, load: Load) -> StageSummary:
     requests, seconds = one.ok + one.failed, one.seconds or 0.0
     latencies = {metric.name: EMPTY for metric in REQUEST_METRICS} | {"icl": EMPTY}
-    latencies |= {name: _distribution(each, one.ok, one.failed) for name, each in one.latencies.items()}
+    latencies |= {name: _distribution(each, one) for name, each in one.latencies.items()}
     latencies |= {user: latencies[name] for user, name in USER_CLOCK.items()}
     tpot = latencies["tpot"].p50.value
     rate = one.ok / seconds if seconds else 0.0
@@ -168,21 +168,22 @@ def _unknown(kind: type[Any]) -> dict[str, Any]:
     return found
 
 
-def _distribution(one: Percentiles, ok: int, failed: int) -> Distribution:
-    """The tool's percentiles are those of the answered requests; where some failed they stand under that name."""
+def _distribution(one: Percentiles, of: Aggregates) -> Distribution:
+    """Where some requests failed, the tool's percentiles of the answered ones stand under that name too."""
+    n = of.ok if of.answered_alone else of.ok + of.failed
     percentiles = {"p50": one.p50, "p90": one.p90, "p95": one.p95, "p99": one.p99}
     answered: Mapping[str, float] | None = None
-    if failed and all(value is not None for value in percentiles.values()):
+    if of.failed and of.answered_alone and all(value is not None for value in percentiles.values()):
         answered = {name: value for name, value in percentiles.items() if value is not None}
     return Distribution(
-        n=ok,
+        n=n,
         failed=0,
         mean=one.mean,
         deviation=one.deviation,
         least=one.least,
         largest=one.largest,
         answered=answered,
-        **{name: _estimate(value, ok) for name, value in percentiles.items()},
+        **{name: _estimate(value, n) for name, value in percentiles.items()},
     )
 
 

@@ -119,6 +119,8 @@ def test_locust(tmp_path: Path) -> None:
     assert stage.achieved_rate == pytest.approx(4.8)
     assert (stage.throughput.value, stage.latencies["ttft"].p50.value) == (None, None)
     assert "TTFT, TPOT or tokens" in said(summary)
+    assert "latencies of the answered requests alone: those that failed are among them" in said(summary)
+    assert (e2e.n, e2e.answered) == (50, None), "Locust's percentiles are of all requests, failed ones too"
 
 
 def test_k6_points(tmp_path: Path) -> None:
@@ -138,6 +140,22 @@ def test_k6_summary(tmp_path: Path) -> None:
     assert stage.latencies["e2e"].p95.value == pytest.approx(0.15)
     assert stage.latencies["e2e"].p99.value is None
     assert "--out json=FILE" in said(summary)
+    assert "latencies of the answered requests alone" in said(summary)
+
+
+def test_k6_summary_has_the_answered_requests_alone(tmp_path: Path) -> None:
+    """http_req_duration has the failed ones too, which are often quick."""
+    file = other_tools.k6_summary(tmp_path / "summary.json")
+    document = json.loads(file.read_text())
+    answered = {"avg": 110.0, "min": 90.0, "med": 99.0, "max": 300.0, "p(90)": 125.0, "p(95)": 160.0, "p(99)": 290.0}
+    document["metrics"]["http_req_duration{expected_response:true}"] = answered
+    file.write_text(json.dumps(document))
+    summary, stage = run_of(tmp_path / "runs", str(file))
+    e2e = stage.latencies["e2e"]
+    assert e2e.answered == pytest.approx({"p50": 0.099, "p90": 0.125, "p95": 0.16, "p99": 0.29})
+    assert e2e.n == 114
+    assert e2e.mean == pytest.approx(0.11)
+    assert "latencies of the answered requests alone" not in said(summary)
 
 
 def test_imported_runs_are_compared(tmp_path: Path) -> None:
