@@ -69,6 +69,7 @@ class ChildEngine:
         self._ids = itertools.count(1)
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._cpu_seconds: dict[int, float] = {}  # of each process that was started, by its id
 
     @property
     def state(self) -> State:
@@ -123,16 +124,17 @@ class ChildEngine:
             await asyncio.sleep(READY_CHECK)
 
     async def stats(self) -> EngineStats:
-        """The engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now."""
-        process = self._process
-        if process is None or process.tree is None:
-            return EngineStats()
-        usage = await asyncio.to_thread(process.tree.usage)  # reads every process of the machine
-        if usage is None:
-            return EngineStats()
-        return replace(
-            process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak, cpu_seconds=usage.cpu
-        )
+        """The engine's own figures as of the last heartbeat; memory and CPU time of its processes as of now.
+
+        The CPU time includes that of processes that have ended: a sum over replicas may not fall when one is restarted.
+        """
+        stats, process = EngineStats(), self._process
+        if process is not None and (tree := process.tree) is not None:
+            usage = await asyncio.to_thread(tree.usage)  # reads every process of the machine
+            if usage is not None:
+                self._cpu_seconds[tree.pid] = usage.cpu
+                stats = replace(process.stats, memory_bytes=usage.memory, memory_peak_bytes=usage.memory_peak)
+        return replace(stats, cpu_seconds=sum(self._cpu_seconds.values()) if self._cpu_seconds else None)
 
     async def stop(self) -> None:
         """End the child: by ending its input, then by a kill. Running requests fail."""

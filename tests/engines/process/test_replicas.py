@@ -104,6 +104,34 @@ def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
     asyncio.run(main())
 
 
+def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
+    """Prometheus would take a lower sum for a counter that started again from 0, and add all of it."""
+
+    async def cpu(engine: Replicas | ChildEngine) -> float:
+        found = (await engine.stats()).cpu_seconds
+        assert found is not None
+        return found
+
+    async def main() -> None:
+        engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
+        assert isinstance(engine, Replicas)
+        await engine.start()
+        before, doomed = await cpu(engine), engine.pids[0]
+        assert before > 0.05, "two interpreters have started"
+        assert doomed is not None
+        os.kill(doomed, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while engine.restarts == 0:
+                assert await cpu(engine) >= before
+                await asyncio.sleep(0.02)
+            while engine.replicas_ready < 2:
+                await asyncio.sleep(0.02)
+        assert 1.2 * before < await cpu(engine) < 2.2 * before, "that of three processes"
+        await engine.stop()
+
+    asyncio.run(main())
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
 def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
     model = small_model()
