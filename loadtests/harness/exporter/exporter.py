@@ -121,7 +121,8 @@ class Exporter:
     def _families(self) -> Iterator[str]:
         total, begun = self.total, self._stages()
         labels = {stage.index: stage.label if stage.index < MOST_STAGES else OTHER_STAGES for stage in begun}
-        by_label: dict[str, StageCounts] = {}
+        # A stage counts from 0 on: of a series that begins with more, Prometheus would not see the first requests.
+        by_label = {label: StageCounts(self._buckets.empty()) for label in labels.values()}
         for index, counts in sorted(total.stages.items()):
             by_label.setdefault(labels.get(index, OTHER_STAGES), StageCounts(self._buckets.empty())).add(counts)
         is_open = self._is_open(begun)

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from loadtests.harness.exporter.counts import OUTCOMES
 from loadtests.harness.exporter.edges import edges_around
 from loadtests.harness.run.host import free_port
 from records.metrics import BY_NAME
@@ -161,6 +162,18 @@ def test_the_page_of_a_single_process_while_the_run_is_on(tmp_path: Path) -> Non
         assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
         locust.wait()
     assert locust.process.returncode == 0
+
+
+def test_a_stage_counts_from_zero_on(tmp_path: Path) -> None:
+    port = free_port()
+    with ScriptedServer(Script(ttft=3.0)) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--exporter", f"127.0.0.1:{port}")
+        locust.wait_until(lambda: locust.stage is not None)
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+        locust.wait()
+    samples = [sample for family in text_string_to_metric_families(page.text) for sample in family.samples]
+    counts = [sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}]
+    assert counts == [0.0] * (len(OUTCOMES) + 1)
 
 
 def test_an_interrupted_run_is_counted_to_its_end(tmp_path: Path) -> None:
