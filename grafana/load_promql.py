@@ -58,7 +58,9 @@ def percentiles(histogram: str) -> list[Query]:
 
 
 def mean(histogram: str, by: str = "engine") -> str:
-    return f"{rate(histogram + '_sum', by)} / {rate(histogram + '_count', by)}"
+    """Of what is finite: failed requests are in the count, and not in the sum."""
+    finite = rate(histogram + "_bucket", by, f'le="{LAST_EDGE:.1f}"')
+    return f"{rate(histogram + '_sum', by)} / {finite}"
 
 
 def attainment(run: str = CHOSEN_RUN, shift: str = "") -> str:

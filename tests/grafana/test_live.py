@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
+from grafana import load_promql
 from grafana.palette import RED
 from grafana.queries import DASHBOARDS, VARIABLES, filled_in
 from loadtests.harness.run.host import free_port
@@ -175,6 +176,12 @@ def test_nothing_is_red_when_all_is_well(watched: Watched, name: str) -> None:
             value = float(series["value"][1])
             colour = [step["color"] for step in steps if step["value"] is None or step["value"] <= value][-1]
             assert colour != RED, f"{tile['title']}: {value}"
+
+
+def test_a_mean_is_that_of_the_requests_that_did_not_fail(watched: Watched) -> None:
+    assert watched.value(
+        watched.fill_in(load_promql.mean(load_promql.TTFT, ""), engine=".+", run=RUNS["b"])
+    ) == pytest.approx(0.2)
 
 
 def test_two_engines_stand_side_by_side(watched: Watched) -> None:

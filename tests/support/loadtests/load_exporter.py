@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 RATE = 20.0  # finished requests per second
 TOKENS = 32  # per request
-GOOD = 0.995  # share of requests that met every SLO
+GOOD = 0.995  # share of requests that met every SLO; the others fail
 USERS = 40
 OBJECTIVES = {"ttft_p95": 0.5, "tpot_p95": 0.05, "e2e_p95": 2.0}  # seconds
 MEANS = {"ttft": 0.2, "tpot": 0.01, "icl": 0.01, "e2e": 0.52, "send_lag": 0.0002, "client_lag": 0.0001}  # seconds
@@ -40,7 +40,7 @@ class ScriptedRun(Collector):
         labels = self._labels | {"stage": f"{USERS} users, {index}"}
         for name, mean in MEANS.items():
             yield self._histogram(name, mean, done, self._labels | {"stage": "all"})
-        yield self._counter("requests", {"ok": done, "rejected": 0.0, "cut_off": 0.0}, "outcome")
+        yield self._counter("requests", {"ok": done * GOOD, "rejected": done * (1 - GOOD), "cut_off": 0.0}, "outcome")
         for name, value in (("output_tokens", done * TOKENS), ("prompt_tokens", done), ("good_requests", done * GOOD)):
             yield self._counter(name, {"": value})
         for name, value in (("in_flight", 10.0), ("users", USERS), ("offered_rate", RATE), ("stage_index", index)):
@@ -61,10 +61,11 @@ class ScriptedRun(Collector):
         return family
 
     def _histogram(self, name: str, mean: float, count: float, labels: dict[str, str]) -> HistogramMetricFamily:
-        """Every value lies between half and twice the mean."""
+        """Every value lies between half and twice the mean, but for those of failures, which are infinite."""
         family = HistogramMetricFamily(f"enginebench_load_{name}_seconds", name, labels=list(labels))
-        buckets = [(str(mean / 2), 0.0), (str(mean * 2), count), ("+Inf", count)]
-        family.add_metric(list(labels.values()), buckets, sum_value=mean * count)
+        finite = count * GOOD if name in {"ttft", "tpot", "e2e"} else count
+        buckets = [(str(mean / 2), 0.0), (str(mean * 2), finite), ("1000.0", finite), ("+Inf", count)]
+        family.add_metric(list(labels.values()), buckets, sum_value=mean * finite)
         return family
 
 
