@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 MISSING = "n/a"
 FAILED = "failed"
+MOST_DIGITS = 6  # of a ratio
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
 
 
@@ -57,6 +58,20 @@ def format_share(share: float | None) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
+def format_points(value: float, low: float | None, high: float | None) -> str:
+    """The difference of two shares: 0.021 → "+2.1 points [+1.2, +3.0]"."""
+    texts = [_signed_points(one) for one in (value, low, high) if one is not None]
+    return f"{texts[0]} points [{texts[1]}, {texts[2]}]" if len(texts) == 3 else f"{texts[0]} points"
+
+
+def _signed_points(share: float) -> str:
+    """A decimal; more where it would be 0 with one."""
+    if share == 0:
+        return "0"
+    points = 100 * abs(share)
+    return f"{'−' if share < 0 else '+'}{f'{points:.1f}' if points >= 0.05 else significant(points, 1)}"
+
+
 def format_bytes(size: float | None) -> str:
     """Binary prefixes: 1536 MiB is 1.50 GiB."""
     if size is None:
@@ -78,15 +93,15 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close."""
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. As many more
+    as keep the ends apart, and from 1 unless they are 1: an interval that excludes 1 is printed as one that does."""
     digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
-    text = f"{significant(value, digits)}×"
     if low is None or high is None:
-        return text
-    if significant(low, digits) == significant(high, digits):
+        return f"{significant(value, digits)}×"
+    apart = [(low, high), (low, 1.0), (high, 1.0)]
+    while digits < MOST_DIGITS and any(a != b and significant(a, digits) == significant(b, digits) for a, b in apart):
         digits += 1
-        text = f"{significant(value, digits)}×"
-    return f"{text} [{significant(low, digits)}, {significant(high, digits)}]"
+    return f"{significant(value, digits)}× [{significant(low, digits)}, {significant(high, digits)}]"
 
 
 def in_words(items: Sequence[str]) -> str:

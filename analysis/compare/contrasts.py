@@ -261,7 +261,7 @@ def _said(engine: str, contrasts: Contrasts) -> str:
     ]
     if not said:
         runs = min((min(one.ours.n, one.theirs.n) for one in contrasts.shown.contrasts), default=0)
-        need = f": {runs} runs each, and a claim needs {REPEATS}" if runs < REPEATS else ""
+        need = f": {runs} {'run' if runs == 1 else 'runs'} each, and a claim needs {REPEATS}" if runs < REPEATS else ""
         return f"{against}: no difference is shown{need}."
     rest = len(by_verdict["not shown"])
     return f"{against}: {'; '.join(said)}{f'; {rest} others not shown' if rest else ''}."

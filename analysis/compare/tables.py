@@ -14,6 +14,7 @@ from analysis.units import (
     MISSING,
     POINT_SPACE,
     format_bytes,
+    format_points,
     format_ratio,
     format_seconds,
     format_share,
@@ -199,9 +200,11 @@ def _ratio(ratio: Estimate) -> str:
 
 
 def _interval(estimate: Estimate, unit: str) -> str:
-    """`−12.3 ms [−14.0 ms, −10.6 ms]`"""
+    """`−12.3 ms [−14.0 ms, −10.6 ms]`; of a share `+2.1 points [+1.2, +3.0]`"""
     if estimate.value is None:
         return MISSING
+    if unit == "share":
+        return format_points(estimate.value, estimate.low, estimate.high)
     signs = [
         f"{'−' if value < 0 else '+'}{format_value(abs(value), unit)}" if value else "0"
         for value in (estimate.value, estimate.low, estimate.high)

@@ -100,6 +100,8 @@ def _worse(one: Sample, confidence: float) -> Estimate:
             return Estimate(None, n=n, why="the baseline is 0")
         sides = np.array(one.current), np.array(one.baseline)
         difference, _ = t_test(*sides, False, confidence, one.least_error)
+        if not one.relative:
+            difference = difference.within(-1, 1)
         bounds = (difference.value, difference.low, difference.high)
         shares = [None if bound is None else bound / level for bound in bounds]
     value, low, high = shares if one.better == "lower" else _negated(shares)

@@ -15,7 +15,7 @@ from analysis.compare.terminal import print_table
 from analysis.console import stdout
 from analysis.gate.decide import FALSE_ALARMS, Check
 from analysis.gate.gate import Gate
-from analysis.units import format_share
+from analysis.units import format_points, format_share
 from analysis.verdict.summary import without_infinities
 from records.files import write_atomically
 
@@ -46,21 +46,22 @@ def table_of(gate: Gate, everything: bool = False) -> TextTable:
 
 
 def worse(check: Check) -> str:
-    """`25 % [18 %, 32 %]`; of a share `2.1 points [1.2, 3.0]`."""
-    estimate, points = check.worse, not check.sample.relative
+    """`+25.0 % [+18.2 %, +32.1 %]`; of a share `+2.1 points [+1.2, +3.0]`."""
+    estimate = check.worse
     if estimate.value is None:
         return f"n/a, {estimate.why}"
     if estimate.value == float("inf"):
         return "falls among failed requests"
+    if not check.sample.relative:
+        return format_points(estimate.value, estimate.low, estimate.high)
 
     def text(value: float) -> str:
-        return f"{100 * value:+.1f}".replace("-", "−") + ("" if points else " %")
+        return f"{100 * value:+.1f} %".replace("-", "−")
 
-    unit = " points" if points else ""
     interval = (
         "" if estimate.low is None or estimate.high is None else f" [{text(estimate.low)}, {text(estimate.high)}]"
     )
-    return f"{text(estimate.value)}{unit}{interval}"
+    return f"{text(estimate.value)}{interval}"
 
 
 def markdown(gate: Gate) -> str:

@@ -57,13 +57,14 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Column:
     """`answered` is the same number of the answered requests alone, where others failed. `clock` says whose time it is,
-    where that is not plain."""
+    where that is not plain. `most` is the largest value that there can be."""
 
     name: str
     of: Callable[[StageSummary], Estimate]
     answered: Callable[[StageSummary], float | None] = lambda stage: None
     duration: bool = True
     clock: str = ""
+    most: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from analysis.units import (
     POINT_SPACE,
     align,
     format_bytes,
+    format_points,
     format_ratio,
     format_seconds,
     format_share,
@@ -54,10 +55,26 @@ def test_significant(value: float, text: str) -> None:
         pytest.param(1.021, 0.97, 1.08, "1.02× [0.970, 1.08]", id="three when they are close"),
         pytest.param(3.14, 3.132, 3.148, "3.14× [3.13, 3.15]", id="and more where the interval is narrower than that"),
         pytest.param(3.14, None, None, "3.1×", id="no interval, no brackets"),
+        pytest.param(1.28, 1.02, 1.62, "1.28× [1.02, 1.62]", id="an end above 1 is not printed as 1.0"),
+        pytest.param(1.1, 1.0004, 1.21, "1.1000× [1.0004, 1.2100]", id="however close to 1 it is"),
+        pytest.param(0.5, 0.2, 0.996, "0.500× [0.200, 0.996]", id="and likewise an end below 1"),
+        pytest.param(1.28, 1.0, 1.62, "1.3× [1.0, 1.6]", id="an end of exactly 1 is"),
     ],
 )
 def test_format_ratio(value: float, low: float | None, high: float | None, text: str) -> None:
     assert format_ratio(value, low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        pytest.param(0.0213, 0.0116, 0.031, "+2.1 points [+1.2, +3.1]", id="a decimal"),
+        pytest.param(-0.3, -1.0, 0.0, "−30.0 points [−100.0, 0]", id="signs"),
+        pytest.param(0.0004, None, None, "+0.04 points", id="what is not quite none is not printed as none"),
+    ],
+)
+def test_format_points(value: float, low: float | None, high: float | None, text: str) -> None:
+    assert format_points(value, low, high) == text
 
 
 def test_shares_do_not_round_to_none_or_all() -> None:

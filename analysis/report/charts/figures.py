@@ -61,7 +61,7 @@ def _gpu(stage: StageSummary) -> Estimate:
     return Estimate(None if level is None else 100 * level.mean, why="a mean over the window")
 
 
-MEMORY, GPU = Column("memory", _memory, duration=False), Column("GPU", _gpu, duration=False)
+MEMORY, GPU = Column("memory", _memory, duration=False), Column("GPU", _gpu, duration=False, most=100)
 
 
 def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str, laws: Sequence[Law] = ()) -> list[Figure]:
@@ -109,7 +109,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column: Column, note: str) -> Figure | None:
-    drawing = by_stage(engines, axis, column.of, column.duration)
+    drawing = by_stage(engines, axis, column)
     if drawing is None:
         return None
     number = duration if column.duration else rate
@@ -119,7 +119,7 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
         for label in axis.labels:
             if not one.contender.at(label):
                 continue
-            estimate = one.contender.estimate(column.of, label)
+            estimate = one.contender.estimate(column.of, label, column.most)
             estimates.append(estimate)
             interval = (number(estimate.low), number(estimate.high))
             if estimate.low is None:

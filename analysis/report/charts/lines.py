@@ -31,8 +31,8 @@ from analysis.report.charts.drawing import (
 )
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
 from analysis.report.ends import upper_end
+from analysis.report.rows import Column
 from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
-from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 
 LABEL_HEIGHT = 15  # pixels from one line's name to the next
@@ -49,17 +49,15 @@ class Drawing:
     logarithmic: bool
 
 
-def by_stage(
-    engines: Sequence[Drawn], axis: Axis, of: Callable[[StageSummary], Estimate], duration: bool
-) -> Drawing | None:
+def by_stage(engines: Sequence[Drawn], axis: Axis, column: Column) -> Drawing | None:
     """A line per engine over the stages, with intervals. `None` where it was not measured."""
     points = [
-        (one, place.at, one.contender.estimate(of, place.label))
+        (one, place.at, one.contender.estimate(column.of, place.label, column.most))
         for one in engines
         for place in axis.places
         if one.contender.at(place.label)
     ]
-    return lines(engines, axis, points, duration)
+    return lines(engines, axis, points, column.duration)
 
 
 def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duration: bool) -> Drawing | None:

@@ -24,8 +24,9 @@ class Contender:
         """That stage of each run that has it."""
         return tuple(found for run in self.runs if (found := run.at(stage)) is not None)
 
-    def estimate(self, of: Callable[[StageSummary], Estimate], stage: str) -> Estimate:
-        """One run's own number; of several runs the mean, with an interval from their spread."""
+    def estimate(self, of: Callable[[StageSummary], Estimate], stage: str, most: float = math.inf) -> Estimate:
+        """One run's own number; of several runs the mean, with an interval from their spread. `most` is the largest
+        value that there can be."""
         found = [of(one) for one in self.at(stage)]
         if len(found) == 1:
             return found[0]
@@ -34,7 +35,7 @@ class Contender:
             return next((one for one in found if one.value is None), Estimate(None, why="no runs"))
         if math.inf in values:
             return Estimate(math.inf, n=len(values), why="failed")
-        return repeats_interval(values)
+        return repeats_interval(values).within(-math.inf, most)
 
     def mean(self, of: Callable[[StageSummary], float | None], stage: str) -> float | None:
         """Over the runs that have it."""

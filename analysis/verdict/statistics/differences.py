@@ -84,7 +84,7 @@ def compare_runs(
     ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool, least_error: float = 0.0
 ) -> Difference:
     """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
-    zero and their ratio is what counts; else (shares, say) their difference is, with `least_error` as for `t_test`.
+    zero and their ratio is what counts; else they are shares and their difference is, with `least_error` as for `t_test`.
 
     With fewer than three runs in a group there are no intervals and no p values, only numbers.
     """
@@ -92,6 +92,8 @@ def compare_runs(
     enough = min(len(one), len(other)) >= REPEATS and bool(np.isfinite(one).all() and np.isfinite(other).all())
     ratio, p_ratio = ratio_test(ours, theirs, paired)
     difference, p_difference = _difference(one, other, paired, least_error)
+    if not relative:
+        difference = difference.within(-1, 1)
     return Difference(
         difference=difference,
         ratio=ratio,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,11 @@ class Estimate:
     @property
     def unbounded(self) -> bool:
         return self.why == BEYOND_OBSERVED
+
+    def within(self, least: float, most: float) -> Estimate:
+        """Without the part of the interval that cannot be: a share is at most 1."""
+        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
 
 def percentile(ordered: Floats, q: float) -> float:

@@ -18,6 +18,7 @@ from analysis.cli import app
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.criteria import Criterion, criteria
 from analysis.compare.expectations import expectation_of
+from analysis.compare.tables import tables_of
 from analysis.compare.terminal import print_contrasts
 from analysis.report.page import render
 from analysis.run.load import load_run
@@ -96,6 +97,21 @@ def test_numbers_that_can_be_worked_out_by_hand(summaries: list[RunSummary]) -> 
     assert (one.ours.mean, one.ours.median, one.ours.least) == pytest.approx((331 / 3, 110, 100))
 
 
+def test_differences_of_shares_are_points(summaries: list[RunSummary]) -> None:
+    """Failures of 6 %, 8 % and 10 % against 1 %, 2 % and 3 %: 5, 6 and 7 points more, 6 ± 4.303 · 1/√3."""
+
+    def failing(shares: tuple[float, ...]) -> Any:
+        return lambda stage, k: dataclasses.replace(stage, failure_share=Estimate(shares[k], n=10_000))
+
+    runs = changed(summaries, "transformers", failing((0.01, 0.02, 0.03)))
+    contrasts = contrast(changed(runs, "candle", failing((0.06, 0.08, 0.10))))
+    table = tables_of(contrasts, runs).measures
+    (row,) = (row for row in table.rows if row[0] == "failed")
+    assert row[1:4] == ("2 %", "8 %", "+6.0 points [+3.5, +8.5]")
+    wild = found(contrast(changed(runs, "candle", failing((0.0, 0.9, 1.0)))), "failure_share")
+    assert (wild.difference.low, wild.difference.high) == (pytest.approx(-0.732, abs=1e-3), 1.0)
+
+
 @pytest.mark.parametrize(
     ("ours", "verdict"),
     [
@@ -128,7 +144,7 @@ def test_one_run_each_claims_nothing(summaries: list[RunSummary]) -> None:
     assert {one.verdict for one in contrasts.shown.contrasts} == {"not shown"}
     assert found(contrasts, "throughput").ratio.value == pytest.approx(4.7, rel=0.1) or True
     assert contrasts.sentence == (
-        "candle against transformers at 4 users: no difference is shown: 1 runs each, and a claim needs 3."
+        "candle against transformers at 4 users: no difference is shown: 1 run each, and a claim needs 3."
     )
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.cli import app
 from analysis.gate.decide import Check, Sample, decide
+from analysis.gate.outputs import worse
 from analysis.verdict.statistics import chance_error
 from analysis.verdict.summary import read_summary
 from tests.support.analysis.synthetic import Engine, simulate
@@ -89,6 +90,14 @@ def test_intervals_are_those_of_all_checks_together() -> None:
 def test_failures_count_in_points(current: tuple[float, ...], severity: str) -> None:
     """From none: 3 points are critical, 1.5 a warning."""
     assert check((0.0,) * 5, current, relative=False, unit="share").severity == severity
+
+
+def test_a_share_is_worse_by_no_more_than_100_points() -> None:
+    """Three runs that differ much, and an interval that holds together with those of 300 other checks."""
+    wide = replace(sample((0.0, 0.5, 0.1), (0.9, 0.1, 0.6), relative=False, unit="share"))
+    found = next(one for one in decide([wide, *(sample(STEADY, STEADY) for _ in range(300))]) if one.sample is wide)
+    assert (found.worse.low, found.worse.high) == (-1, 1)
+    assert worse(found) == "+33.3 points [−100.0, +100.0]"
 
 
 @pytest.mark.parametrize(("requests", "severity"), [(20, "unclear"), (1000, "critical")])

@@ -16,12 +16,14 @@ import pytest
 from analysis.report.axis import axis_of
 from analysis.report.charts import captions
 from analysis.report.charts.drawing import Drawn
+from analysis.report.charts.figures import Number, figures_of
 from analysis.report.charts.lines import by_stage
 from analysis.report.charts.palette import styles_of
 from analysis.report.charts.scales import WIDTH, logarithmic, scale_of, spread_apart
 from analysis.report.page import render
-from analysis.report.rows import percentile_column
+from analysis.report.rows import Column, percentile_column
 from analysis.run.load import load_run
+from analysis.run.telemetry import Level
 from analysis.units import format_seconds
 from analysis.verdict.comparison.compare import compare
 from analysis.verdict.comparison.contenders import contenders_of, headline_ttft
@@ -137,12 +139,31 @@ def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: P
     cut = simulate(tmp_path / "cut", Engine("cut", tpot=0.02), (2, 4), 10.0)
     summaries = [summarise(load_run(folder)) for folder in (whole, cut)]
     engines, axis = drawn(summaries), axis_of(summaries)
-    drawing = by_stage(engines, axis, lambda stage: stage.throughput, duration=False)
+    drawing = by_stage(engines, axis, Column("output", lambda stage: stage.throughput, duration=False))
     assert drawing is not None
     places = {text: float(x) for x, text in re.findall(r"translate\(([\d.]+),[^>]*>(whole|cut)<", drawing.chart.svg)}
     assert places["whole"] - places["cut"] == pytest.approx(2 / 4.32 * WIDTH, rel=0.01)  # two users of 4, margins apart
     told = captions.tpot(engines, axis)
     assert re.fullmatch(r"A token of whole takes [\d.]+ ms at 6 users; a token of cut takes [\d.]+ ms at 4 users", told)
+
+
+def test_a_gpu_is_busy_for_at_most_all_of_the_time(tmp_path: Path) -> None:
+    """96 %, 98 % and 100 % in three runs: 98 ± 4.303 · 2/√3, and no more than 100."""
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (2,), 10.0)))
+    runs = [
+        dataclasses.replace(
+            summary,
+            repeat=k,
+            stages=tuple(
+                dataclasses.replace(stage, telemetry={"gpu_utilisation": Level(share, share)})
+                for stage in summary.stages
+            ),
+        )
+        for k, share in enumerate((0.96, 0.98, 1.0))
+    ]
+    (figure,) = (one for one in figures_of(drawn(runs), axis_of(runs), "ttft") if one.key == "gpu")
+    (row,) = figure.rows
+    assert [one.text for one in row[2:] if isinstance(one, Number)] == ["98.0", "93.0", "100"]
 
 
 def test_a_token_that_slows_down_under_load_is_told_at_both_ends(tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ def test_a_stage_counts_from_zero_on(tmp_path: Path) -> None:
         page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
         locust.wait()
     samples = [sample for family in text_string_to_metric_families(page.text) for sample in family.samples]
-    counts = [sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}]
+    counts = [
+        sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}
+    ]
     assert counts == [0.0] * (len(OUTCOMES) + 1)
 
 
