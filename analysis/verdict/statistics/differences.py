@@ -84,7 +84,8 @@ def compare_runs(
     ours: Sequence[float], theirs: Sequence[float], paired: bool, relative: bool, least_error: float = 0.0
 ) -> Difference:
     """`ours` minus, and over, `theirs`. `paired`: the i-th values belong to one repeat. `relative`: values are above
-    zero and their ratio is what counts; else they are shares and their difference is, with `least_error` as for `t_test`.
+    zero and their ratio is what counts; else they are shares and their difference is, with `least_error` as for
+    `t_test`.
 
     With fewer than three runs in a group there are no intervals and no p values, only numbers.
     """
@@ -149,4 +150,4 @@ def _cohen_d(one: Floats, other: Floats) -> float | None:
 
 def _cliff_delta(one: Floats, other: Floats) -> float:
     """P(one > other) − P(one < other), from −1 to 1 (Cliff 1993)."""
-    return float(np.sign(one[:, None] - other[None, :]).mean())
+    return float((one[:, None] > other).mean() - (one[:, None] < other).mean())

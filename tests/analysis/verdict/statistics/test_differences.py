@@ -59,6 +59,13 @@ def test_mann_whitney_of_groups_that_do_not_overlap() -> None:
     assert found.cliff_delta == 1
 
 
+def test_percentiles_among_failures_are_tied() -> None:
+    """Of nine pairs three have the larger value first, four the smaller one, and two are infinite both."""
+    inf = math.inf
+    found = compare_runs((inf, 1.0, 1.0), (inf, inf, 0.5), paired=False, relative=True)
+    assert found.cliff_delta == pytest.approx(-1 / 9)
+
+
 @pytest.mark.parametrize(
     ("sizes", "digits"),
     [
