@@ -87,19 +87,28 @@ def format_count(count: float | None) -> str:
     return MISSING if count is None else f"{count:,.0f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 request`, `1,200 requests`"""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_interval(low: float | None, high: float | None) -> str:
     """`[1.19, 1.28]`; nothing where there is none."""
     return "" if low is None or high is None else f"[{significant(low)}, {significant(high)}]"
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. As many more
-    as keep the ends apart, and from 1 unless they are 1: an interval that excludes 1 is printed as one that does."""
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. One more
+    where the ends look alike; and as many as keep an end that is not 1 from being printed as 1, which says another thing.
+    """
     digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
         return f"{significant(value, digits)}×"
-    apart = [(low, high), (low, 1.0), (high, 1.0)]
-    while digits < MOST_DIGITS and any(a != b and significant(a, digits) == significant(b, digits) for a, b in apart):
+    if significant(low, digits) == significant(high, digits):
+        digits += 1
+    while digits < MOST_DIGITS and any(
+        end != 1 and significant(end, digits) == significant(1, digits) for end in (low, high)
+    ):
         digits += 1
     return f"{significant(value, digits)}× [{significant(low, digits)}, {significant(high, digits)}]"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.charts.figures import Number, duration, rate
-from analysis.report.ends import upper_end
+from analysis.report.ends import has_ends, upper_end
 from analysis.report.rows import percentile_column
 from analysis.units import MISSING, format_ratio, format_seconds, format_share, in_words
 from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
@@ -112,9 +112,9 @@ def _duration_cell(estimate: Estimate) -> tuple[Number, str]:
 
 
 def _cell(number: Number, estimate: Estimate, write: Callable[[float | None], str]) -> tuple[Number, str]:
-    if estimate.low is not None:
+    if has_ends(estimate):
         return number, f"{write(estimate.low)} to {upper_end(estimate, write)}"
-    return number, estimate.why or "" if estimate.value is not None else ""
+    return number, estimate.why or "" if estimate.value not in (None, math.inf) else ""
 
 
 def _against_alone(contender: Contender, names: Iterable[str], metrics: Sequence[str]) -> Iterator[str]:

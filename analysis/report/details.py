@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.report.charts.figures import Number, duration, rate
-from analysis.report.ends import upper_end
+from analysis.report.ends import has_ends, upper_end
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
@@ -49,7 +49,8 @@ def _deviation(seconds: float | None) -> str:
 
 
 def _percentile(estimate: Estimate, answered: Mapping[str, float] | None, p: str) -> tuple[Number, str]:
-    said = [] if estimate.low is None else [f"{format_seconds(estimate.low)} to {upper_end(estimate, format_seconds)}"]
+    ends = f"{format_seconds(estimate.low)} to {upper_end(estimate, format_seconds)}" if has_ends(estimate) else ""
+    said = [ends] if ends else []
     if estimate.low is None and estimate.why and estimate.value is not None and estimate.why != "failed":
         said.append(f"{MISSING}, {estimate.why}")
     if answered:

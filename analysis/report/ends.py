@@ -1,12 +1,18 @@
-"""The upper end of an interval as text."""
+"""The ends of an interval, and the upper one as text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from analysis.verdict.statistics import Estimate
 
 INFINITE = "∞"
+
+
+def has_ends(estimate: Estimate) -> bool:
+    """Whether there is an interval, and not all of it among the failed requests."""
+    return estimate.low is not None and math.isfinite(estimate.low)
 
 
 def upper_end(estimate: Estimate, write: Callable[[float], str]) -> str:

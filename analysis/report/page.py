@@ -25,7 +25,7 @@ from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.search import searches_of
 from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
-from analysis.units import format_count, format_error, format_interval, format_seconds, format_share, join_labels
+from analysis.units import counted, format_error, format_interval, format_seconds, format_share, join_labels
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.comparison.contenders import contenders_of, headline_ttft, stages_of
 from analysis.verdict.stages.knee import growth_sentences
@@ -54,7 +54,8 @@ class Card:
 def render(summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision | None = None) -> str:
     styles = styles_of(summary.label for summary in summaries)
     engines = [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
-    findings = remarks([*comparison.findings, *(finding for s in summaries for finding in s.findings)])
+    labels = [summary.label for summary in summaries]
+    findings = remarks([*comparison.findings, *(finding for s in summaries for finding in s.findings)], labels)
     results, ttft = results_of(summaries), headline_ttft(summaries)
     contrasts, decided = contrasts_of(summaries, comparison.margin), decision or decide(summaries, comparison)
     return (
@@ -102,7 +103,7 @@ def _facts(summaries: Sequence[RunSummary]) -> list[str]:
     cpus = dict.fromkeys(str(s.host["cpu"]) for s in summaries if s.host.get("cpu"))
     requests = sum(stage.requests for summary in summaries for stage in summary.stages)
     runs = [f"{len(summaries)} runs"] if len(summaries) > 1 else []
-    return [*models, stages, *runs, f"{format_count(requests)} requests measured", _date(started), *cpus]
+    return [*models, stages, *runs, f"{counted(requests, 'request')} measured", _date(started), *cpus]
 
 
 def _date(iso: str) -> str:
@@ -128,7 +129,7 @@ def _cards(engines: Sequence[Drawn], comparison: Comparison, ttft: str) -> list[
         known = [error for error in errors if error is not None]
         beside = format_error(max(known)) if len(known) == len(errors) else ""
         if tail.value == math.inf:
-            beside = f"answered: {format_seconds(answered)}"
+            beside = f"answered: {format_seconds(answered)}" if answered is not None else ""
         cards.append(
             Card(
                 name=one.name,

@@ -19,7 +19,7 @@ MANY = 3  # engines with the same kind of finding, from which on they share one 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The same finding at several stages, merged; the evidence is that of the last of them.
+    """The same finding at several stages, merged; the evidence is that of the last of them, in one run.
 
     `others` are those of further engines. All of them are named, and the evidence is of this one.
     """
@@ -29,6 +29,7 @@ class Remark:
     label: str | None
     stages: tuple[str, ...]
     runs: int  # of the engine, that have it
+    of_runs: int  # of the engine
     last_evidence: str
     remedy: str
     others: tuple[Remark, ...] = ()
@@ -48,6 +49,7 @@ class Remark:
         """Where it is that of one stage or one engine among several, it says of which."""
         of = [self.label] if self.others and self.label else []
         of += [f"at {self.stages[-1]}"] if len(self.stages) > 1 else []
+        of += ["in one run"] if self.runs > 1 and self.stages else []
         return f"{self.last_evidence} ({' '.join(of)})" if of else self.last_evidence
 
     @property
@@ -55,7 +57,8 @@ class Remark:
         stages = join_labels(self.stages) if self.stages else None
         if stages is not None and len(stages) > LONGEST and len(self.stages) > 2:
             stages = f"{len(self.stages)} stages from {self.stages[0]} to {self.stages[-1]}"
-        runs = f"({self.runs} runs)" if self.runs > 1 and (stages or self.label) else ""
+        count = f"{self.runs} of {self.of_runs}" if self.runs < self.of_runs else f"{self.runs}"
+        runs = f"({count} runs)" if self.of_runs > 1 and (stages or self.label) else ""
         return " ".join(part for part in (stages, runs) if part)
 
 
@@ -64,8 +67,9 @@ def _of(names: str, at: str) -> str:
     return f"{names} {at}" if names and at.startswith("(") else ", ".join(filter(None, (names, at)))
 
 
-def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
-    """Gravest first, one remark for each kind, severity and engine."""
+def remarks(findings: Iterable[Finding], labels: Iterable[str] = ()) -> tuple[Remark, ...]:
+    """Gravest first, one remark for each kind, severity and engine. `labels` are those of all runs."""
+    of_runs = Counter(labels)
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in in_order(findings):
         groups.setdefault((finding.severity, finding.kind, finding.label), []).append(finding)
@@ -75,7 +79,8 @@ def remarks(findings: Iterable[Finding]) -> tuple[Remark, ...]:
         stages = tuple(dict.fromkeys(finding.stage.label for finding in by_stage if finding.stage is not None))
         worst = by_stage[-1]
         runs = max(Counter(finding.stage for finding in group).values())
-        said.append(Remark(worst.kind, worst.severity, worst.label, stages, runs, worst.evidence, worst.remedy))
+        total = runs if worst.kind == "run_to_run" else max(runs, of_runs[worst.label or ""])  # that one is of all runs
+        said.append(Remark(worst.kind, worst.severity, worst.label, stages, runs, total, worst.evidence, worst.remedy))
     return _together(said)
 
 

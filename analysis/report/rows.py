@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.report.axis import Axis, Place, axis_of
-from analysis.report.ends import upper_end
+from analysis.report.ends import has_ends, upper_end
 from analysis.units import (
     MISSING,
     PLAIN,
@@ -44,14 +44,19 @@ class Cell:
             return f"answered: {self.answered}"
         if self.low is not None:
             return f"[{self.low}, {self.high}]"
-        return f"{MISSING}, {self.estimate.why}" if self.estimate.value is not None and self.estimate.why else ""
+        return f"{MISSING}, {self._why}" if self.estimate.value is not None and self._why else ""
 
     @property
     def narrow_spread(self) -> str:
         """The same without brackets: `1.19–1.28`, or `42 < 368`."""
         if self.answered is not None:
             return f"ok: {self.answered}"
-        return f"{self.low}–{self.high}" if self.low is not None else self.estimate.why or ""
+        return f"{self.low}–{self.high}" if self.low is not None else self._why
+
+    @property
+    def _why(self) -> str:
+        """Why there is no interval. A percentile among failed requests needs none."""
+        return "" if self.estimate.value == math.inf else self.estimate.why or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,9 @@ class Row:
 
     @property
     def failed_share(self) -> str:
-        return format_share(self.failed / self.requests) if self.failed else ""
+        """Of the requests that were not cut off; the mean of the runs, as all shares are."""
+        share = self.contender.mean(lambda stage: stage.failure_share.value, self.place.label)
+        return format_share(share) if self.failed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +204,8 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
         Cell(
             estimate,
             text,
-            written(estimate.low),
-            None if estimate.high is None else upper_end(estimate, unit.write),
+            unit.write(estimate.low) if has_ends(estimate) else None,
+            upper_end(estimate, unit.write) if has_ends(estimate) else None,
             written(survivors) if estimate.value is None or math.isinf(estimate.value) else None,
         )
         for estimate, text, survivors in zip(estimates, texts, answered, strict=True)

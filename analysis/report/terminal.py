@@ -61,7 +61,8 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
         console.print(Text(results.accuracy, style="dim"))
     console.print()
     _print_classes(console, classes_of_runs(summaries))
-    print_findings(console, [*comparison.findings, *(finding for s in summaries for finding in s.findings)])
+    findings = [*comparison.findings, *(finding for s in summaries for finding in s.findings)]
+    print_findings(console, findings, [summary.label for summary in summaries])
     _print_objectives(console, summaries)
     _print_search(console, searches_of(summaries))
     for sentence in growth_sentences(summaries):
@@ -167,11 +168,12 @@ def _print_classes(console: Console, classes: Classes | None) -> None:
     console.print()
 
 
-def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def print_findings(console: Console, findings: Sequence[Finding], labels: Sequence[str] = ()) -> None:
+    """`labels` are those of all runs."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for remark in remarks(findings):
+    for remark in remarks(findings, labels):
         where = f"{remark.where}: " if remark.where else ""
         grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), Text(f"{where}{remark.evidence}."))
         grid.add_row("", Text(f"→ {remark.remedy}", style="dim"))

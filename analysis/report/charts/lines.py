@@ -36,6 +36,7 @@ from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, ti
 from analysis.verdict.statistics import Estimate
 
 LABEL_HEIGHT = 15  # pixels from one line's name to the next
+SLANTED = 20  # and from the slanted name of a stage to the next
 Point = tuple[Drawn, float, Estimate]
 """An engine, a place on the axis, and the value there."""
 
@@ -102,12 +103,13 @@ def _layer(mark: Spec, encoding: Spec, *filters: Spec) -> Spec:
 def _stages(axis: Axis) -> Spec:
     """Loads where they are; named stages at equal distances, with slanted labels where they need it."""
     values = [place.at for place in axis.places]
+    told = values if axis.quantitative else values[:: math.ceil(len(values) * SLANTED / WIDTH)]
     margin = (values[-1] - values[0]) * 0.04 or 1
     return quantitative(
         "at",
         title=axis.title if axis.quantitative else None,
         scale={"domain": [values[0] - margin, values[-1] + margin], "nice": False, "zero": False},
-        axis={"values": values, "grid": False, "labelOverlap": axis.quantitative, **_texts(axis)},
+        axis={"values": told, "grid": False, "labelOverlap": axis.quantitative, **_texts(axis)},
     )
 
 

@@ -10,7 +10,7 @@ from analysis.compare.measures import THROUGHPUT
 from analysis.compare.tables import TextTable
 from analysis.plan.money.prices import gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
-from analysis.units import MISSING, format_share, significant
+from analysis.units import MISSING, format_ratio, format_share, significant
 from analysis.verdict.comparison.contenders import Contender
 from analysis.verdict.stages.stage import FAILURES_BORNE
 from analysis.verdict.statistics import Estimate
@@ -127,9 +127,7 @@ def table(costs: Costs) -> TextTable:
         columns["cost per 1M tokens"] = [_written(one.cost, "$") for one in costs.engines]
     if len(costs.engines) > 1:
         others = [(one, one.engine != costs.baseline) for one in costs.engines]
-        columns[f"cost against {costs.baseline}"] = [
-            _written(one.against, "", "×") if other else "1" for one, other in others
-        ]
+        columns[f"cost against {costs.baseline}"] = [_relative(one.against) if other else "1" for one, other in others]
         if any(other and one.against.low is not None for one, other in others):
             columns["in words"] = [saved(one.against) if other else "baseline" for one, other in others]
     if any(one.joules is not None for one in costs.engines):
@@ -142,11 +140,14 @@ def table(costs: Costs) -> TextTable:
     return TextTable("Costs", tuple(columns), tuple(zip(*columns.values(), strict=True)), words, text)
 
 
-def _written(estimate: Estimate, before: str = "", after: str = "") -> str:
+def _relative(ratio: Estimate) -> str:
+    return _written(ratio) if ratio.value is None else format_ratio(ratio.value, ratio.low, ratio.high)
+
+
+def _written(estimate: Estimate, before: str = "") -> str:
     if estimate.value is None:
         return f"{MISSING}, {estimate.why}" if estimate.why else MISSING
     value, low, high = (
-        "" if one is None else f"{before}{significant(one)}{after}"
-        for one in (estimate.value, estimate.low, estimate.high)
+        "" if one is None else f"{before}{significant(one)}" for one in (estimate.value, estimate.low, estimate.high)
     )
     return f"{value} [{low}, {high}]" if low and high else value

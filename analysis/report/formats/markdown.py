@@ -31,7 +31,8 @@ def markdown(report: Report) -> str:
     searches = searches_of(report.runs)
     parts += _probes(searches) if searches is not None else []
     parts += _decision(report.decision)
-    found = remarks([*report.comparison.findings, *(finding for run in report.runs for finding in run.findings)])
+    findings = [*report.comparison.findings, *(finding for run in report.runs for finding in run.findings)]
+    found = remarks(findings, (run.label for run in report.runs))
     if found:
         said = [
             f"**{one.severity}**{f' {one.where}:' if one.where else ''} {one.evidence}. → {one.remedy}" for one in found

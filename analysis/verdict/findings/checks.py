@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analysis.run.load import RunData
 from analysis.run.windows import keys_of
-from analysis.units import format_count, format_seconds, format_share, in_words, join_labels, significant
+from analysis.units import counted, format_count, format_seconds, format_share, in_words, join_labels, significant
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.findings import load_generator, recovery, steady
 from analysis.verdict.stages.stage import StageSummary
@@ -125,7 +125,7 @@ def _too_few_samples(stage: StageSummary) -> Finding | None:
     return Finding(
         "too_few_samples",
         "warn" if stage.ok < FEW_SAMPLES / 5 else "note",
-        f"{stage.ok} requests succeeded in the steady window: too few for tail percentiles",
+        f"{counted(stage.ok, 'request')} succeeded in the steady window: too few for tail percentiles",
         f"make the stages longer (--stage-seconds); the interval of p99 needs at least {needed(0.99)} requests",
     )
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from analysis.run.load import RunData
 from analysis.run.windows import StageKey, Window, windows_of
-from analysis.units import format_count, format_seconds
+from analysis.units import counted, format_seconds
 from analysis.verdict.finding import Finding
 from analysis.verdict.statistics import Floats, percentile
 from records.load import Rate
@@ -117,7 +117,7 @@ def _first_run_within(values: Floats, band: float) -> int | None:
 
 
 def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> Finding:
-    said = [f"{format_count(recovery.failed)} requests failed"] if recovery.failed or one.is_event else []
+    said = [f"{counted(recovery.failed, 'request')} failed"] if recovery.failed or one.is_event else []
     if one.is_event and (answer := _first_answer(run, one.start)) is not None:
         said.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
         if (start := _first_start(run)) is not None:

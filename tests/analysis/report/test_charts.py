@@ -133,6 +133,14 @@ def test_named_stages_have_an_axis_of_names(
     assert captions.throughput(drawn([summary]), axis).endswith(f"at {names[-1]}")
 
 
+def test_many_names_of_stages_are_thinned_out_until_they_are_legible(tmp_path: Path) -> None:
+    """Forty names 20 pixels apart would take twice the chart's width of 400."""
+    names = tuple(f"phase {k}" for k in range(40))
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1,) * 40, 1.0, names=names)))
+    (figure,) = (one for one in figures_of(drawn([summary]), axis_of([summary]), "ttft") if one.key == "throughput")
+    assert re.findall(r">(phase \d+)</text>", figure.chart.svg) == list(names[::2])
+
+
 def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: Path) -> None:
     """The name of a run that was stopped early stands where its line stops."""
     whole = simulate(tmp_path / "whole", Engine("whole"), (2, 6), 10.0)

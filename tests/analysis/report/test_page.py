@@ -16,7 +16,16 @@ from analysis.run.load import load_run
 from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.printed import printed
-from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
+from tests.support.analysis.synthetic import (
+    FAILED,
+    NOTHING_CAME,
+    Engine,
+    meta_of,
+    record,
+    simulate,
+    stages_of,
+    write_run,
+)
 
 
 class Page(HTMLParser):
@@ -147,3 +156,31 @@ def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSumma
     assert 'stroke="var(--e0)"' in page
     assert 'stroke="var(--e1)"' not in page
     assert "3 runs" in printed(repeats, 120)
+
+
+def test_a_share_of_failures_is_of_the_requests_that_were_not_cut_off(tmp_path: Path) -> None:
+    """Eight answers, two refusals and ten that the end of the run cut off: 20 % failed, wherever it is said."""
+    stages = stages_of((1,), 40.0)
+    begin, second = stages[0].steady_start + 1, 10**9
+    outcomes = [{}] * 8 + [FAILED] * 2 + [NOTHING_CAME | {"outcome": "cut_off"}] * 10
+    records = [record(k, begin + k * second, **changes) for k, changes in enumerate(outcomes)]
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), records, [])))
+    page, table = render([summary], compare([summary])), printed([summary], 160)
+    assert "<dt>failed</dt><dd>20 %</dd>" in page
+    assert '<data value="2">2</data><small>20 %</small>' in page
+    assert "20 %" in table
+    assert "10 %" not in page + table
+
+
+def test_what_failed_altogether_has_no_interval_of_failures(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake", failures=1.0), (2, 4), 12.0)))
+    page, table = render([summary], compare([summary])), printed([summary], 160)
+    assert not re.search(r"failed, failed|failed–failed|failed to failed|n/a, failed|answered: n/a", page + table)
+
+
+def test_one_request_is_one(tmp_path: Path) -> None:
+    stages = stages_of((1,), 10.0)
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), [record(0, 3 * 10**9)], [])))
+    page = render([summary], compare([summary]))
+    assert "<span>1 request measured</span>" in page
+    assert "1 request succeeded in the steady window" in page

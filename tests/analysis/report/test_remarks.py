@@ -27,6 +27,15 @@ def test_what_concerns_whole_runs_names_the_engine_and_how_many() -> None:
     assert said.where == "a (3 runs)"
 
 
+def test_what_only_some_runs_have_is_said_to_be_of_those() -> None:
+    """Two runs of `a` are late at 8 users, and one of them at 2 users, of three runs."""
+    (said,) = remarks([*late("a", 2, 8), *late("a", 2, 8)[1:]], ["a", "b", "a", "a"])
+    assert said.where == "a, 2 and 8 users (2 of 3 runs)"
+    assert said.evidence == "a 8 ms (at 8 users in one run)"
+    (said,) = remarks([Finding("run_to_run", "warn", "3 runs of a differ", "repeat", None, "a")], ["a"] * 3)
+    assert said.where == "a"
+
+
 def test_two_engines_keep_a_remark_each() -> None:
     assert [(said.where, said.others) for said in remarks([*late("a", 2), *late("b", 2)])] == [
         ("a, 2 users", ()),
