@@ -99,7 +99,7 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
     """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. One more
-    where the ends look alike; and as many as keep an end that is not 1 from being printed as 1, which says another thing.
+    where the ends look alike; and as many as keep an end that is not 1 from being printed as 1.
     """
     digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:

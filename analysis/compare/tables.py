@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,9 +42,14 @@ class TextTable:
         return "\n".join(f"| {' | '.join(map(_plain, cells))} |" for cells in (self.headers, sides, *self.rows))
 
 
+def escaped(text: str) -> str:
+    """As Markdown shows it literally: names of engines may hold anything."""
+    return re.sub(r"[\\`*|]|<(?=[a-zA-Z/!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+
+
 def _plain(text: str) -> str:
-    """Without what keeps decimal points in line, and without what ends a cell."""
-    return text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, "").replace("|", "\\|")
+    """Without what keeps decimal points in line."""
+    return escaped(text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ WARNING = 0.1  # worse by more than this, as a share of the baseline; from `CRIT
 POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
 
 Severity = Literal["critical", "warning", "unclear", "ok"]
-"""`unclear`: worse by more than a limit, and the interval does not exclude chance."""
+"""`unclear`: worse by more than a limit, and the interval does not exclude chance; or a percentile that falls among the
+failed requests in some of the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def decide(samples: Sequence[Sample], warning: float = WARNING) -> tuple[Check, 
 def _check(one: Sample, confidence: float, warning: float) -> Check:
     worse = _worse(one, confidence)
     check = Check(one, spread(one.baseline), spread(one.current), worse, "ok")
+    if worse.value is None and one.current.count(math.inf) > one.baseline.count(math.inf):
+        return replace(check, severity="unclear")
     if check.size <= warning:
         return check
     if worse.low is None or worse.low <= 0:

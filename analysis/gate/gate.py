@@ -19,6 +19,9 @@ class GateRefused(ValueError):
     """The gate cannot answer. One sentence, with the way out; exit code 2."""
 
 
+NAMED = 3  # regressions that the sentence names
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """`fail_at` is the share from which a regression fails the gate; `notes` are things to know that do not."""
@@ -44,9 +47,13 @@ class Gate:
             warned = sum(check.certain for check in self.checks)
             also = f", {warned} with a warning" if warned else ""
             return f"Passed: nothing is worse by more than {format_share(self.fail_at)}{also} ({over})."
-        worst = [f"{check.sample.title} at {check.sample.stage}" for check in self.failing[:3]]
-        more = f" and {len(self.failing) - 3} more" if len(self.failing) > 3 else ""
-        return f"Failed: worse by more than {format_share(self.fail_at)} in {in_words(worst)}{more} ({over})."
+        several = len({check.sample.engine for check in self.checks}) > 1
+        worst = [
+            f"{one.title}{f' of {one.engine}' if several else ''} at {one.stage}"
+            for one in (check.sample for check in self.failing[:NAMED])
+        ]
+        worst += [f"{len(self.failing) - NAMED} more"] if len(self.failing) > NAMED else []
+        return f"Failed: worse by more than {format_share(self.fail_at)} in {in_words(worst)} ({over})."
 
 
 def judge(

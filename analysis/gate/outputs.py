@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import typer
 from rich.text import Text
 
-from analysis.compare.tables import TextTable, format_value
+from analysis.compare.tables import TextTable, escaped, format_value
 from analysis.compare.terminal import print_table
 from analysis.console import stdout
 from analysis.gate.decide import FALSE_ALARMS, Check
@@ -56,7 +56,8 @@ def worse(check: Check) -> str:
         return format_points(estimate.value, estimate.low, estimate.high)
 
     def text(value: float) -> str:
-        return f"{100 * value:+.1f} %".replace("-", "−")
+        percent = f"{100 * value:+.1f} %".replace("-", "−")
+        return "0 %" if percent[1:] == "0.0 %" else percent
 
     interval = (
         "" if estimate.low is None or estimate.high is None else f" [{text(estimate.low)}, {text(estimate.high)}]"
@@ -67,7 +68,7 @@ def worse(check: Check) -> str:
 def markdown(gate: Gate) -> str:
     """A comment for a pull request: the sentence, what is worse, and the rest folded."""
     mark = MARKS["ok" if gate.passed else "critical"]
-    lines = ["<!-- enginebench gate -->", f"### {mark} enginebench gate", "", gate.sentence, ""]
+    lines = ["<!-- enginebench gate -->", f"### {mark} enginebench gate", "", escaped(gate.sentence), ""]
     shown = table_of(gate)
     if shown.rows:
         lines += [_with_marks(shown), ""]

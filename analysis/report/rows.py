@@ -204,7 +204,7 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
         Cell(
             estimate,
             text,
-            unit.write(estimate.low) if has_ends(estimate) else None,
+            written(estimate.low) if has_ends(estimate) else None,
             upper_end(estimate, unit.write) if has_ends(estimate) else None,
             written(survivors) if estimate.value is None or math.isinf(estimate.value) else None,
         )
