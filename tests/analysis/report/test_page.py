@@ -6,6 +6,7 @@ import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -162,7 +163,7 @@ def test_a_share_of_failures_is_of_the_requests_that_were_not_cut_off(tmp_path: 
     """Eight answers, two refusals and ten that the end of the run cut off: 20 % failed, wherever it is said."""
     stages = stages_of((1,), 40.0)
     begin, second = stages[0].steady_start + 1, 10**9
-    outcomes = [{}] * 8 + [FAILED] * 2 + [NOTHING_CAME | {"outcome": "cut_off"}] * 10
+    outcomes: list[dict[str, Any]] = [{}] * 8 + [FAILED] * 2 + [NOTHING_CAME | {"outcome": "cut_off"}] * 10
     records = [record(k, begin + k * second, **changes) for k, changes in enumerate(outcomes)]
     summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), records, [])))
     page, table = render([summary], compare([summary])), printed([summary], 160)
