@@ -162,6 +162,7 @@ def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSumma
 def test_a_share_of_failures_is_of_the_requests_that_were_not_cut_off(tmp_path: Path) -> None:
     """Eight answers, two refusals and ten that the end of the run cut off: 20 % failed, wherever it is said."""
     stages = stages_of((1,), 40.0)
+    assert stages[0].steady_start is not None
     begin, second = stages[0].steady_start + 1, 10**9
     outcomes: list[dict[str, Any]] = [{}] * 8 + [FAILED] * 2 + [NOTHING_CAME | {"outcome": "cut_off"}] * 10
     records = [record(k, begin + k * second, **changes) for k, changes in enumerate(outcomes)]
