@@ -74,7 +74,7 @@ def scaled(trace: Trace, speed: float, share: float, seed: int) -> Trace:
     for request in trace.requests:
         at = None if request.at is None else request.at / speed
         for copy in range(int(share) + (rng.random() < share % 1)):
-            moved = at if at is None or not copy else max(0.0, at + rng.uniform(-COPIES_WITHIN, COPIES_WITHIN))
+            moved = at if at is None or not copy else abs(at + rng.uniform(-COPIES_WITHIN, COPIES_WITHIN))
             kept.append(replace(request, at=moved))
     if any(request.at is None for request in kept):
         return replace(trace, requests=tuple(kept))

@@ -1,6 +1,6 @@
 """Readers of traces: published ones, access logs by the names of their columns, and folders of runs.
 
-mooncake   JSONL: timestamp (ms), input_length, output_length, hash_ids of blocks of 512 tokens
+mooncake   JSONL: timestamp (ms), input_length, output_length, and optionally hash_ids of blocks of 512 tokens
            (Qin et al., FAST 2025; github.com/kvcache-ai/Mooncake, FAST25-release/traces)
 azure      CSV: TIMESTAMP, ContextTokens, GeneratedTokens; the traces of 2023 and of 2024
            (Patel et al., ISCA 2024; Stojkovic et al., HPCA 2025; github.com/Azure/AzurePublicDataset)
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -40,7 +41,9 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
         requests = in_order(READERS[form](Path(path), columns))
     except OSError as error:
         raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, csv.Error) as error:
         raise ValueError(
             f"{path} is not a trace in the format {form} ({error!r}): name another with --trace-as format=…"
         ) from None
@@ -80,48 +83,64 @@ def _guessed(path: Path, columns: str) -> str:
     raise ValueError(f"{path} has an unknown format: name its columns with --trace-as {COLUMNS}.")
 
 
-def _mooncake(path: Path, _: str) -> Iterator[TraceRequest]:
-    for row in _rows(path):
-        yield TraceRequest(
-            at=row["timestamp"] / 1e3,
-            prompt_tokens=max(1, int(row["input_length"])),
-            output_tokens=max(1, int(row["output_length"])),
-            blocks=tuple(row["hash_ids"]),
+def _mooncake(row: Mapping[str, Any]) -> TraceRequest:
+    """Other traces have the same fields with times in seconds, or with blocks of another size."""
+    prompt, blocks = max(1, int(_number(row["input_length"]))), tuple(row.get("hash_ids") or ())
+    if blocks and len(blocks) != math.ceil(prompt / MOONCAKE_BLOCK):
+        raise ValueError(
+            f"it has {len(blocks)} hash_ids for {prompt} tokens, not one for each {MOONCAKE_BLOCK}: "
+            "use --trace-as time=timestamp,prompt=input_length,output=output_length (or time_ms), without its blocks"
         )
+    at, output = _number(row["timestamp"]) / 1e3, max(1, int(_number(row["output_length"])))
+    return TraceRequest(at, prompt, output, blocks)
 
 
-def _of_columns(path: Path, columns: str) -> Iterator[TraceRequest]:
-    yield from _by_name(_rows(path), parse_columns(columns))
-
-
-def _by_name(rows: Iterator[Mapping[str, Any]], named: Mapping[str, str]) -> Iterator[TraceRequest]:
-    """Rows without tokens in prompt or answer are requests that failed."""
+def _by_name(named: Mapping[str, str]) -> Callable[[Mapping[str, Any]], TraceRequest | None]:
+    """Rows without tokens in prompt or answer are requests that failed: `None`."""
     (unit,) = named.keys() & UNITS.keys()
-    for row in rows:
-        prompt, output = (int(float(row[named[which]] or 0)) for which in ("prompt", "output"))
-        if prompt > 0 and output > 0:
-            at = _seconds(row[named[unit]], UNITS[unit])
-            yield TraceRequest(at, prompt, output, session=str(row.get(named.get("session", "")) or "") or None)
+
+    def request(row: Mapping[str, Any]) -> TraceRequest | None:
+        prompt, output = (int(_number(row[named[which]] or 0)) for which in ("prompt", "output"))
+        if prompt <= 0 or output <= 0:
+            return None
+        session = row.get(named["session"]) if "session" in named else None
+        at = _seconds(row[named[unit]], UNITS[unit])
+        return TraceRequest(at, prompt, output, session=None if session in (None, "") else str(session))
+
+    return request
+
+
+def _number(value: Any) -> float:
+    """Raises `ValueError` with a sentence."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"`{value}` is no number")
+    return number
 
 
 def _seconds(value: Any, unit: float) -> float:
-    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `TypeError`."""
+    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `ValueError`."""
     try:
-        return float(value) * unit
+        return _number(value) * unit
     except ValueError:
         pass
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise TypeError(f"`{value}` is no time") from None
+    except (TypeError, ValueError):
+        raise ValueError(f"`{value}` is no time") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
     """Every turn of the human, with all that was said before as it was said then."""
-    for number, conversation in enumerate(json.loads(path.read_text(encoding="utf-8"))):
+    for number, conversation in enumerate(json.loads(path.read_text(encoding="utf-8-sig"))):
         said: list[tuple[str, str]] = []
         for turn in conversation["conversations"]:
+            if not isinstance(turn["value"], str):
+                raise ValueError(f"conversation {number + 1} of the trace {path} has a turn without text.")
             role = {"human": "user", "user": "user", "system": "system"}.get(turn["from"], "assistant")
             if role == "assistant" and said and said[-1][0] == "user":
                 tokens = max(1, len(turn["value"]) // CHARACTERS_A_TOKEN)
@@ -131,28 +150,56 @@ def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
 
 
 def _run(path: Path, _: str) -> Iterator[TraceRequest]:
+    """A retry is not an arrival: the replay has retries of its own."""
     for record in read_requests(path):
         prompt, output = record.planned_prompt_tokens or record.prompt_tokens, record.output_tokens
-        if prompt and (output or record.planned_output_tokens):
+        if prompt and (output or record.planned_output_tokens) and not record.attempt:
             yield TraceRequest(
                 record.t_sched / 1e9, prompt, output or record.planned_output_tokens or 1, session=record.session
             )
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Of a JSONL file or a CSV file with a header."""
+def _requests(path: Path, request: Callable[[Mapping[str, Any]], TraceRequest | None]) -> Iterator[TraceRequest]:
+    """What `request` makes of each row. Raises `ValueError` with the number of the first line that is wrong."""
+    for line, row in _rows(path):
+        try:
+            found = request(row)
+        except KeyError as error:
+            raise ValueError(
+                f"line {line} of the trace {path} has no {error.args[0]}, only {', '.join(map(str, row))}: "
+                f"name its columns with --trace-as {COLUMNS}."
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"line {line} of the trace {path} cannot be read: {error}.") from None
+        if found is not None:
+            yield found
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Of a JSONL file or a CSV file with a header, each with the number of its line."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        if path.suffix in {".jsonl", ".json", ".ndjson"}:
-            yield from (json.loads(line) for line in file if line.strip())
-        else:
-            yield from csv.DictReader(file)
+        first = file.read(1)
+        file.seek(0)
+        if first not in {"{", "["}:
+            rows = csv.DictReader(file)
+            yield from ((rows.line_num, row) for row in rows)
+            return
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"line {number} of the trace {path} is not JSON ({error.msg}).") from None
+                if not isinstance(row, dict):
+                    raise ValueError(f"line {number} of the trace {path} is not a JSON object.")
+                yield number, row
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[TraceRequest]]] = {
-    "mooncake": _mooncake,
-    "azure": lambda path, _: _by_name(_rows(path), AZURE),
-    "burstgpt": lambda path, _: _by_name(_rows(path), BURSTGPT),
+    "mooncake": lambda path, _: _requests(path, _mooncake),
+    "azure": lambda path, _: _requests(path, _by_name(AZURE)),
+    "burstgpt": lambda path, _: _requests(path, _by_name(BURSTGPT)),
     "sharegpt": _sharegpt,
     "run": _run,
-    "columns": _of_columns,
+    "columns": lambda path, columns: _requests(path, _by_name(parse_columns(columns))),
 }

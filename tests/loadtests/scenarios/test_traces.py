@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scale
 from loadtests.harness.workload.material import assumed
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
 from loadtests.harness.workload.trace_files import read_trace
+from records.request import RequestRecord
 from records.stage import SECOND
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -79,9 +81,7 @@ def test_sharegpt_has_texts_and_no_times() -> None:
     [
         pytest.param("none.csv", "auto", "", "cannot read the trace .*none.csv: No such file", id="no file"),
         pytest.param("gateway.csv", "auto", "", "name its columns with --trace-as time=COLUMN", id="unknown columns"),
-        pytest.param(
-            "gateway.csv", "azure", "", "not a trace in the format azure .*ContextTokens", id="another format"
-        ),
+        pytest.param("gateway.csv", "azure", "", "line 2 .* has no ContextTokens, only when_ms", id="another format"),
         pytest.param("gateway.csv", "auto", "time=when_ms", "the columns of a trace are given as", id="too few"),
         pytest.param(
             "gateway.csv", "auto", "time=route,prompt=tokens_in,output=tokens_out", "`/chat` is no time", id="no time"
@@ -91,6 +91,71 @@ def test_sharegpt_has_texts_and_no_times() -> None:
 def test_what_cannot_be_read_gets_a_sentence(name: str, form: str, columns: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         read_trace(str(DATA / name), form, columns)
+
+
+OWN = "time=t,prompt=i,output=o"
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "expected"),
+    [
+        pytest.param(b",t,i,o\n0,1,9,5\n1,2,9,5\n", OWN, [(0, 9, 5, None), (1, 9, 5, None)], id="a nameless column"),
+        pytest.param(
+            b'{"t":0,"i":9,"o":5,"s":0}\n{"t":"1","i":9.0,"o":5,"s":null}\n', f"{OWN},session=s",
+            [(0, 9, 5, "0"), (1, 9, 5, None)], id="session 0, and JSON in a file of any name",
+        ),
+        pytest.param(
+            b'\xef\xbb\xbfo,i,t\r\n"5","9",2026-01-01T01:00:01+01:00\r\n6,9,2026-01-01 00:00:00Z\r\n', OWN,
+            [(0, 9, 6, None), (1, 9, 5, None)], id="byte-order mark, CRLF, quotes, zones, another order",
+        ),
+        pytest.param(
+            b'{"timestamp": 5, "input_length": 700, "output_length": 2}\n', "", [(0, 700, 2, None)],
+            id="Mooncake's format without blocks",
+        ),
+    ],
+)  # fmt: skip
+def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expected: list[tuple[Any, ...]]) -> None:
+    file = tmp_path / "trace.log"
+    file.write_bytes(data)
+    assert rows(str(file), columns=columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "sentence"),
+    [
+        pytest.param(b"t,i,o\n0,9,5\nnan,9,5\n", OWN, "line 3 .*: `nan` is no time", id="a time that has no order"),
+        pytest.param(b"t,i,o\ninf,9,5\n", OWN, "line 2 .*: `inf` is no time", id="a time that never comes"),
+        pytest.param(b"t,i,o\n0,1e999,5\n", OWN, "line 2 .*: `1e999` is no number", id="endless tokens"),
+        pytest.param(b't,i,o\n0,"1,234",5\n', OWN, "line 2 .*: `1,234` is no number", id="thousands with a comma"),
+        pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .* has no i, only t;i;o: name its columns", id="semicolons"),
+        pytest.param(b'{"t":0,"i":9,"o":5}\n{"t":1,', OWN, "line 2 .* is not JSON", id="a line cut short"),
+        pytest.param(b'[{"t":0,"i":9,"o":5}]', OWN, "line 1 .* is not a JSON object", id="a list"),
+        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "not text in UTF-8: unpack", id="compressed"),
+        pytest.param(
+            b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n', "",
+            "line 1 .* 3 hash_ids for 40 tokens, .* time=timestamp,prompt=input_length", id="blocks of 16 tokens",
+        ),
+        pytest.param(
+            b'[{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}]', "",
+            "conversation 1 .* turn without text", id="ShareGPT without a text",
+        ),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, data: bytes, columns: str, sentence: str) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=sentence):
+        read_trace(str(file), "auto", columns)
+
+
+def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
+    first = RequestRecord(
+        request_id="a", worker="0", scenario="rate", stage=0, outcome="rejected", t_sched=0, t_send=0, t_end=1,
+        planned_prompt_tokens=9, planned_output_tokens=5,
+    )  # fmt: skip
+    again = replace(first, request_id="b", outcome="ok", t_sched=SECOND, t_send=SECOND, attempt=1)
+    (tmp_path / "requests-0.jsonl").write_text(first.to_line() + again.to_line())
+    assert rows(str(tmp_path)) == [(0, 9, 5, None)]
 
 
 REGULAR = Trace(tuple(TraceRequest(k / 10, 10 + k % 7, 5) for k in range(1000)))
@@ -117,6 +182,13 @@ def test_a_share_keeps_the_pattern_and_changes_the_rate(share: float) -> None:
     assert share == 2.0 or found != scaled(burst, 1.0, share, 4)
     assert found.times == sorted(found.times)
     assert found.times[0] >= 0
+
+
+def test_copies_do_not_meet_at_the_start() -> None:
+    """Half of those of the first request would come before it."""
+    times = scaled(Trace((TraceRequest(0.0, 10, 5),)), 1.0, 1000.0, 0).times
+    assert times.count(0.0) == 1
+    assert sum(times) / len(times) == pytest.approx(0.5, abs=0.03)
 
 
 def test_how_a_trace_is_played_is_text_and_back() -> None:
