@@ -42,8 +42,8 @@ def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
     The records of a run are such a file: `runs/…/requests-0.jsonl`. Rows without both are left out.
     """
     fields = ("prompt_tokens", "output_tokens")
-    found = ([row.get(field) for field in fields] for row in _rows(path))
-    pairs = tuple((int(a), int(b)) for a, b in found if isinstance(a, int) and isinstance(b, int) and a > 0 and b > 0)
+    found = ([_tokens(row.get(field)) for field in fields] for row in _rows(path))
+    pairs = tuple((a, b) for a, b in found if a is not None and b is not None)
     if not pairs:
         raise ValueError(f"no row of {path} has both prompt_tokens and output_tokens.")
     return pairs
@@ -84,14 +84,15 @@ def _checked(text: str, read: Any) -> str:
 def _rows(path: str) -> Iterator[dict[str, Any]]:
     try:
         if path.endswith(".parquet"):
-            import polars
-
-            yield from polars.read_parquet(path).iter_rows(named=True)
+            yield from _parquet_rows(path)
             return
-        with open(path, encoding="utf-8") as lines:
+        with open(path, encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    row = json.loads(line)
+                    try:
+                        row = json.loads(line)
+                    except json.JSONDecodeError as error:
+                        raise ValueError(f"line {number}: {error.msg}") from None
                     if not isinstance(row, dict):
                         raise ValueError(f"line {number} is not a JSON object")
                     yield row
@@ -101,19 +102,39 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
         raise ValueError(f"{path} is not JSONL, with a JSON object in each line ({error}).") from None
 
 
+def _parquet_rows(path: str) -> Iterator[dict[str, Any]]:
+    import polars
+
+    try:
+        table = polars.read_parquet(path)
+    except polars.exceptions.PolarsError as error:
+        raise OSError(f"it is not Parquet ({error})") from None
+    yield from table.iter_rows(named=True)
+
+
 def _row(path: str, number: int, row: dict[str, Any]) -> Row:
     prompt, messages, limit = row.get("prompt"), row.get("messages"), row.get("output_tokens")
     if isinstance(messages, list) and messages:
-        said = tuple(_message(message) for message in messages)
+        said = tuple(_message(path, number, message) for message in messages)
     elif isinstance(prompt, str) and prompt:
         said = (Message("user", prompt),)
     else:
         raise ValueError(f"row {number} of {path} has neither `prompt` (text) nor `messages` (a list).")
-    return Row(said, limit if isinstance(limit, int) and limit > 0 else None)
+    if limit is not None and _tokens(limit) is None:
+        raise ValueError(
+            f"`output_tokens` in row {number} of {path} is not a whole number above 0, or null: {limit!r}."
+        )
+    return Row(said, _tokens(limit))
 
 
-def _message(message: Any) -> Message:
-    given = message if isinstance(message, dict) else {}
-    content = given.get("content")
-    role: Any = ROLES.get(str(given.get("role")), "assistant")
-    return Message(role, content if isinstance(content, str) else json.dumps(content))
+def _tokens(value: object) -> int | None:
+    """Columns in which numbers are missing are written as floats by some programs."""
+    return int(value) if isinstance(value, int | float) and value > 0 and value % 1 == 0 else None
+
+
+def _message(path: str, number: int, message: Any) -> Message:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise ValueError(f"row {number} of {path} has a message without `role` and `content`.")
+    content = message.get("content", "")
+    role: Any = ROLES.get(message["role"], "assistant")
+    return Message(role, content if isinstance(content, str) else "" if content is None else json.dumps(content))

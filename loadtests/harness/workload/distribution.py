@@ -99,12 +99,12 @@ class Pause(Distribution):
 def numbers_in(path: str) -> tuple[float, ...]:
     """A file with one number a line. Raises `ValueError` with a sentence."""
     try:
-        numbers = tuple(float(line) for line in Path(path).read_text().split())
+        numbers = tuple(float(line) for line in Path(path).read_text(encoding="utf-8-sig").split())
     except OSError as error:
         raise ValueError(f"cannot read the numbers in {path}: {error.strerror}.") from None
     except ValueError as error:
         raise ValueError(f"{path} must have one number per line ({error}).") from None
-    if not numbers or min(numbers) < 0:
+    if not numbers or not all(0 <= number < math.inf for number in numbers):
         raise ValueError(f"{path} must have one number per line, none below 0.")
     return numbers
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
@@ -41,6 +42,42 @@ def test_parquet_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"prompt": ["Who?", "Where?"], "output_tokens": [7, None]}).write_parquet(path)
     assert dataset(str(path)) == (Row((Message("user", "Who?"),), 7), Row((Message("user", "Where?"),)))
+
+
+def test_missing_numbers_make_a_column_of_floats_and_contents_may_be_null(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame(
+        {"prompt": ["Who?", "Where?"], "prompt_tokens": [3.0, 4.0], "output_tokens": [7.0, None]}
+    ).write_parquet(path)
+    assert [row.output_tokens for row in dataset(str(path))] == [7, None]
+    assert length_pairs(str(path)) == ((3, 7),)
+    called = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
+    (row,) = dataset(jsonl(tmp_path, [{"messages": called}]))
+    assert [message.text for message in row.messages] == ["Hi", ""]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "Who?", "prompt_tokens": 3, "output_tokens": 7}\r\n')
+    assert dataset(str(path)) == (Row((Message("user", "Who?"),), 7),)
+    assert length_pairs(str(path)) == ((3, 7),)
+    path.write_bytes(b"\xef\xbb\xbf64\r\n")
+    assert parse_lengths(f"file:{path}").sample(Random(0)) == 64
+
+
+def test_a_file_that_is_no_parquet_gets_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1, cut")
+    with pytest.raises(ValueError, match=r"cannot read .*rows\.parquet: it is not Parquet"):
+        checked_dataset(str(path))
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", ""])
+def test_lengths_of_a_file_are_finite(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="one number per line, none below 0"):
+        parse_lengths(f"file:{path}")
 
 
 def test_every_row_is_asked_as_often_as_any_other_and_users_differ(tmp_path: Path) -> None:
@@ -87,6 +124,15 @@ def test_lengths_from_a_file_are_its_numbers(tmp_path: Path) -> None:
         pytest.param(checked_dataset, "", "is empty", id="nothing"),
         pytest.param(checked_dataset, "no json\n", "is not JSONL", id="no JSON"),
         pytest.param(checked_dataset, "[1]\n", "line 1 is not a JSON object", id="no object"),
+        pytest.param(
+            checked_dataset, '{"prompt": "a"}\n{"pro', r"\(line 2: Unterminated string", id="a line cut short"
+        ),
+        pytest.param(
+            checked_dataset, '{"prompt": "a", "output_tokens": "7"}', "`output_tokens` in row 1 .* '7'", id="text"
+        ),
+        pytest.param(
+            checked_dataset, '{"messages": [{"from": "human", "value": "a"}]}', "row 1 .* without `role`", id="no role"
+        ),
         pytest.param(checked_pairs, '{"prompt_tokens": 4}\n', "both prompt_tokens and output_tokens", id="no pair"),
     ],
 )
