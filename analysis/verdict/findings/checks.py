@@ -224,8 +224,8 @@ def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
     return Finding(
         "prompts_missed",
         "warn" if exact or missed > MISSED_SHARE * planned else "note",
-        f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token: "
-        f"{significant(stage.answers.prompt_tokens or 0)} tokens on average",
+        f"{format_share(missed / planned)} of the prompts missed their planned length by more than a token; "
+        f"all prompts had {significant(stage.answers.prompt_tokens or 0)} tokens on average",
         "use longer prompts: unique words and a chat template take some tokens"
         if exact
         else "use a server with /tokenize, or name the model's tokenizer with --tokenizer",

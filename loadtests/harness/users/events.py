@@ -12,11 +12,11 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 from gevent.event import Event
@@ -46,6 +46,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
 PARENT_CHECK = 0.5  # seconds
+Read = TypeVar("Read")
 UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
 # the event loop is blocked for a tenth of a second, just when a stage begins. What is built never changes.
@@ -117,7 +118,9 @@ def _begin(environment: Environment, **_: Any) -> None:
     assert options is not None
     assert runner is not None
     try:
-        in_force, settings = read_options(vars(options) | {"command": _command}, scenario or Scenario())
+        given = vars(options) | {"command": _command}
+        in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
+        _in_thread(in_force.played)  # from here on it is cached
         if in_force.command is not None and not isinstance(runner, WorkerRunner):
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
@@ -132,6 +135,11 @@ def _begin(environment: Environment, **_: Any) -> None:
     except (ValueError, UnreachableServer, OSError) as error:
         raise refusal(environment, error) from error
     environment.process_exit_code = None
+
+
+def _in_thread(read: Callable[[], Read]) -> Read:
+    """Files of a million lines take seconds to read. A worker without heartbeats for three is taken for dead."""
+    return gevent.get_hub().threadpool.apply(read)  # type: ignore[no-any-return]
 
 
 def _export(run: ActiveRun) -> None:

@@ -259,6 +259,36 @@ def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None
     assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
 
 
+SLOW = """
+import time
+
+from loadtests.harness.workload import playback
+
+read = playback.read_trace
+
+
+def slowly(*arguments):
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        pass
+    return read(*arguments)
+
+
+playback.read_trace = slowly
+from loadtests.replay import Stages, User
+"""
+
+
+def test_processes_that_read_a_long_trace_are_not_taken_for_dead(tmp_path: Path) -> None:
+    """A million lines take seconds; Locust's master gives up a worker of which it hears nothing for three."""
+    scenario = tmp_path / "slow.py"
+    scenario.write_text(SLOW)
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, "--trace", str(DATA / "mooncake.jsonl"), processes=2, scenario=scenario)
+        finished(locust)
+    assert [one.outcome for one in locust.records] == ["ok"] * 5
+
+
 def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         rate = ROOT / "loadtests/rate.py"
