@@ -140,9 +140,9 @@ def _invalid(error: str, where: str, kind: Any) -> ApiError:
         what, place = error[: found.start()], found[1].replace("[", ".").replace("]", "")
     where = f"{where}{place}".strip(".")
     if field := re.match(r"Object (missing required|contains unknown) field `(.*)`", what, re.DOTALL):
-        where, name = f"{where}.{field[2]}".strip("."), field[2][:LONGEST_NAME]
+        where = f"{where}.{field[2][:LONGEST_NAME]}".strip(".")
         if field[1] == "contains unknown":
-            return bad_request(f"There is no field `{name}`.", name)
+            return bad_request(f"There is no field `{where}`.", where)
         return bad_request(f"`{where}` is required.", where)
     if what.startswith("Invalid enum value"):
         (shape,) = get_args(kind) or (kind,)

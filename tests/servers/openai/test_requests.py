@@ -48,6 +48,12 @@ def test_only_an_assistants_message_may_be_without_content() -> None:
         chat(messages=[USER, {"role": "user", "content": None}])
 
 
+def test_an_unknown_field_of_a_message_has_its_place() -> None:
+    with pytest.raises(ApiError, match=r"There is no field `messages\.1\.content\.0\.detail`") as refused:
+        chat(messages=[USER, {"role": "user", "content": [{"type": "text", "text": "x", "detail": 1}]}])
+    assert refused.value.param == "messages.1.content.0.detail"
+
+
 @pytest.mark.parametrize(
     ("given", "read_as"),
     [
