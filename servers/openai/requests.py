@@ -48,13 +48,14 @@ IRRELEVANT = (
     "prompt_cache_retention",
     "parallel_tool_calls",
 )
-# Fields of a response's message, which clients send back as part of the conversation.
+# Fields of a response's message, which clients send back as part of the conversation, and of a tool's result.
 UNUSED_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
     "refusal": (),
     "annotations": ([],),
     "audio": (),
     "function_call": (),
     "tool_calls": ([],),
+    "tool_call_id": (),
     "reasoning": (),
     "reasoning_content": (),
 }
@@ -93,7 +94,7 @@ _CONTENT = {"anyOf": [ANY_TEXT, {"type": "array", "items": {"$ref": "#/component
 
 
 class Message(UnusedInMessages, kw_only=True):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[Raw | UnsetType, Meta(extra_json_schema=_CONTENT)] = UNSET
     name: Annotated[str | None, Meta(description="Accepted, but not shown to the model.")] = None
 

@@ -48,6 +48,28 @@ def test_only_an_assistants_message_may_be_without_content() -> None:
         chat(messages=[USER, {"role": "user", "content": None}])
 
 
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        pytest.param(
+            {"role": "assistant", "content": None, "tool_calls": [CALL]}, "messages.1.tool_calls", id="a call"
+        ),
+        pytest.param({"role": "tool", "tool_call_id": "call_1", "content": "4"}, "messages.1.role", id="a result"),
+        pytest.param({"tool_call_id": "call_1", "role": "tool", "content": "4"}, "messages.1.role", id="its id first"),
+        pytest.param({"role": "tool", "content": "4"}, "messages.1.role", id="a result without the call's id"),
+        pytest.param({"role": "user", "content": "4", "tool_call_id": "x"}, "messages.1.tool_call_id", id="an id"),
+    ],
+)
+def test_calls_of_tools_and_their_results_are_refused(message: dict[str, Any], param: str) -> None:
+    """Templates that know no tools would leave them out."""
+    with pytest.raises(ApiError, match=f"^`{param}`") as refused:
+        chat(messages=[USER, message])
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
 def test_an_unknown_field_of_a_message_has_its_place() -> None:
     with pytest.raises(ApiError, match=r"There is no field `messages\.1\.content\.0\.detail`") as refused:
         chat(messages=[USER, {"role": "user", "content": [{"type": "text", "text": "x", "detail": 1}]}])
