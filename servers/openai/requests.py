@@ -32,6 +32,12 @@ UNUSED: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
+    "audio": (),
+    "moderation": (),
+    "prediction": (),
+    "reasoning_effort": (),
+    "verbosity": ("medium",),
+    "web_search_options": (),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "tools": ([],),
@@ -46,6 +52,7 @@ IRRELEVANT = (
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
     "parallel_tool_calls",
 )
 # Fields of a response's message, which clients send back as part of the conversation, and of a tool's result.

@@ -158,6 +158,8 @@ def test_what_a_server_says_about_itself(server: Served) -> None:
         {"stop": ["a", "b", "c", "d"]},
         {"ignore_eos": True, "min_tokens": 2},
         {"top_k": -1, "repetition_penalty": 1.0},
+        {"verbosity": "medium", "reasoning_effort": None, "prompt_cache_options": {"mode": "implicit"}},
+        dict.fromkeys(("audio", "moderation", "prediction", "web_search_options")),
     ],
     ids=lambda field: ", ".join(field),
 )
@@ -200,6 +202,7 @@ def test_the_scrape_knows_its_format(server: Served) -> None:
         pytest.param(CHAT, {"response_format": {"type": "json_object"}}, "response_format", "not supported", id="JSON"),
         pytest.param(CHAT, {"tools": [{"type": "function"}]}, "tools", "not supported", id="tools"),
         pytest.param(CHAT, {"frequency_penalty": 0.5}, "frequency_penalty", "not supported", id="a penalty"),
+        pytest.param(CHAT, {"reasoning_effort": "low"}, "reasoning_effort", "not supported", id="reasoning"),
         pytest.param(CHAT, {"temprature": 1}, "temprature", "no field", id="a typing error"),
         pytest.param(CHAT, {"stop": ["a", "b", "c", "d", "e"]}, "stop", "4", id="five stop strings"),
         pytest.param(CHAT, {"stop": [""]}, "stop", "character", id="an empty stop string"),
