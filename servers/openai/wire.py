@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
@@ -202,6 +203,7 @@ class TextWire(Wire):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._offset = len(self._echo)  # of the next token in the text
+        self._characters = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
 
     def opening(self) -> bytes:
         if not self._echo:
@@ -220,7 +222,7 @@ class TextWire(Wire):
         offsets = []
         for one in logprobs:
             offsets.append(self._offset)
-            self._offset += len(one.token)
+            self._offset += len(self._characters.decode(_bytes_of(one.token, one.bytes)))
         return {
             "tokens": [one.token for one in logprobs],
             "token_logprobs": [one.logprob for one in logprobs],
@@ -234,5 +236,9 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
 
 
 def _token(token: str, logprob: float, data: Sequence[int] | None = None) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(_bytes_of(token, data))}
+
+
+def _bytes_of(token: str, data: Sequence[int] | None) -> bytes:
     """`data` are the token's bytes where they are not those of the text, as in a part of a character."""
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode() if data is None else data)}
+    return token.encode() if data is None else bytes(data)

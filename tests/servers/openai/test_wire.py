@@ -160,6 +160,12 @@ def test_text_log_probabilities_have_offsets_that_go_on_from_chunk_to_chunk() ->
     openai_text(wire.whole([heard(" ab", 2, LOGPROBS)], ENDING))
 
 
+def test_tokens_that_are_parts_of_a_character_have_its_offset() -> None:
+    star = tuple(TokenLogprob("\ufffd", -0.5, (), (byte,)) for byte in "⭐".encode())
+    (event,) = events(text().chunks([heard("⭐!", 4, (*star, TokenLogprob("!", -0.5)))]))
+    assert event["choices"][0]["logprobs"]["text_offset"] == [0, 0, 0, 1]
+
+
 def test_a_model_name_may_hold_anything() -> None:
     wire = ChatWire('odd "name" {} %s é', "fp", 1)
     (chunk,) = events(wire.chunks([heard("x")]))
