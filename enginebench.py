@@ -6,6 +6,7 @@ enginebench --help
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -71,10 +72,18 @@ def about(
 
 
 def main() -> None:
+    if sys.stdout is None:  # closed, as by `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     # Text goes out as UTF-8 even where the locale is plain C: tables have box characters.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    app()
+    try:
+        app()
+    except OSError as error:  # a full disk, a folder that cannot be written to; 1 would be a verdict
+        print(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}.", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""The command line where its output cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = f"{sys.executable} -m enginebench engines fake"
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        pytest.param(">&-", 0, "", id="standard output is closed"),
+        pytest.param(">&- 2>&-", 0, "", id="both are closed"),
+        pytest.param(
+            ">/dev/full",
+            2,
+            "the output cannot be written: No space left on device.\n",
+            id="the disk is full",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
+        ),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(redirected: str, code: int, said: str) -> None:
+    done = subprocess.run(["/bin/sh", "-c", f"{COMMAND} {redirected}"], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
