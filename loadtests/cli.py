@@ -166,7 +166,8 @@ def _report(folders: list[Path], allow_invalid: bool, as_json: bool) -> int:
     """Have the runs analysed; the table, the sentence and the report's path go to standard output."""
     command = [sys.executable, "-P", "-m", "enginebench", "report", *map(str, folders)]
     command += ["--allow-invalid"] * allow_invalid + ["--json"] * as_json
-    return subprocess.run(command).returncode
+    # In a session of its own: Ctrl-C in the terminal goes to this process, which ends it.
+    return subprocess.run(command, start_new_session=True).returncode
 
 
 @app.command()
@@ -215,6 +216,7 @@ def calibrate(
     from loadtests.harness.calibration.calibrate import CalibrationFailed, calibrate, parse_grid
     from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
+    from loadtests.harness.command.drive import sigterm_is_ctrl_c
 
     log = Console(stderr=True, highlight=False, markup=False)
 
@@ -225,16 +227,20 @@ def calibrate(
 
     try:
         grid = parse_grid(loads) if loads else None
-        calibration = calibrate(grid, seconds, processes, progress)
+        with sigterm_is_ctrl_c():
+            calibration = calibrate(grid, seconds, processes, progress)
     except (CalibrationFailed, ValueError) as error:
         log.print(str(error), style="red", soft_wrap=True)
         raise typer.Exit(2) from None
-    path = path_here(processes)
-    save(calibration, path)
+    except KeyboardInterrupt:
+        log.print("stopped; nothing was saved")
+        raise typer.Exit(2) from None
     if as_json:
         sys.stdout.write(json.dumps(asdict(calibration)) + "\n")
     else:
         console = Console(highlight=False, width=WIDTH)
         console.print(table(calibration))
         console.print(sentence(calibration))
+    path = path_here(processes)
+    save(calibration, path)  # last: what was measured is shown also where this fails
     log.print(f"Saved in {path}", soft_wrap=True)

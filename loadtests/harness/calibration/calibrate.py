@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.harness.calibration.result import Calibration, Cell, Condition, Error
-from loadtests.harness.command.server_process import PYTHON
+from loadtests.harness.command.server_process import PYTHON, Guard
 from loadtests.harness.run.host import host_facts, versions
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests, read_telemetry
@@ -150,10 +150,12 @@ def _competition(condition: Condition) -> Iterator[None]:
     if condition == "busy":
         endless = [sys.executable, "-c", "while True: pass"]
         hogs = [subprocess.Popen(endless, stdin=subprocess.DEVNULL) for _ in range(os.cpu_count() or 1)]
+    guards = [Guard(hog.pid) for hog in hogs]
     try:
         yield
     finally:
-        for hog in hogs:
+        for hog, guard in zip(hogs, guards, strict=True):
+            guard.close()
             hog.kill()
         for hog in hogs:
             hog.wait()
@@ -187,6 +189,8 @@ def _cell(
             f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?"
         )
     throughput = _tokens_per_second(pairs, stage)
+    if not throughput:
+        raise CalibrationFailed("no token arrived in the middle of the window: make it longer with --seconds.")
     cpu, waited = client_use(run, stage)
     return Cell(
         users=users,
@@ -255,6 +259,7 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         "loadtests.harness.calibration.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
     )
+    guard = Guard(server.pid)
     try:
         assert server.stdout is not None
         line = server.stdout.readline()
@@ -264,6 +269,7 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         server.terminate()
         server.wait(timeout=30)
     finally:
+        guard.close()
         server.kill()
         server.wait()
 

@@ -210,7 +210,7 @@ def _run(
             env={**os.environ, COMMAND: json.dumps(command_of_run()), **variables, **job.secrets},
             start_new_session=True,  # a Ctrl-C in the terminal goes to this process only
         )
-        guard = Guard(process)
+        guard = Guard(process.pid)
         try:
             while process.poll() is None:
                 time.sleep(POLL)

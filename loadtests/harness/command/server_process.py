@@ -26,11 +26,11 @@ class ServerFailed(Exception):
 
 
 class Guard:
-    """A small process that sends SIGTERM to `process` if this process ends without stopping it, as by `kill -9`."""
+    """A small process that sends SIGTERM to the process `pid` if this one ends without stopping it, as by `kill -9`."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, pid: int) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", f"read -r line; kill -s TERM {process.pid}"],  # reads the end of the pipe, or waits
+            ["/bin/sh", "-c", f"read -r line; kill -s TERM {pid}"],  # reads the end of the pipe, or waits
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -68,7 +68,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C in the terminal is for this process, which stops the server
             )
-        self._guard = Guard(self._process)
+        self._guard = Guard(self._process.pid)
         return self
 
     def __exit__(

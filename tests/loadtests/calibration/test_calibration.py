@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -51,6 +58,41 @@ def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibr
     assert abs(cell.tpot.p50) < 0.002
     assert 0 < cell.cpu_per_token < 0.002
     assert 0 <= cell.truth_p99 < 0.05
+
+
+def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence() -> None:
+    from loadtests import cli
+
+    done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
+    assert done.exit_code == 2
+    assert "no token arrived in the middle of the window: make it longer with --seconds." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [pytest.param(signal.SIGTERM, 2, id="stopped"), pytest.param(signal.SIGKILL, -9, id="killed")],
+)
+def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int) -> None:
+    """Above all none of those that keep the cores busy: they have no end of their own."""
+    command = [sys.executable, "-m", "enginebench", "calibrate", "--loads", "5x20", "--seconds", "3"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    children: list[psutil.Process] = []
+    deadline, busy = time.monotonic() + 60, 0
+    while busy < (os.cpu_count() or 1):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        with suppress(psutil.Error):  # one that ends meanwhile
+            children = psutil.Process(process.pid).children(recursive=True)
+            busy = sum("while True: pass" in child.cmdline() for child in children)
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    for one in alive:
+        one.kill()
+    assert alive == []
+    assert process.returncode == code
+    assert "Traceback" not in said
 
 
 def of(*loads: tuple[float, float]) -> Calibration:

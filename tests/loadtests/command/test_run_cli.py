@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -232,6 +232,29 @@ def test_a_run_whose_locust_was_killed_is_reported_and_leaves_with_2(tmp_path: P
     assert "fake: Locust was killed by SIGKILL; the records until then are kept." in said
     (folder,) = tmp_path.iterdir()
     assert (folder / "report.html").is_file()
+
+
+def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> None:
+    """A terminal sends it to all processes of the foreground."""
+    process = subprocess.Popen(
+        [*RUN, "--engine", "fake", "--stages", "2", "--stage-seconds", "3", "--runs", tmp_path],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+    started: list[psutil.Process] = []
+    while not any("report" in one.as_dict(["cmdline"], ad_value=[])["cmdline"] for one in started):
+        assert process.poll() is None
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.splitlines()[-1] == f"stopped; the records are in {tmp_path}"
+    assert "Traceback" not in said
+    assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
 def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
