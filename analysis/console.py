@@ -1,4 +1,4 @@
-"""What the commands of the analysis print to: standard output, its tables, and warnings."""
+"""What the commands of the analysis print to: standard output, standard error, tables and warnings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ PIPE_WIDTH = 120  # of what is not a terminal
 def stdout() -> Console:
     console = Console(highlight=False, markup=False)  # labels may have brackets, such as `vllm [fp8]`
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PIPE_WIDTH)
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def ruled_table(left: Sequence[str] = (), right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 1) -> Table:

@@ -55,15 +55,14 @@ def bench(
 
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.mistakes import exit_with_sentence
     from bench.measuring.variants import variants_of
     from bench.result.document import to_json
     from bench.result.gate import differences
     from records.files import write_atomically
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     with exit_with_sentence(log):
         files: FileSettings = read_settings(FileSettings, given)
         settings: BenchSettings = read_settings(BenchSettings, given)

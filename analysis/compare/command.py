@@ -47,13 +47,12 @@ def compare(
 
       enginebench compare runs/before runs/after --stage "40 users" --allow-different
     """
-    from rich.console import Console
-
     from analysis.compare.contrasts import contrast
+    from analysis.console import stderr
     from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     with exit_with_sentence(log), log.status("Reading the runs …") as status:
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)

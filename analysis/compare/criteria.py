@@ -76,7 +76,7 @@ def _memory(contrasts: Contrasts, engine: str) -> Criterion:
 
 
 def _gpu(engine: str, stages: Sequence[StageSummary]) -> Criterion:
-    levels = [level.mean for stage in stages if (level := stage.telemetry.get("gpu_utilisation")) is not None]
+    levels = [level for stage in stages if (level := stage.telemetry_mean("gpu_utilisation")) is not None]
     name, wanted = "GPU busy under load", f"> {format_share(GPU_BUSY)}"
     if not levels:
         return Criterion(engine, name, wanted, "n/a", "not measured", None)

@@ -55,14 +55,13 @@ def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
         for p in percentiles
     ]
     quantities = [_quantity(quantity, quantity.better) for quantity in QUANTITIES if quantity.better]
-    memory = [_memory(gauge, title) for gauge, title in MEMORY.items()]
+    memory = [Measure(gauge, title, "B", "lower", _mean_of(gauge)) for gauge, title in MEMORY.items()]
     return (*latencies, *(one for one in quantities if one.name != "user_throughput"), *memory)
 
 
 def _percentile(name: str, p: str, metric: Metric) -> Measure:
     def of(stage: StageSummary) -> float | None:
-        value: float | None = getattr(stage.latencies[metric.name], p).value
-        return value
+        return stage.latencies[metric.name].percentile(p).value
 
     return Measure(f"{name} {p}", f"{metric.title} {p}", "s", "lower", of, metric=metric.name)
 
@@ -92,9 +91,5 @@ def _quantity(quantity: Quantity, better: Better) -> Measure:
     return Measure(quantity.name, title, quantity.unit, better, of)
 
 
-def _memory(gauge: str, title: str) -> Measure:
-    def of(stage: StageSummary) -> float | None:
-        level = stage.telemetry.get(gauge)
-        return None if level is None else level.mean
-
-    return Measure(gauge, title, "B", "lower", of)
+def _mean_of(gauge: str) -> Callable[[StageSummary], float | None]:
+    return lambda stage: stage.telemetry_mean(gauge)

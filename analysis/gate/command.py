@@ -38,15 +38,14 @@ def gate(
 
       enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.gate import outputs
     from analysis.gate.baseline import save_baseline as save
     from analysis.gate.gate import GateRefused, judge
     from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     with exit_with_sentence(log), log.status("Reading the runs …"):
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)

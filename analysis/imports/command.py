@@ -37,13 +37,12 @@ def import_results(
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.imports.formats import read
     from analysis.imports.source import NotImportable
     from analysis.imports.write import write_run
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     repeats: dict[str, int] = {}
     try:
         load = _load(users, rate)

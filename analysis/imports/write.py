@@ -50,7 +50,7 @@ def _run_id(results: Results, label: str, file: Path) -> str:
     name stay apart."""
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in f"{label}-{file.stem}")
     started = results.source.started_at
-    stamp = datetime.fromisoformat(started.replace("Z", "+00:00")).strftime("%Y%m%d-%H%M%S") if started else "undated"
+    stamp = datetime.fromisoformat(started).strftime("%Y%m%d-%H%M%S") if started else "undated"
     return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
 
 

@@ -51,12 +51,11 @@ def plan(
 
       enginebench plan 20261122-0616 --check http://127.0.0.1:9090 --slo ttft_p95=0.5
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.mistakes import exit_with_sentence
     from analysis.plan.page.build import write_page
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     with exit_with_sentence(log):
         where: RunsSettings = read_settings(RunsSettings, given)
         settings: PlanSettings = read_settings(PlanSettings, given)

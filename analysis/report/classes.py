@@ -96,8 +96,7 @@ def _row(name: str, label: str, contender: Contender, shown: Sequence[tuple[str,
 def _percentile(name: str, metric: str, p: str) -> Callable[[StageSummary], Estimate]:
     def of(stage: StageSummary) -> Estimate:
         one = _class(stage, name)
-        found: Estimate = getattr(one.latencies[metric], p) if one is not None else Estimate(None, why="no requests")
-        return found
+        return one.latencies[metric].percentile(p) if one is not None else Estimate(None, why="no requests")
 
     return of
 

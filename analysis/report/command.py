@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.plan.settings import PlanSettings
-from analysis.report.settings import NOT_ASKED
 from analysis.settings import ClaimSettings, RunsSettings
 from settings_flags import AsJson, read_settings, with_flags
+from settings_schema import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from analysis.report.formats.document import Report
     from analysis.verdict.summary import RunSummary
+
+OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
+NOT_ASKED = {one.name for one in settings_of(PlanSettings)} - {*OF_A_PLAN}
+"""What only `enginebench plan` asks for."""
 
 RUNS = typer.Argument(
     help="Runs (folders or ids), or folders of runs. Default: the newest run.", metavar="RUNS", show_default=False
@@ -67,13 +71,12 @@ def report(
 
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.mistakes import exit_with_sentence
     from analysis.report.charts.library import start_engine
     from analysis.verdict.loading import summaries_of
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     with exit_with_sentence(log):
         folder: RunsSettings = read_settings(RunsSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)

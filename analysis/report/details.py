@@ -9,8 +9,8 @@ from typing import Any
 from analysis.report.charts.figures import Number, duration, rate
 from analysis.report.ends import has_ends, upper_end
 from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
+from analysis.verdict.stages.distributions import Distribution
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import PERCENTILES, REQUEST_METRICS
 
@@ -39,7 +39,7 @@ def _distribution(stages: Sequence[StageSummary], name: str, title: str) -> list
     return [
         (f"{title} mean", [(duration(one.mean), _deviation(one.deviation)) for one in found]),
         (f"{title} least", [(duration(one.least), "") for one in found]),
-        *((f"{title} {p}", [_percentile(getattr(one, p), one.answered, p) for one in found]) for p in PERCENTILES),
+        *((f"{title} {p}", [_percentile(one, p) for one in found]) for p in PERCENTILES),
         (f"{title} largest", [(duration(one.largest), "") for one in found]),
     ]
 
@@ -48,7 +48,8 @@ def _deviation(seconds: float | None) -> str:
     return "" if seconds is None else f"SD {format_seconds(seconds)}"
 
 
-def _percentile(estimate: Estimate, answered: Mapping[str, float] | None, p: str) -> tuple[Number, str]:
+def _percentile(distribution: Distribution, p: str) -> tuple[Number, str]:
+    estimate, answered = distribution.percentile(p), distribution.answered
     ends = f"{format_seconds(estimate.low)} to {upper_end(estimate, format_seconds)}" if has_ends(estimate) else ""
     said = [ends] if ends else []
     if estimate.low is None and estimate.why and estimate.value is not None and estimate.why != "failed":

@@ -136,8 +136,7 @@ def percentile_column(metric: str, p: str) -> Column:
     title, _, clock = BY_NAME[metric].title.partition(" (")
 
     def of(stage: StageSummary) -> Estimate:
-        found: Estimate = getattr(stage.latencies[metric], p)
-        return found
+        return stage.latencies[metric].percentile(p)
 
     def answered(stage: StageSummary) -> float | None:
         known = stage.latencies[metric].answered

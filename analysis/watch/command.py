@@ -47,11 +47,12 @@ def watch(
     """
     from rich.console import Console
 
+    from analysis.console import stderr
     from analysis.mistakes import exit_with_sentence
     from analysis.watch.screen import WIDTH
 
     out = Console(width=WIDTH if not sys.stdout.isatty() else None, highlight=False)
-    with exit_with_sentence(Console(stderr=True, highlight=False, markup=False)):
+    with exit_with_sentence(stderr()):
         watched = _watched(what, runs)
         try:
             if once or not out.is_terminal:

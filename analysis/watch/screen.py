@@ -10,13 +10,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from analysis.units import format_bytes, format_seconds, format_share, significant
+from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
 from analysis.watch.moment import Moment
 
 WIDTH = 80
 BLOCKS = "▁▂▃▄▅▆▇█"
 HISTORY = 30  # updates
-MISSING = "n/a"
 
 
 def screen(title: str, history: Sequence[Moment]) -> RenderableType:
@@ -43,7 +42,7 @@ def _rows(now: Moment, history: Sequence[Moment]) -> list[tuple[str, str, str]]:
         ("users", _count(now.users), course(lambda moment: moment.users)),
         ("in flight", _count(now.in_flight), course(lambda moment: moment.in_flight)),
         ("requests/s", _number(now.rate), course(lambda moment: moment.rate)),
-        ("failed", format_share(now.failed) if now.failed is not None else MISSING, course(lambda one: one.failed)),
+        ("failed", format_share(now.failed), course(lambda one: one.failed)),
         ("tokens/s", _number(now.tokens), course(lambda moment: moment.tokens)),
     ]
     for title in ("TTFT", "TPOT"):
@@ -54,15 +53,19 @@ def _rows(now: Moment, history: Sequence[Moment]) -> list[tuple[str, str, str]]:
     rows += [
         ("running", _count(now.running), course(lambda moment: moment.running)),
         ("queue", _count(now.waiting), course(lambda moment: moment.waiting)),
-        ("KV cache", format_share(now.kv) if now.kv is not None else MISSING, course(lambda moment: moment.kv)),
+        ("KV cache", format_share(now.kv), course(lambda moment: moment.kv)),
     ]
     if now.gpu is None and now.power is None:
         rows.append(("GPU", "no GPU here", ""))
     else:
-        used = format_bytes(now.gpu_memory) if now.gpu_memory is not None else MISSING
-        share = format_share(now.gpu) if now.gpu is not None else MISSING
         power = f"{now.power:.0f} W" if now.power is not None else MISSING
-        rows.append(("GPU", f"{share} {used} {power}", course(lambda moment: moment.gpu)))
+        rows.append(
+            (
+                "GPU",
+                f"{format_share(now.gpu)} {format_bytes(now.gpu_memory)} {power}",
+                course(lambda moment: moment.gpu),
+            )
+        )
     return rows
 
 

@@ -16,10 +16,9 @@ from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData, with_metrics
 from analysis.run.windows import Window, windows_of
 from analysis.units import format_share
+from analysis.verdict.stages.stage import FAILURES_BORNE
 from records.load import Load, Users
 from records.stage import SECOND
-
-FAILURES_BORNE = 0.05  # share of failed requests above which a stage shows no load that was served
 
 
 @dataclass(frozen=True, slots=True)

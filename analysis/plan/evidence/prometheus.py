@@ -152,9 +152,6 @@ class Prometheus:
             self._sum(f"{name}_sum{{{self._select}}}{span}", end),
         )
 
-    def close(self) -> None:
-        self._client.close()
-
 
 def _value(series: Mapping[str, Sequence[Any]]) -> float:
     return float(series["value"][1])

@@ -52,13 +52,13 @@ class Figure:
 
 
 def _memory(stage: StageSummary) -> Estimate:
-    level = stage.telemetry.get("engine_memory_bytes")
-    return Estimate(None if level is None else level.mean / 1e9, why="a mean over the window")
+    used = stage.telemetry_mean("engine_memory_bytes")
+    return Estimate(None if used is None else used / 1e9, why="a mean over the window")
 
 
 def _gpu(stage: StageSummary) -> Estimate:
-    level = stage.telemetry.get("gpu_utilisation")
-    return Estimate(None if level is None else 100 * level.mean, why="a mean over the window")
+    busy = stage.telemetry_mean("gpu_utilisation")
+    return Estimate(None if busy is None else 100 * busy, why="a mean over the window")
 
 
 MEMORY, GPU = Column("memory", _memory, duration=False), Column("GPU", _gpu, duration=False, most=100)

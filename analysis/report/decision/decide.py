@@ -16,7 +16,6 @@ from analysis.plan.evidence.safe_load import safe_load
 from analysis.plan.evidence.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.decision.costs import Costs, costs_of, saved
-from analysis.run.telemetry import Level
 from analysis.units import MISSING, format_interval, format_share, in_words, significant
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.comparison.contenders import Contender, by_load, contenders_of
@@ -185,15 +184,10 @@ def _ends(estimate: Estimate) -> str:
 
 
 def _gpu(one: Contender, stage: str | None) -> Advice:
-    busy = None if stage is None else one.mean(lambda at: _busy(at.telemetry), stage)
+    busy = None if stage is None else one.mean(lambda at: at.telemetry_mean("gpu_utilisation"), stage)
     if busy is None:
         return Advice("GPU", one.label, None, "no GPU telemetry")
     return Advice("GPU", one.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")
-
-
-def _busy(telemetry: Mapping[str, Level]) -> float | None:
-    level = telemetry.get("gpu_utilisation")
-    return None if level is None else level.mean
 
 
 def _cost(label: str, costs: Costs | None) -> Advice:

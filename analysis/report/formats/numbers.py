@@ -96,6 +96,6 @@ def _statistics(found: Distribution) -> Iterator[tuple[str, Estimate]]:
     for name in ("mean", "deviation", "least", "largest"):
         yield name, Estimate(getattr(found, name), n=answered)
     for p in PERCENTILES:
-        yield p, getattr(found, p)
+        yield p, found.percentile(p)
     for p, value in (found.answered or {}).items():
         yield f"{p} of the answered", Estimate(value, n=answered)

@@ -29,12 +29,11 @@ def list_runs(as_json: AsJson = False, **given: Any) -> None:
 
     Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
     """
-    from rich.console import Console
-
+    from analysis.console import stderr
     from analysis.report.index.index import render_index, runs_in
     from records.files import write_atomically
 
-    log = Console(stderr=True, highlight=False, markup=False)
+    log = stderr()
     runs_folder: Path = read_settings(RunsSettings, given).runs
     found = runs_in(runs_folder)
     if not found:

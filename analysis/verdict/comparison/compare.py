@@ -138,11 +138,7 @@ def _one(contender: Contender, label: str, standing: Standing) -> str:
 
 
 def _limit(contender: Contender, label: str, metric: str, percentile: str) -> str:
-    def of(stage: StageSummary) -> Estimate:
-        found: Estimate = getattr(stage.latencies[metric], percentile)
-        return found
-
-    return format_seconds(contender.estimate(of, label).value)
+    return format_seconds(contender.estimate(lambda stage: stage.latencies[metric].percentile(percentile), label).value)
 
 
 def _many(standings: Sequence[Standing], contenders: dict[str, Contender], stage: str, why: str | None) -> str:

@@ -63,7 +63,7 @@ def headline_ttft(summaries: Sequence[RunSummary]) -> str:
     if any(stage.is_open for summary in summaries for stage in summary.stages):
         return "ttft_user"
     pairs = [
-        (getattr(stage.latencies["ttft"], p).value, getattr(stage.latencies["ttft_user"], p).value)
+        (stage.latencies["ttft"].percentile(p).value, stage.latencies["ttft_user"].percentile(p).value)
         for summary in summaries
         for stage in summary.stages
         for p in ("p50", "p95", "p99")

@@ -45,6 +45,11 @@ class Distribution:
     p99: Estimate
     answered: Mapping[str, float] | None = None
 
+    def percentile(self, name: str) -> Estimate:
+        """By its name, such as `p95`."""
+        estimate: Estimate = getattr(self, name)
+        return estimate
+
 
 EMPTY = Distribution(0, 0, None, None, None, None, NONE, NONE, NONE, NONE)
 

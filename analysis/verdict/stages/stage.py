@@ -106,6 +106,10 @@ class StageSummary:
     def seconds(self) -> float:
         return self.end - self.start
 
+    def telemetry_mean(self, quantity: str) -> float | None:
+        level = self.telemetry.get(quantity)
+        return None if level is None else level.mean
+
     @property
     def overloaded(self) -> bool:
         """Too many requests failed for the stage to count as served."""
