@@ -23,7 +23,7 @@ from engines.lmrs.tokens import HIGHEST_ID
 from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
 from engines.models.random.weights import layer_shapes, with_weights
-from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, tensors_of, weight_files
+from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, rotary_of, tensors_of, weight_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ def converted(model: Model, dtype: DType) -> Path:
 
 def check(config: Mapping[str, Any]) -> None:
     """Raises `ValueError` for a model that lm.rs would answer wrongly or end on."""
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    rope = rotary_of(config)
     is_llama_3_2 = config.get("model_type") == "llama" and config.get("tie_word_embeddings", False)
     if not is_llama_3_2 or any(rope.get(name) != value for name, value in LLAMA_3_ROPE.items()):
         raise ValueError(
@@ -93,13 +93,12 @@ def tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def header(config: Mapping[str, Any], dtype: DType) -> bytes:
-    rope = {"rope_theta": config.get("rope_theta"), **(config.get("rope_parameters") or {})}
     fields = (
         *(config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]),
         *(config["num_attention_heads"], head_size(config), config["num_key_value_heads"]),
         *(config["vocab_size"], config["max_position_embeddings"], config["rms_norm_eps"]),
     )
-    packed = HEADER.pack(b"lmrs", 4, *fields, rope["rope_theta"], DTYPES.index(dtype), LLAMA, BLOCK, 0)
+    packed = HEADER.pack(b"lmrs", 4, *fields, rotary_of(config)["rope_theta"], DTYPES.index(dtype), LLAMA, BLOCK, 0)
     return packed.ljust(HEADER_BYTES, b"\0")
 
 

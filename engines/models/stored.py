@@ -53,6 +53,12 @@ def head_size(config: Mapping[str, Any]) -> int:
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
+def rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Base and scaling of the rotary embeddings; older configurations have `rope_theta` and `rope_scaling`."""
+    base = {"rope_theta": config.get("rope_theta") or 10_000.0}
+    return base | (config.get("rope_scaling") or {}) | (config.get("rope_parameters") or {})
+
+
 def weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 

@@ -69,11 +69,6 @@ class Replicas:
         return sum(child.restarts for child in self._children)
 
     @property
-    def pids(self) -> list[int | None]:
-        """The process ids of the replicas that live."""
-        return [child.pid for child in self._children]
-
-    @property
     def running(self) -> int:
         return sum(child.running for child in self._children)
 

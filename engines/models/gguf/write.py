@@ -16,7 +16,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import converted_once
 from engines.models.gguf.rotary import llama_3_factors
 from engines.models.random.weights import with_weights
-from engines.models.stored import FLOAT_BYTES, head_size, tensors_of, weight_files
+from engines.models.stored import FLOAT_BYTES, head_size, rotary_of, tensors_of, weight_files
 
 Format = Literal["float32", "float16", "bfloat16", "q8_0", "q4_0"]
 FORMATS: dict[Format, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
@@ -105,7 +105,6 @@ def _write(model: Model, config: Mapping[str, Any], format: Format, path: Path) 
 
 def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
     head = head_size(config)
-    rope = {"rope_theta": config.get("rope_theta"), **(config.get("rope_parameters") or {})}
     writer.add_name(name)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -117,7 +116,7 @@ def _add_shape(writer: Any, name: str, config: Mapping[str, Any]) -> None:
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
-    writer.add_rope_freq_base(float(rope["rope_theta"] or 10_000.0))
+    writer.add_rope_freq_base(float(rotary_of(config)["rope_theta"]))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
 
 
@@ -193,11 +192,10 @@ def _rotary_factors(config: Mapping[str, Any]) -> Any:
     """Llama 3's scaling as a divisor of each frequency; `None` without scaling. Raises `EngineUnavailable`."""
     import numpy as np
 
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    rope = rotary_of(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None
     if kind != "llama3":
         raise EngineUnavailable(f"rotary scaling of the kind {kind} cannot be written as GGUF; give a .gguf file.")
-    base = float(config.get("rope_theta") or rope["rope_theta"])
-    return np.array(llama_3_factors(rope, base, head_size(config)), dtype=np.float32)
+    return np.array(llama_3_factors(rope, float(rope["rope_theta"]), head_size(config)), dtype=np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 
 BEGIN, START_HEADER, END_HEADER, END_OF_TURN = 128000, 128006, 128007, 128009
 SYSTEM, USER, ASSISTANT, BLANK_LINE = 9125, 882, 78191, 271
+SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 # "Cutting Knowledge Date: December 2023\nToday Date: "
 KNOWLEDGE = (38766, 1303, 33025, 2696, 25, 6790, 220, 2366, 18, 198, 15724, 2696, 25, 220)
 
@@ -47,7 +48,6 @@ def with_chat_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
     vocabulary: dict[str, int] = dict(tokenizer["model"]["vocab"])
     texts = {id: text for text, id in vocabulary.items()}
     added = list(tokenizer["added_tokens"])
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     unused = max(vocabulary.values())
     for id in sorted({*BEFORE_DATE, *AFTER_DATE, *BEFORE_USER, *BEFORE_ASSISTANT}):
         displaced = texts[id]
@@ -57,5 +57,5 @@ def with_chat_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
             vocabulary[displaced] = unused
             unused -= 1
         vocabulary[_text(id)] = id
-        added.append({"id": id, "content": _text(id), **plain})
+        added.append({"id": id, "content": _text(id), **SPECIAL})
     return tokenizer | {"added_tokens": added, "model": tokenizer["model"] | {"vocab": vocabulary}}

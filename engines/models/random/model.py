@@ -34,13 +34,8 @@ def write(preset: Preset, embedded: Path, folder: Path) -> None:
     if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
         fitted, template = llama_chat.with_chat_tokens(fitted), llama_chat.TEMPLATE
         special |= {"bos_token_id": llama_chat.BEGIN, "eos_token_id": llama_chat.END_OF_TURN}
-    (folder / "tokenizer.json").write_text(json.dumps(fitted, ensure_ascii=False), encoding="utf-8")
     settings = json.loads((embedded / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(settings | {"model_max_length": preset.context_length}, indent=2)
-    )
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
+    _fill(folder, preset, special, fitted, settings, template)
 
 
 def write_bytewise(preset: Preset, folder: Path) -> None:
@@ -49,18 +44,24 @@ def write_bytewise(preset: Preset, folder: Path) -> None:
     names = ["<pad>", "<s>", "</s>"]
     tokens = [*names, *sorted(byte_alphabet())]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer = {
         "version": "1.0",
-        "added_tokens": [{"id": id, "content": name, **flags} for id, name in enumerate(names)],
+        "added_tokens": [{"id": id, "content": name, **llama_chat.SPECIAL} for id, name in enumerate(names)],
         "pre_tokenizer": level,
         "decoder": level,
         "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
     }
     fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
-    (folder / "tokenizer.json").write_text(json.dumps(fitted, ensure_ascii=False), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": preset.context_length}, indent=2))
-    (folder / "chat_template.jinja").write_text(PLAIN_TEMPLATE, encoding="utf-8")
+    _fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
+
+
+def _fill(
+    folder: Path, preset: Preset, special: dict[str, int], tokenizer: Any, settings: dict[str, Any], template: str
+) -> None:
+    settings = settings | {"model_max_length": preset.context_length}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
 
 

@@ -85,7 +85,7 @@ def test_a_crash_takes_only_the_requests_of_its_replica() -> None:
         first, second = (engine.generate(GenerateRequest("", (number,), 20)) for number in range(2))
         await anext(first)
         await anext(second)
-        doomed = engine.pids[0]
+        doomed = engine._children[0].pid
         assert doomed is not None
         os.kill(doomed, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
@@ -141,7 +141,8 @@ def test_a_real_engine_answers_alike_from_each_share_of_the_cores() -> None:
         engine = load_replicas("mistralrs", model, {"replicas": "2"}, WATCH)
         assert isinstance(engine, Replicas)
         await engine.start()
-        cores = [psutil.Process(pid).cpu_affinity() for pid in engine.pids]
+        pids = [child.pid for child in engine._children]
+        cores = [psutil.Process(pid).cpu_affinity() for pid in pids]
         assert cores == [list(share.cores) for share in shares_of(2, 1, [], usable_cores())]
         request = GenerateRequest(PROMPT, tuple(ids), 6)
         texts = await asyncio.gather(*(text_of(child.generate(request)) for child in engine._children))
