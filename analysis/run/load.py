@@ -139,6 +139,12 @@ def users_of(requests: pl.DataFrame) -> npt.NDArray[np.int64] | None:
     return requests["user"].to_numpy() if requests["user"].null_count() == 0 else None
 
 
+def mean_of(values: pl.Series) -> float | None:
+    """Of the known values, by NumPy: sums by threads would differ in their last digits each time."""
+    known = values.drop_nulls().to_numpy()
+    return float(known.mean()) if len(known) else None
+
+
 def find_run(name: str | None, runs: Path) -> Path:
     """The folder called `name`, else the run in `runs` whose id it is or begins; without a name the newest one.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -27,10 +28,6 @@ class Source:
 
     names: Mapping[str, float]
     combine: Callable[[list[float]], float]
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 GAUGES: Mapping[str, Source] = {
@@ -61,16 +58,16 @@ GAUGES: Mapping[str, Source] = {
             "sglang:token_usage": 1,
             "llamacpp:kv_cache_usage_ratio": 1,
         },
-        _mean,
+        fmean,
     ),
     "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum),
     "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum),
-    "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, _mean),
+    "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, fmean),
     "gpu_memory_bytes": Source({"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum),
     "gpu_memory_bandwidth_utilisation": Source(
-        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1}, _mean
+        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1}, fmean
     ),
-    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, _mean),
+    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, fmean),
     "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum),
     "gpu_temperature_celsius": Source({"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max),
 }
@@ -154,8 +151,7 @@ class TelemetrySeries:
         return float(np.minimum(there, planned).mean())
 
     def level(self, quantity: str, start: int, end: int) -> Level | None:
-        values = [value for _, value in self._series(GAUGES[quantity], start, end)]
-        return Level(_mean(values), max(values)) if values else None
+        return _level(value for _, value in self._series(GAUGES[quantity], start, end))
 
     def increase(self, quantity: str, start: int, end: int) -> Increase | None:
         """`None` with fewer than two samples, or where the counter was set back: the server was started again."""
@@ -194,7 +190,7 @@ class TelemetrySeries:
 
 def _level(values: Iterable[float | None]) -> Level | None:
     known = [value for value in values if value is not None]
-    return Level(_mean(known), max(known)) if known else None
+    return Level(fmean(known), max(known)) if known else None
 
 
 def value_of(source: Source, sample: TelemetrySample) -> float | None:

@@ -23,7 +23,7 @@ from analysis.verdict.comparison.contenders import Contender, contenders_of, hea
 from analysis.verdict.comparison.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import REPEATS, Estimate, Ranking, repeats_interval, winner
+from analysis.verdict.statistics import REPEATS, Estimate, Ranking, spread, winner
 from analysis.verdict.summary import RunSummary
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
@@ -184,13 +184,9 @@ def _run_to_run(contenders: Sequence[Contender]) -> list[Finding]:
     for contender in contenders:
         apart: list[tuple[float, StageSummary]] = []
         for stage in stages_of(contender.runs):
-            values = [one.throughput.value or 0.0 for one in contender.at(stage.label)]
-            mean = repeats_interval(values).value
-            if len(values) < 2 or not mean:
-                continue
-            deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / mean
-            if deviation >= RUN_TO_RUN:
-                apart.append((deviation, stage))
+            runs = spread([one.throughput.value or 0.0 for one in contender.at(stage.label)])
+            if runs.deviation is not None and runs.mean and runs.deviation / runs.mean >= RUN_TO_RUN:
+                apart.append((runs.deviation / runs.mean, stage))
         if apart:
             deviation = max(one for one, _ in apart)
             where = join_labels([stage.label for _, stage in apart])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from analysis.run.load import RunData
+from analysis.run.load import RunData, mean_of
 from analysis.run.telemetry import Increase
 from analysis.run.windows import Flows, Window
 
@@ -53,11 +52,11 @@ def answers_of(run: RunData, ok: pl.DataFrame, window: Window, flows: Flows) -> 
     off = (counted["prompt_tokens"] - counted["planned_prompt_tokens"]).abs()
     generated = window.generated
     return AnswerCounts(
-        prompt_tokens=_mean(ok["prompt_tokens"]),
-        cached_tokens=_mean(ok["cached_tokens"]),
-        output_tokens=_mean(ok["output_tokens"]),
-        planned_tokens=_mean(planned["planned_output_tokens"]),
-        reasoning_tokens=_mean(ok["reasoning_tokens"]),
+        prompt_tokens=mean_of(ok["prompt_tokens"]),
+        cached_tokens=mean_of(ok["cached_tokens"]),
+        output_tokens=mean_of(ok["output_tokens"]),
+        planned_tokens=mean_of(planned["planned_output_tokens"]),
+        reasoning_tokens=mean_of(ok["reasoning_tokens"]),
         per_chunk=int(seen.sum()) / chunks if chunks else None,
         fewer_than_chunks=int((seen < streamed["chunks"]).sum()),
         by_tokenizer=int((ok["token_source"] == "tokenizer").sum()),
@@ -79,7 +78,3 @@ def _received(run: RunData, span: Increase, flows: Flows) -> float:
     ended_here = pl.col("t_end").is_between(span.start, span.end, closed="left")
     unseen = pl.col("unseen_tokens").filter(ended_here).cast(pl.Int64).sum()
     return flows.tokens_of(span) + int(run.requests.select(unseen).item())
-
-
-def _mean(values: pl.Series) -> float | None:
-    return None if values.count() == 0 else float(np.mean(values.drop_nulls().to_numpy()))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.run.formulas import expression
-from analysis.run.load import RunData, rows_where, users_of
+from analysis.run.load import RunData, mean_of, rows_where, users_of
 from analysis.run.telemetry import GAUGES, Level
 from analysis.run.windows import Flows, StageKey, Window
 from analysis.verdict.stages.answers import AnswerCounts, answers_of
@@ -236,7 +236,7 @@ def _concurrency(run: RunData, window: Window, flows: Flows) -> Concurrency:
     (average,) = flows.in_flight.averages(np.array([window.start, window.end], dtype=np.int64))
     sent_here = pl.col("t_send").is_between(window.start, window.end, closed="left")
     arrived = run.requests.select("t_send", stay=expression(STAY)).filter(sent_here)
-    stay = _mean(arrived["stay"])
+    stay = mean_of(arrived["stay"])
     little = None
     if stay is not None and window.seconds >= LITTLE_WINDOWS * stay:
         little = len(arrived) / window.seconds * stay  # L = λW (Little 1961)
@@ -272,9 +272,3 @@ def _details(failed: pl.DataFrame) -> dict[str, int]:
     words = pl.format("{}: {}", "outcome", "detail").fill_null(pl.col("outcome"))
     counts = failed.select(words.alias("what")).group_by("what").len().sort(["len", "what"], descending=[True, False])
     return dict(counts.head(5).iter_rows())
-
-
-def _mean(values: pl.Series) -> float | None:
-    mean = values.mean()
-    assert mean is None or isinstance(mean, float | int)
-    return None if mean is None else float(mean)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from analysis.run.load import mean_of
 from analysis.verdict.stages.distributions import of_metric
 from analysis.verdict.statistics import Estimate
 from records.metrics import BY_NAME
@@ -30,9 +31,6 @@ def turns_of(scheduled: pl.DataFrame) -> tuple[TurnSummary, ...]:
     found = []
     for (turn,), requests in scheduled.drop_nulls("turn").group_by("turn", maintain_order=True):
         if len(requests) >= FEWEST:
-            mean = requests["prompt_tokens"].mean()
             ttft = of_metric(requests, BY_NAME["ttft_user"]).p50
-            found.append(
-                TurnSummary(int(str(turn)) + 1, len(requests), None if mean is None else float(str(mean)), ttft)
-            )
+            found.append(TurnSummary(int(str(turn)) + 1, len(requests), mean_of(requests["prompt_tokens"]), ttft))
     return tuple(sorted(found, key=lambda one: one.turn))

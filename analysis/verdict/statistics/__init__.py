@@ -18,7 +18,6 @@ from analysis.verdict.statistics.estimate import (
     Floats,
     interval_ranks,
     least_samples,
-    nearest_rank,
     percentile,
 )
 from analysis.verdict.statistics.intervals import (
@@ -34,7 +33,6 @@ from analysis.verdict.statistics.intervals import (
 )
 from analysis.verdict.statistics.repeats import (
     REPEATS,
-    Lead,
     Ranking,
     chance_error,
     holm,
@@ -44,7 +42,7 @@ from analysis.verdict.statistics.repeats import (
     t_test,
     winner,
 )
-from analysis.verdict.statistics.steadiness import LOCK_STEP, Steadiness, lock_step, steadiness, trend
+from analysis.verdict.statistics.steadiness import LOCK_STEP, lock_step, steadiness, trend
 from analysis.verdict.statistics.tails import needed
 
 __all__ = [
@@ -57,10 +55,8 @@ __all__ = [
     "Difference",
     "Estimate",
     "Floats",
-    "Lead",
     "Ranking",
     "Spread",
-    "Steadiness",
     "bin_by_user",
     "bin_events",
     "chance_error",
@@ -69,7 +65,6 @@ __all__ = [
     "interval_ranks",
     "least_samples",
     "lock_step",
-    "nearest_rank",
     "needed",
     "objective_answer",
     "percentile",
