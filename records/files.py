@@ -14,15 +14,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from records.request import SENT, RequestRecord
 from records.run import SCHEMA_VERSION, Imported, RunEvent, RunMeta
-from records.search import search_from
+from records.search import ProbeRecord, ProbeShare, SearchRecord
 from records.stage import stage_from, stage_plan_from
 from records.telemetry import TelemetrySample
-
-T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -69,12 +67,25 @@ def meta_from(document: Mapping[str, Any]) -> RunMeta:
     fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
     fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
     fields["events"] = tuple(RunEvent(event["t"], event["what"]) for event in fields.get("events", ()))
-    fields["search"] = search_from(fields["search"]) if fields.get("search") else None
+    fields["search"] = _search_from(fields["search"]) if fields.get("search") else None
     if imported := fields.get("imported"):
         fields["imported"] = Imported(imported["tool"], imported["file"], tuple(imported["lacks"]))
     fields["command"] = tuple(fields["command"])
     fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
     return RunMeta(**fields)
+
+
+def _search_from(document: Mapping[str, Any]) -> SearchRecord:
+    known = known_fields(SearchRecord, document)
+    known["objectives"] = tuple(known["objectives"])
+    known["probes"] = tuple(_probe_from(probe) for probe in known.get("probes", ()))
+    return SearchRecord(**known)
+
+
+def _probe_from(document: Mapping[str, Any]) -> ProbeRecord:
+    known = known_fields(ProbeRecord, document)
+    known["shares"] = tuple(ProbeShare(**known_fields(ProbeShare, share)) for share in known.get("shares", ()))
+    return ProbeRecord(**known)
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:

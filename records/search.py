@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Role = Literal["locate", "refine", "below", "above"]
 Verdict = Literal["met", "missed", "undecided"]
@@ -72,22 +71,3 @@ class SearchRecord:
                 return f"Capacity at {slo} is undecided: {known}{because}{judged}."
             case _:
                 return f"Capacity at {slo} was not found: it is {self.state}{because}{judged}."
-
-
-def search_from(document: Mapping[str, Any]) -> SearchRecord:
-    """From JSON; fields that are not known are ignored."""
-    known = _known(SearchRecord, document)
-    known["objectives"] = tuple(known["objectives"])
-    known["probes"] = tuple(_probe_from(probe) for probe in known.get("probes", ()))
-    return SearchRecord(**known)
-
-
-def _probe_from(document: Mapping[str, Any]) -> ProbeRecord:
-    known = _known(ProbeRecord, document)
-    known["shares"] = tuple(ProbeShare(**_known(ProbeShare, share)) for share in known.get("shares", ()))
-    return ProbeRecord(**known)
-
-
-def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in document.items() if name in names}
