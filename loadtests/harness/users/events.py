@@ -139,7 +139,7 @@ def _begin(environment: Environment, **_: Any) -> None:
 
 def _in_thread(read: Callable[[], Read]) -> Read:
     """Files of a million lines take seconds to read. A worker without heartbeats for three is taken for dead."""
-    return gevent.get_hub().threadpool.apply(read)  # type: ignore[no-any-return]
+    return gevent.get_hub().threadpool.apply(read)
 
 
 def _export(run: ActiveRun) -> None:

@@ -116,7 +116,7 @@ def test_cpu_time_does_not_fall_when_a_replica_is_restarted() -> None:
         engine = load_replicas("fake", None, {"replicas": "2"}, WATCH)
         assert isinstance(engine, Replicas)
         await engine.start()
-        before, doomed = await cpu(engine), engine.pids[0]
+        before, doomed = await cpu(engine), engine._children[0].pid
         assert before > 0.05, "two interpreters have started"
         assert doomed is not None
         os.kill(doomed, signal.SIGKILL)
