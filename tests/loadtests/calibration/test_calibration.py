@@ -86,10 +86,11 @@ def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int
             children = psutil.Process(process.pid).children(recursive=True)
             busy = sum("while True: pass" in child.cmdline() for child in children)
     process.send_signal(stop)
-    _, said = process.communicate(timeout=60)
+    process.wait(60)
     _, alive = psutil.wait_procs(children, timeout=30)
     for one in alive:
         one.kill()
+    _, said = process.communicate(timeout=60)  # after all that hold the pipe have ended
     assert alive == []
     assert process.returncode == code
     assert "Traceback" not in said
