@@ -66,7 +66,7 @@ def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Find
     if run.telemetry.lost:
         yield Finding(
             "records_lost",
-            "warn",
+            "invalid",
             f"{format_count(run.telemetry.lost)} requests could not be recorded: counts and tokens/s are too low",
             "check for a full disk (locust.log), and run again",
         )

@@ -185,8 +185,9 @@ def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_pat
     assert "Traceback" not in output
     fitted = len(locust.records)
     assert 40 < fitted < asked
-    _, found, _ = reported(locust)
+    _, found, code = reported(locust)
     assert found["records_lost"].startswith(f"{asked - fitted} requests could not be recorded")
+    assert code == 2, "counts and tokens/s are too low"
 
 
 def test_a_disk_that_is_full_from_the_start_is_told_in_a_sentence(tmp_path: Path) -> None:

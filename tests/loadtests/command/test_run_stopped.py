@@ -1,0 +1,95 @@
+"""`enginebench run` that is stopped or killed: no process is left behind, and the records are kept."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from records.files import read_meta, read_requests
+from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+
+
+def running(runs: Path, stages: str = "3", seconds: str = "300") -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A run in the middle of its last stage, and all processes under it."""
+    process = subprocess.Popen(
+        [*RUN, "--engine", "fake", "-o", "ttft=0.02", "--stages", stages, "--stage-seconds", seconds, "--runs", runs],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 60
+    last = len(stages.split(",")) - 1
+    while sum(one.stage == last for folder in runs.iterdir() for one in read_requests(folder)) < 5:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert {"locust", "serve"} <= {word for child in children for word in child.cmdline()}
+    return process, children
+
+
+def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:
+    """By `kill -9`, as by the kernel when memory is short: it cannot stop its processes itself."""
+    process, children = running(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert alive == []
+    (folder,) = tmp_path.iterdir()
+    (stage,) = read_meta(folder).stages
+    assert stage.end is not None, "Locust has completed its files"
+
+
+def test_a_run_whose_locust_was_killed_is_reported_and_leaves_with_2(tmp_path: Path) -> None:
+    process, children = running(tmp_path, "3,4", "6")
+    (locust,) = [child for child in children if "locust" in child.cmdline()]
+    locust.kill()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "fake: Locust was killed by SIGKILL; the records until then are kept." in said
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "report.html").is_file()
+
+
+def test_ctrl_c_while_the_report_is_made_leaves_a_sentence(tmp_path: Path) -> None:
+    """A terminal sends it to all processes of the foreground."""
+    process = subprocess.Popen(
+        [*RUN, "--engine", "fake", "--stages", "2", "--stage-seconds", "3", "--runs", tmp_path],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+    started: list[psutil.Process] = []
+    while not any("report" in one.as_dict(["cmdline"], ad_value=[])["cmdline"] for one in started):
+        assert process.poll() is None
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.splitlines()[-1] == f"stopped; the records are in {tmp_path}"
+    assert "Traceback" not in said
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+def test_stopped_it_leaves_no_process_behind_and_keeps_the_records(tmp_path: Path) -> None:
+    """SIGTERM becomes Ctrl-C, which goes the same way."""
+    process, children = running(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "the records are in" in said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    (folder,) = tmp_path.iterdir()
+    outcomes = [one.outcome for one in read_requests(folder)]
+    assert outcomes.count("ok") >= 5
+    assert set(outcomes) <= {"ok", "cut_off"}

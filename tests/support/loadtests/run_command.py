@@ -1,0 +1,7 @@
+"""`enginebench run concurrent` as a process, without this machine's settings."""
+
+import os
+import sys
+
+RUN = [sys.executable, "-m", "enginebench", "run", "concurrent"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("ENGINEBENCH", "OPENAI"))}
