@@ -65,7 +65,7 @@ class StageContrasts:
 @dataclass(frozen=True, slots=True)
 class Contrasts:
     """`stage` is the one that is shown: the heaviest common one, or the one asked for. `blocked` says why nothing may
-    be claimed; the numbers are given all the same."""
+    be claimed; the numbers are still given."""
 
     baseline: str
     engines: tuple[str, ...]

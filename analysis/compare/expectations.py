@@ -9,14 +9,13 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from analysis.units import in_words, significant
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics import Answer, Estimate
 from analysis.verdict.summary import RunSummary
 
 PATH = Path(__file__).with_name("expectations.json")
-Answer = Literal["met", "missed", "not enough evidence"]
 
 
 @dataclass(frozen=True, slots=True)

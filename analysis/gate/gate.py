@@ -78,7 +78,7 @@ def judge(
         raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
     differ = [finding for label in now for finding in _differ(before[label], now[label])]
     if differ and not allow_different:
-        raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge all the same with --allow-different.")
+        raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge them anyway with --allow-different.")
     measures = measures_of([*baseline, *current])
     found = [one for label, contender in now.items() for one in _samples(before[label], contender, measures)]
     if not any(isinstance(one, Sample) for one in found):

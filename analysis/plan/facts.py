@@ -70,7 +70,7 @@ def facts_of(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _source(of: str) -> str:
-    return {"saturation": "seen at saturation", "engine": "as the engine says"}[of]
+    return {"saturation": "seen at saturation", "engine": "reported by the engine"}[of]
 
 
 def _estimate(one: Estimate) -> str:

@@ -83,7 +83,7 @@ def _said(line: Line | None, what: str) -> str | None:
     if line is None:
         return None
     if line.level:
-        return f"{what} {format_seconds(line.seconds(line.longest))} whatever the context"
+        return f"{what} {format_seconds(line.seconds(line.longest))} at every context length"
     straight = line.explained >= EXPLAINED and line.base >= -LEVEL * line.seconds(line.longest)
     return f"{what} {line.text}" if straight else None
 

@@ -22,7 +22,7 @@ from records.metrics import BY_NAME
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)  # seconds
 PATIENCE = 1.0  # seconds for a first token: the limit that is asked about first
 NAMED = 3  # engines that a title names
-REMARKS = r" \([^)]*\)|, as 95 % of the requests had it before"  # what a title leaves out of a finding
+REMARKS = r" \([^)]*\)"  # what a title leaves out of a finding
 Of = Callable[[StageSummary], Estimate]
 Point = tuple[str, float]  # a stage's label, and the value there
 

@@ -124,7 +124,7 @@ def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> 
             said[-1] += f" (the server's first start had taken {format_seconds(start)})"
     if recovery.worst is not None:
         said.append(f"TTFT was {format_seconds(recovery.worst)} at worst")
-    band = f"within {format_seconds(recovery.band)}, as 95 % of the requests had it before"
+    band = f"within {format_seconds(recovery.band)} (its p95 before)"
     if recovery.back is None:
         said.append(f"it was not back {band}")
     else:

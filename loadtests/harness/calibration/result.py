@@ -75,7 +75,7 @@ class Calibration:
         return highest
 
 
-def path_here(processes: int = 1) -> Path:
+def path_here(processes: int) -> Path:
     """Where this host's calibration for so many client processes lies."""
     host = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"
     return platformdirs.user_data_path("enginebench") / "calibration" / f"{host}-{processes}.json"
@@ -102,6 +102,6 @@ def load(path: Path) -> Calibration | None:
         return None
 
 
-def of_this_host(processes: int = 1) -> Calibration | None:
+def of_this_host(processes: int) -> Calibration | None:
     """What the last `enginebench calibrate` found out here, for so many client processes."""
     return load(path_here(processes))

@@ -7,7 +7,6 @@ flight is recorded as `dropped`. Latency counts from the schedule, so lateness i
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,8 +29,6 @@ from loadtests.harness.workload.workload import Ask
 from records.load import Load, Rate
 from records.request import Observation
 from records.stage import SECOND, Nanoseconds, Stage
-
-logger = logging.getLogger(__name__)
 
 AHEAD = SECOND  # how long before they are due requests are built
 BUILD_TIME = SECOND // 2000  # for which requests are built before the loop reads answers again

@@ -50,7 +50,7 @@ def test_an_engine_without_a_cache_is_told_by_its_tokens(simulated: RunSummary) 
 
 def test_with_a_cache_a_token_takes_as_long_whatever_the_context(simulated: RunSummary) -> None:
     (said,) = context_sentences([measured(simulated, (0.004, 0.0005), (0.02, 1e-6))])
-    assert said.endswith("(R² 1.00); each further token takes 20.4 ms whatever the context.")
+    assert said.endswith("(R² 1.00); each further token takes 20.4 ms at every context length.")
 
 
 def test_several_users_or_lengths_close_together_say_nothing(simulated: RunSummary) -> None:

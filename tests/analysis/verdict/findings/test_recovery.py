@@ -46,8 +46,8 @@ def test_a_burst_is_over_when_latency_is_back_in_its_band(tmp_path: Path) -> Non
     assert finding.severity == "note"
     assert finding.stage is not None
     expected = (
-        "after the burst to 50 req/s: TTFT was 1.00 s at worst, 5.70 s after its end TTFT was back within 120 ms, "
-        "as 95 % of the requests had it before"
+        "after the burst to 50 req/s: TTFT was 1.00 s at worst, 5.70 s after its end TTFT was back within 120 ms "
+        "(its p95 before)"
     )
     assert finding.evidence == expected, "three slow ones of the twenty are borne: back at 30.7 s"
 
@@ -78,7 +78,7 @@ def test_a_command_is_followed_by_failures_a_first_answer_and_a_recovery(tmp_pat
     assert finding.evidence == (
         "after `kill -9 1`: 40 requests failed, the first answer to a request sent after it began 4.50 s later "
         "(the server's first start had taken 7.00 s), TTFT was 500 ms at worst, 9.70 s after it TTFT was back within "
-        "120 ms, as 95 % of the requests had it before"
+        "120 ms (its p95 before)"
     )
 
 
