@@ -32,6 +32,7 @@ from engines.contract.base import (
 )
 from engines.models.fetch import context_length
 from engines.models.random.weights import with_weights
+from engines.text.detokenize import tokenizer_of
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -91,15 +92,13 @@ class MistralRsEngine(BlockingEngine):
         return size.need(dtype, device=device)
 
     def load(self) -> EngineInfo:
-        from tokenizers import Tokenizer
-
         assert self.model is not None
         folder = with_weights(self.model).folder
         build = _distribution()
         device = BUILDS.get(build, "cpu")
         floats = _floats_on(device)
         dtype = floats if self.options.dtype == "auto" else self.options.dtype
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer = tokenizer_of(folder)
         self._bos = _bos_token(folder)
         # Version 0.9.5 fails when two quantised prompts of one length are prefilled together.
         at_a_time = 1 if dtype in QUANTISED else self.options.concurrency

@@ -24,6 +24,7 @@ from engines.models.fetch import context_length, fetch_model
 from engines.models.presets import STACK
 from engines.pytorch.device import OnTorch, expected_device, limit_spinning
 from engines.text.answer import AnswerText
+from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import Sampler, logprob_of
 from settings_schema import setting
 
@@ -141,8 +142,6 @@ def _network(model: Model, device: Any, positions: int) -> tuple[Network, frozen
 
 def main() -> None:
     """One request from standard input, its answer and times on standard output, as JSON."""
-    from tokenizers import Tokenizer
-
     try:
         asked = json.loads(sys.stdin.read())
         prompt, iterations = str(asked["prompt"]), int(asked.get("iterations", PROGRAM_ITERATIONS))
@@ -150,7 +149,7 @@ def main() -> None:
         model = fetch_model(asked.get("model", PROGRAM_MODEL))
         engine = PytorchBaselineEngine(model, replace(BaselineOptions(), device=asked.get("device", "auto")))
         engine.load()
-        ids = tuple(Tokenizer.from_file(str(model.folder / "tokenizer.json")).encode(prompt).ids)
+        ids = tuple(tokenizer_of(model.folder).encode(prompt).ids)
         loaded = time.perf_counter()
         request = GenerateRequest(prompt, ids, iterations, ignore_eos=True)
         answer, times = "", []

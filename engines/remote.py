@@ -35,12 +35,12 @@ from engines.contract.base import (
     first_line,
 )
 from engines.models.fetch import context_length
+from engines.text.detokenize import tokenizer_of
 from engines.text.events import events, message_of
 from settings_schema import setting
 
 if TYPE_CHECKING:
     import httpx
-    from tokenizers import Tokenizer
 
 KEY = "ENGINEBENCH_REMOTE_API_KEY"
 CONTEXT_LENGTH = 131_072  # tokens, if unknown
@@ -86,7 +86,7 @@ class RemoteEngine(Engine):
     async def load(self) -> EngineInfo:  # type: ignore[override]  # on the main thread it may be asynchronous
         import httpx
 
-        self._tokenizer = None if self.model is None else _tokenizer(self.model)
+        self._tokenizer = None if self.model is None else tokenizer_of(self.model.folder)
         key = os.environ.get(KEY, "").strip()
         self._client = httpx.AsyncClient(
             base_url=self.options.url.rstrip("/") + "/",
@@ -209,15 +209,6 @@ class RemoteEngine(Engine):
         if self._tokenizer is None or (text.isascii() and " " not in text[1:]):
             return 1
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
-
-    def close(self) -> None:
-        """The process ends, and the connections with it."""
-
-
-def _tokenizer(model: Model) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(model.folder / "tokenizer.json"))
 
 
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:

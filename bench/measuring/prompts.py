@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from engines.contract.base import Model
+from engines.text.detokenize import tokenizer_of
 
 WORDS = (
     *("time", "people", "way", "water", "day", "part", "place", "year", "work", "back", "name", "sentence", "man"),
@@ -25,9 +26,7 @@ class Prompts:
         self._random = Random(seed)
         self._tokenizer: Any = None
         if model is not None:
-            from tokenizers import Tokenizer
-
-            self._tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+            self._tokenizer = tokenizer_of(model.folder)
             self._tokenizer.no_truncation()
             self._start = len(self._encode(""))
             self._words = [word for word in WORDS if len(self._encode(f" {word}")) == self._start + 1]

@@ -43,7 +43,7 @@ def differences(baseline: BenchResult, current: BenchResult, allow_different: bo
         )
     differ = list(_differences(baseline, current))
     if differ and not allow_different:
-        raise GateRefused(f"{differ[0]}: save a new baseline, or judge all the same with --allow-different.")
+        raise GateRefused(f"{differ[0]}: save a new baseline, or judge them anyway with --allow-different.")
     return differ
 
 

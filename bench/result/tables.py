@@ -121,5 +121,5 @@ def _ranking_sentence(ranking: Ranking) -> str:
     second = ranking.leads[0]
     ratio = second.ratio
     if ranking.winner is None or ratio.value is None:
-        return f"No engine is said to decode fastest: {ranking.why}."
+        return f"No engine is named as the fastest at decoding: {ranking.why}."
     return f"{ranking.winner} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second.over}."

@@ -125,7 +125,12 @@ def _installed() -> dict[str, EngineSpec]:
 
 def engine_class(name: str) -> type[Engine]:
     """Raises `ValueError` with the choices."""
-    module, _, attribute = spec(name).target.partition(":")
+    return class_at(spec(name).target)
+
+
+def class_at(target: str) -> type[Engine]:
+    """By "module:Class"."""
+    module, _, attribute = target.partition(":")
     kind: type[Engine] = getattr(importlib.import_module(module), attribute)
     return kind
 

@@ -79,7 +79,7 @@ class LlamaCppEngine(InstalledEngine):
     def why_not_here(cls) -> str | None:
         if _program() is not None:
             return None
-        return f"`{PROGRAM}` is not here: put it on PATH, name it in {VARIABLE}, or run: {INSTALL}"
+        return f"`{PROGRAM}` was not found: put it on PATH, name it in {VARIABLE}, or run: {INSTALL}"
 
     @classmethod
     def version_here(cls) -> str | None:

@@ -41,7 +41,7 @@ from engines.contract.base import (
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
 from engines.models.fetch import context_length
-from engines.text.detokenize import Detokenizer
+from engines.text.detokenize import Detokenizer, tokenizer_of
 from engines.text.stop import StopStrings
 from settings_schema import setting
 
@@ -56,8 +56,8 @@ START_TIMEOUT = 20.0  # seconds for the program to listen
 LONGEST_CONTEXT = 8192  # tokens; the limit of lm.rs for every model
 END = "<eos>"
 MISSING = (
-    f"lm.rs's program `{PROGRAM}` is not here: build it as github.com/samuel-vitorino/lm.rs says, then put it on PATH "
-    f"or name it in {VARIABLE}."
+    f"lm.rs's program `{PROGRAM}` was not found: build it as github.com/samuel-vitorino/lm.rs says, then put it on "
+    f"PATH or name it in {VARIABLE}."
 )
 Sampling = tuple[float, float, bool]  # temperature, top_p, ignore_eos: fixed when a process starts
 
@@ -91,8 +91,6 @@ class LmrsEngine(Engine):
         return size.need(options.dtype)
 
     def load(self) -> EngineInfo:
-        from tokenizers import Tokenizer
-
         assert self.model is not None
         folder = self.model.folder
         if (program := _program()) is None:
@@ -101,7 +99,7 @@ class LmrsEngine(Engine):
         try:
             self._file = converted(self.model, self.options.dtype)
             config = json.loads((folder / "config.json").read_text())
-            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._tokenizer = tokenizer_of(folder)
         except (ValueError, OSError) as error:
             raise EngineUnavailable(f"lm.rs cannot use this model: {error}") from error
         self._program, self._size = program, int(config["vocab_size"])

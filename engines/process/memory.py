@@ -71,7 +71,7 @@ def _remedy(need: MemoryNeed, kind: type[Engine], processes: int) -> str:
     if processes > 1 and need.device in IN_MAIN_MEMORY:
         ways.append("fewer `replicas`")
     listed = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
-    return f"Choose {listed}; {IGNORE} loads it all the same."
+    return f"Choose {listed}; {IGNORE} loads it anyway."
 
 
 def _size(count: int) -> str:

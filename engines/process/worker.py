@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -39,6 +38,7 @@ from engines.contract.protocol import (
     encode,
     encode_chunk,
 )
+from engines.contract.registry import class_at
 from settings_schema import from_text
 
 OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
@@ -128,7 +128,7 @@ class Worker:
             return EngineStats()
         try:
             return self._engine.stats()
-        except Exception as error:  # as after a CUDA error; the heartbeat is answered all the same
+        except Exception as error:  # as after a CUDA error; the heartbeat is still answered
             traceback.print_exception(error)
             return EngineStats()
 
@@ -177,12 +177,6 @@ async def _serve(kind: type[Engine], out: int) -> None:
     await Worker(kind, out).run(lines)
 
 
-def _class(target: str) -> type[Engine]:
-    module, _, attribute = target.partition(":")
-    kind: type[Engine] = getattr(importlib.import_module(module), attribute)
-    return kind
-
-
 def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
@@ -195,14 +189,14 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)  # a library that prints must not break the protocol
     if more == ["--why-not-here"]:
-        os.write(out, json.dumps(_class(target).why_not_here()).encode())
+        os.write(out, json.dumps(class_at(target).why_not_here()).encode())
         return
     threading.current_thread().name = "engine-worker"
     _raise_file_limit()
     loop = asyncio.SelectorEventLoop(_selector())
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(_class(target), out))
+        loop.run_until_complete(_serve(class_at(target), out))
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:

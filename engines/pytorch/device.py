@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from engines.contract.base import Engine, EngineInfo, EngineStats, EngineUnavailable, Feature, Model
 from engines.machine.cuda import machine, torch_in
 from engines.machine.devices import visible_gpus
+from engines.text.detokenize import tokenizer_of
 from settings_schema import setting
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ class OnTorch(Engine):
 
     def open_tokenizer(self) -> None:
         """After the network, which says in a sentence what is wrong with a folder."""
-        from tokenizers import Tokenizer
-
         assert self.model is not None
-        self._tokenizer = Tokenizer.from_file(str(self.model.folder / "tokenizer.json"))
+        self._tokenizer = tokenizer_of(self.model.folder)
 
     def info(self, dtype: str, concurrency: int | None = None, **options: Any) -> EngineInfo:
         """`concurrency`: requests in one batch; none: one after the other. `options` as they came out."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
-NO_CARGO = "cargo is not here; install Rust from rustup.rs, then run `make engines`."
+NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 CONTEXT = 8  # prompt tokens that decide whether the first word begins with a space
 REPLACEMENT = "\ufffd"  # what an incomplete character is decoded to
 LONGEST_CHARACTER = 4  # bytes of UTF-8, and so the most tokens that one character can take
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """That of a model's folder."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def token_text(tokenizer: Tokenizer, id: int) -> tuple[str, tuple[int, ...] | None]:

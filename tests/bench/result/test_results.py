@@ -119,7 +119,7 @@ def test_who_decodes_fastest_needs_rounds() -> None:
     fast, slow = decoding("burn", 0.01), decoding("candle", 0.02)
     assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00×")
     one = [replace(each, series=(series("decode", [0.01] * 3),)) for each in (fast, slow)]
-    assert sentence_of(bench(*one, rounds=1)) == "No engine is said to decode fastest: 1 < 3 repeats."
+    assert sentence_of(bench(*one, rounds=1)) == "No engine is named as the fastest at decoding: 1 < 3 repeats."
     assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
     assert sentence_of(bench(result("burn", failure="no model"))) == "Nothing was measured."
 

@@ -69,7 +69,7 @@ def test_the_sentence_has_the_figures_and_the_ways_out(no_gpu: None, monkeypatch
     assert str(refused.value) == (
         "llama-30b does not fit: 2 replicas of candle need at least 273.5 GB of memory (130.1 GB for weights in "
         "float32, 6.5 GB for keys and values, 0.1 GB for a step), and 16.0 GB can be used. Choose a smaller model, "
-        "dtype=q4_0 or fewer `replicas`; -o memory=ignore loads it all the same."
+        "dtype=q4_0 or fewer `replicas`; -o memory=ignore loads it anyway."
     )
 
 
