@@ -6,6 +6,7 @@ order of the requests; milliseconds in the aggregates. A request that failed has
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from analysis.imports.source import (
     nanoseconds,
     read_json,
 )
+from records.load import Load, Rate
 from records.request import RequestRecord
 from records.stage import SECOND
 
@@ -68,8 +70,21 @@ def _date(text: object) -> str | None:
 def _stage(document: dict[str, Any]) -> ImportedStage:
     zero = min(document["start_times"])
     requests = tuple(_record(document, index, zero) for index in range(len(document["start_times"])))
-    load = load_of(document.get("max_concurrency") or len(requests), document.get("request_rate"))
-    return ImportedStage(load, 0, max(one.t_end for one in requests) + 1, requests)
+    return ImportedStage(_load(document, len(requests)), 0, max(one.t_end for one in requests) + 1, requests)
+
+
+def _load(document: dict[str, Any], at_once: int | None) -> Load | None:
+    """Of `at_once` requests where the file says neither a rate nor a limit; `None` for a ramp, which has no one rate.
+
+    Its gaps are gamma-distributed with the shape `burstiness`, so their coefficient of variation is 1/√burstiness.
+    """
+    if document.get("ramp_up_strategy"):
+        return None
+    load = load_of(document.get("max_concurrency") or at_once, document.get("request_rate"))
+    shape = document.get("burstiness")
+    if isinstance(load, Rate) and shape not in {None, 1}:
+        return replace(load, arrivals=f"gamma:cv={shape**-0.5:g}")
+    return load
 
 
 def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
@@ -106,7 +121,7 @@ def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
 def _aggregates(document: dict[str, Any]) -> Aggregates:
     completed = int(document["completed"])
     return Aggregates(
-        load=load_of(document.get("max_concurrency"), document.get("request_rate")),
+        load=_load(document, None),
         seconds=document["duration"],
         ok=completed,
         failed=int(document.get("failed") or max(int(document.get("num_prompts") or completed) - completed, 0)),

@@ -14,7 +14,7 @@ from analysis.run.load import load_run
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, read_summary, summarise
 from records.files import read_meta, read_requests
-from records.load import Users
+from records.load import Rate, Users
 from tests.support.analysis import other_tools
 
 
@@ -156,6 +156,26 @@ def test_k6_summary_has_the_answered_requests_alone(tmp_path: Path) -> None:
     assert e2e.n == 114
     assert e2e.mean == pytest.approx(0.11)
     assert "latencies of the answered requests alone" not in said(summary)
+
+
+@pytest.mark.parametrize(
+    ("burstiness", "arrivals"),
+    [pytest.param(1.0, "poisson", id="shape 1"), pytest.param(0.25, "gamma:cv=2", id="shape 1/4")],
+)
+def test_vllms_burstiness_is_the_shape_of_its_gaps(tmp_path: Path, burstiness: float, arrivals: str) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    document = json.loads(file.read_text()) | {"request_rate": 8.0, "burstiness": burstiness}
+    file.write_text(json.dumps(document))
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    assert read_meta(summary.folder).plan[0].load == Rate(8.0, arrivals)
+
+
+def test_a_ramp_of_vllm_is_not_taken_for_users(tmp_path: Path) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    ramp = {"max_concurrency": None, "ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 9}
+    file.write_text(json.dumps(json.loads(file.read_text()) | ramp))
+    result = imported(tmp_path / "runs", str(file))
+    assert (result.exit_code, "does not state its load" in result.stderr) == (2, True)
 
 
 def test_imported_runs_are_compared(tmp_path: Path) -> None:
