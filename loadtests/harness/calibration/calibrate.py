@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,19 +146,25 @@ def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
 @contextmanager
 def _competition(condition: Condition) -> Iterator[None]:
     """If "busy", a process for each core that computes all the time."""
-    hogs = []
-    if condition == "busy":
-        endless = [sys.executable, "-c", "while True: pass"]
-        hogs = [subprocess.Popen(endless, stdin=subprocess.DEVNULL) for _ in range(os.cpu_count() or 1)]
-    guards = [Guard(hog.pid) for hog in hogs]
-    try:
+    endless = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as until_the_end:
+        for _ in range((os.cpu_count() or 1) if condition == "busy" else 0):
+            until_the_end.enter_context(_killed_afterwards(subprocess.Popen(endless, stdin=subprocess.DEVNULL)))
         yield
-    finally:
-        for hog, guard in zip(hogs, guards, strict=True):
+
+
+@contextmanager
+def _killed_afterwards(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Also where this process is killed meanwhile."""
+    try:
+        guard = Guard(process.pid)
+        try:
+            yield
+        finally:
             guard.close()
-            hog.kill()
-        for hog in hogs:
-            hog.wait()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def pace(rate: float) -> tuple[int, float]:
@@ -259,8 +265,7 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         "loadtests.harness.calibration.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
     )
-    guard = Guard(server.pid)
-    try:
+    with _killed_afterwards(server):
         assert server.stdout is not None
         line = server.stdout.readline()
         if not line:
@@ -268,10 +273,6 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         yield json.loads(line)["port"]
         server.terminate()
         server.wait(timeout=30)
-    finally:
-        guard.close()
-        server.kill()
-        server.wait()
 
 
 def raise_open_file_limit() -> None:

@@ -21,7 +21,7 @@ from analysis.watch.run import RunFolder
 from analysis.watch.screen import WIDTH, screen, sparkline
 from analysis.watch.server import ServerPage, UnreachableServer, quantile
 from loadtests.harness.run.host import free_port
-from tests.support.loadtests.load_exporter import MEANS, RATE, TOKENS, USERS, ScriptedRun, exported
+from tests.support.loadtests.load_exporter import GOOD, MEANS, RATE, TOKENS, USERS, ScriptedRun, exported
 
 COMMAND = [str(Path(sys.executable).parent / "enginebench"), "watch"]
 SECOND = 1_000_000_000
@@ -80,7 +80,7 @@ def test_what_a_load_test_exports() -> None:
     assert now.users == USERS
     assert now.rate == pytest.approx(RATE, rel=0.1)
     assert now.tokens == pytest.approx(RATE * TOKENS, rel=0.1)
-    assert now.failed == 0
+    assert now.failed == pytest.approx(1 - GOOD)
     ttft = now.latencies["TTFT"]
     assert MEANS["ttft"] / 2 < ttft.p50 < ttft.p99 < MEANS["ttft"] * 2
     assert now.gpu is None
