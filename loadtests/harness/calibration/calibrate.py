@@ -42,6 +42,8 @@ GRID = ((100, 10), (100, 50), (200, 50), (400, 50), (1000, 10), (1000, 40))
 """Users, and tokens per second for each: over all of a user's time, waits for first tokens included."""
 BUSY_GRID = ((100, 10), (100, 50), (400, 50))
 SCENARIO = Path(__file__).parents[2] / "concurrent.py"
+BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))"
+"""A program that keeps a core busy until its parent, whose process id it is given, has ended."""
 
 
 class CalibrationFailed(Exception):
@@ -145,26 +147,13 @@ def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
 
 @contextmanager
 def _competition(condition: Condition) -> Iterator[None]:
-    """If "busy", a process for each core that computes all the time."""
-    endless = [sys.executable, "-c", "while True: pass"]
+    """If "busy", a process for each core that computes all the time. Each ends by itself if this one is killed."""
+    endless = [sys.executable, "-c", BUSY, str(os.getpid())]
     with ExitStack() as until_the_end:
         for _ in range((os.cpu_count() or 1) if condition == "busy" else 0):
-            until_the_end.enter_context(_killed_afterwards(subprocess.Popen(endless, stdin=subprocess.DEVNULL)))
+            hog = until_the_end.enter_context(subprocess.Popen(endless, stdin=subprocess.DEVNULL))
+            until_the_end.callback(hog.kill)
         yield
-
-
-@contextmanager
-def _killed_afterwards(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Also where this process is killed meanwhile."""
-    try:
-        guard = Guard(process.pid)
-        try:
-            yield
-        finally:
-            guard.close()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def pace(rate: float) -> tuple[int, float]:
@@ -265,7 +254,8 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         "loadtests.harness.calibration.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
     )
-    with _killed_afterwards(server):
+    guard = Guard(server.pid)
+    try:
         assert server.stdout is not None
         line = server.stdout.readline()
         if not line:
@@ -273,6 +263,10 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         yield json.loads(line)["port"]
         server.terminate()
         server.wait(timeout=30)
+    finally:
+        guard.close()
+        server.kill()
+        server.wait()
 
 
 def raise_open_file_limit() -> None:

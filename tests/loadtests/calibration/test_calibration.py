@@ -15,7 +15,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from loadtests.harness.calibration.calibrate import TTFT, pace, parse_grid, percentile
+from loadtests.harness.calibration.calibrate import BUSY, TTFT, pace, parse_grid, percentile
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
 
@@ -84,7 +84,7 @@ def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int
         time.sleep(0.1)
         with suppress(psutil.Error):  # one that ends meanwhile
             children = psutil.Process(process.pid).children(recursive=True)
-            busy = sum("while True: pass" in child.cmdline() for child in children)
+            busy = sum(BUSY in child.cmdline() for child in children)
     process.send_signal(stop)
     process.wait(60)
     _, alive = psutil.wait_procs(children, timeout=30)
