@@ -46,6 +46,10 @@ def data_of(page: Path) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
+def with_data(page: Path, data: dict[str, Any]) -> str:
+    return re.sub(r'(id="data">).*?(</script>)', lambda m: m[1] + json.dumps(data) + m[2], page.read_text())
+
+
 def test_the_page_needs_no_network(written: Written) -> None:
     assert not re.search(r'(src|href)="|url\(|@import|fetch\(', written.page.read_text())
 
@@ -85,7 +89,7 @@ def test_it_prints_on_one_page_however_many_stages_there_were(written: Written, 
     longest = "20 users of 20261122-135108-an-engine-with-a-long-name-886h"
     data["errors"] = [data["errors"][0] | {"load": longest}] * 30
     data["warnings"] = ["the mean step takes 1.40 times the usual one: some steps are much longer, so p99 is more"] * 3
-    page = re.sub(r'(id="data">).*?(</script>)', lambda m: m[1] + json.dumps(data) + m[2], written.page.read_text())
+    page = with_data(written.page, data)
     (tmp_path / "plan.html").write_text(page.replace("</style>", f"@page {{ size: {size}; }}</style>"))
     pdf = tmp_path / "plan.pdf"
     in_browser(
@@ -124,3 +128,12 @@ def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path:
     median = 100 * data["shares"][-1][at[0]][at[1]][0]
     assert float(chosen[2].split(" %")[0].removeprefix("> ")) == pytest.approx(median, abs=1)
     assert chosen[3] == f"${2 * (count + 1):.2f}"
+
+
+@needs_browser
+def test_a_large_load_is_not_rounded(written: Written, tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    page.write_text(with_data(written.page, data_of(written.page) | {"unit": "users", "peak": 5432, "headroom": 0}))
+    drawn = in_browser(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri())
+    assert 'aria-valuetext="5432 users"' in drawn
+    assert '<p id="answer" aria-live="polite" class="">5432 users at ' in drawn
