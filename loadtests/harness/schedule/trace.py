@@ -29,10 +29,14 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """In the order of arrival. `block_tokens` is how many tokens a block has."""
+    """In the order of arrival. `block_tokens` is how many tokens a block has.
+
+    `left_out` counts the rows that are no requests, because their prompt or answer has no tokens.
+    """
 
     requests: tuple[TraceRequest, ...]
     block_tokens: int = 0
+    left_out: int = 0
 
     @property
     def is_timed(self) -> bool:

@@ -120,7 +120,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
-        _in_thread(in_force.played)  # from here on it is cached
+        trace = _in_thread(in_force.played)  # from here on it is cached
         if in_force.command is not None and not isinstance(runner, WorkerRunner):
             complete(in_force.command)
         if isinstance(runner, WorkerRunner):
@@ -128,6 +128,8 @@ def _begin(environment: Environment, **_: Any) -> None:
         else:
             plan = _plan(environment, runner, in_force, settings)
             plans.send(plan, options)
+            if trace is not None and trace.left_out:
+                logger.info("Rows of the trace without tokens in prompt or answer, left out: %d", trace.left_out)
             environment.stop_timeout = plan.grace or DEFAULT_STOP_TIMEOUT
         _current = ActiveRun(environment, in_force, settings, plan)
         _export(_current)

@@ -9,23 +9,30 @@ burstgpt   CSV: Timestamp (s), Request tokens, Response tokens, and since 2.0 Se
 sharegpt   JSON: a list of conversations, each a list of {from: human|gpt, value}. It has no times
 run        the folder of a run: its requests again, when they were due
 columns    CSV or JSONL with a header of your own: time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN]
+
+Each file may be compressed with gzip. Readers yield `None` for a row that is left out: a request that failed.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from loadtests.harness.schedule.trace import Trace, TraceRequest, in_order
 from records.files import read_requests
 
 MOONCAKE_BLOCK = 512  # tokens
+GZIP = b"\x1f\x8b"  # first bytes of a compressed file
+UNREADABLE = (OSError, EOFError, zlib.error)
 CHARACTERS_A_TOKEN = 4  # of the answers that ShareGPT has as text
 UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}
 AZURE = {"time": "TIMESTAMP", "prompt": "ContextTokens", "output": "GeneratedTokens"}
@@ -38,18 +45,19 @@ def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     """Raises `ValueError` with a sentence when there is no such file, or it is not in this format."""
     form = _guessed(Path(path), columns) if form == "auto" else form
     try:
-        requests = in_order(READERS[form](Path(path), columns))
-    except OSError as error:
-        raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
+        rows = list(READERS[form](Path(path), columns))
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
     except UnicodeDecodeError:
         raise ValueError(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, csv.Error) as error:
         raise ValueError(
             f"{path} is not a trace in the format {form} ({error!r}): name another with --trace-as format=…"
         ) from None
+    requests = in_order(row for row in rows if row is not None)
     if not requests:
         raise ValueError(f"the trace {path} has no request with a prompt and an answer.")
-    return Trace(requests, MOONCAKE_BLOCK if form == "mooncake" else 0)
+    return Trace(requests, MOONCAKE_BLOCK if form == "mooncake" else 0, len(rows) - len(requests))
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -60,6 +68,18 @@ def parse_columns(text: str) -> dict[str, str]:
     return named
 
 
+def _opened(path: Path, errors: str = "strict") -> TextIO:
+    """As text, unpacked where it is compressed. Raises `OSError`."""
+    with path.open("rb") as file:
+        packed = file.read(len(GZIP)) == GZIP
+    opened = gzip.open if packed else open
+    return opened(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
+
+
+def _unreadable(path: str | Path, error: Exception) -> ValueError:
+    return ValueError(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.")
+
+
 def _guessed(path: Path, columns: str) -> str:
     """From what the file is and how it begins."""
     if columns:
@@ -67,10 +87,10 @@ def _guessed(path: Path, columns: str) -> str:
     if path.is_dir():
         return "run"
     try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
+        with _opened(path, errors="replace") as file:
             begin = file.read(4096)
-    except OSError as error:
-        raise ValueError(f"cannot read the trace {path}: {error.strerror or error}.") from None
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
     head = begin.partition("\n")[0]
     if "ContextTokens" in head:
         return "azure"
@@ -136,7 +156,9 @@ def _seconds(value: Any, unit: float) -> float:
 
 def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
     """Every turn of the human, with all that was said before as it was said then."""
-    for number, conversation in enumerate(json.loads(path.read_text(encoding="utf-8-sig"))):
+    with _opened(path) as file:
+        conversations = json.load(file)
+    for number, conversation in enumerate(conversations):
         said: list[tuple[str, str]] = []
         for turn in conversation["conversations"]:
             if not isinstance(turn["value"], str):
@@ -149,21 +171,21 @@ def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
             said.append((role, turn["value"]))
 
 
-def _run(path: Path, _: str) -> Iterator[TraceRequest]:
+def _run(path: Path, _: str) -> Iterator[TraceRequest | None]:
     """A retry is not an arrival: the replay has retries of its own."""
     for record in read_requests(path):
-        prompt, output = record.planned_prompt_tokens or record.prompt_tokens, record.output_tokens
-        if prompt and (output or record.planned_output_tokens) and not record.attempt:
-            yield TraceRequest(
-                record.t_sched / 1e9, prompt, output or record.planned_output_tokens or 1, session=record.session
-            )
+        if record.attempt:
+            continue
+        prompt = record.planned_prompt_tokens or record.prompt_tokens
+        output = record.output_tokens or record.planned_output_tokens
+        yield TraceRequest(record.t_sched / 1e9, prompt, output, session=record.session) if prompt and output else None
 
 
-def _requests(path: Path, request: Callable[[Mapping[str, Any]], TraceRequest | None]) -> Iterator[TraceRequest]:
+def _requests(path: Path, request: Callable[[Mapping[str, Any]], TraceRequest | None]) -> Iterator[TraceRequest | None]:
     """What `request` makes of each row. Raises `ValueError` with the number of the first line that is wrong."""
     for line, row in _rows(path):
         try:
-            found = request(row)
+            yield request(row)
         except KeyError as error:
             raise ValueError(
                 f"line {line} of the trace {path} has no {error.args[0]}, only {', '.join(map(str, row))}: "
@@ -171,20 +193,18 @@ def _requests(path: Path, request: Callable[[Mapping[str, Any]], TraceRequest | 
             ) from None
         except ValueError as error:
             raise ValueError(f"line {line} of the trace {path} cannot be read: {error}.") from None
-        if found is not None:
-            yield found
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Of a JSONL file or a CSV file with a header, each with the number of its line."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.read(1)
-        file.seek(0)
-        if first not in {"{", "["}:
-            rows = csv.DictReader(file)
+    with _opened(path) as file:
+        first = file.readline()
+        lines = chain([first], file)
+        if first[:1] not in {"{", "["}:
+            rows = csv.DictReader(lines)
             yield from ((rows.line_num, row) for row in rows)
             return
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
                     row = json.loads(line)
@@ -195,11 +215,22 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 yield number, row
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[TraceRequest]]] = {
+def _own(path: Path, columns: str) -> Iterator[TraceRequest | None]:
+    """Rows may lack a session, but not all of them. Raises `ValueError`."""
+    named = parse_columns(columns)
+    session, anyone = named.get("session"), False
+    for request in _requests(path, _by_name(named)):
+        anyone = anyone or (request is not None and request.session is not None)
+        yield request
+    if session and not anyone:
+        raise ValueError(f"no line of the trace {path} has a {session}: name its column of sessions, or leave it out.")
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[TraceRequest | None]]] = {
     "mooncake": lambda path, _: _requests(path, _mooncake),
     "azure": lambda path, _: _requests(path, _by_name(AZURE)),
     "burstgpt": lambda path, _: _requests(path, _by_name(BURSTGPT)),
     "sharegpt": _sharegpt,
     "run": _run,
-    "columns": lambda path, columns: _requests(path, _by_name(parse_columns(columns))),
+    "columns": _own,
 }

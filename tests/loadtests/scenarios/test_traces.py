@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -130,7 +131,10 @@ def test_files_as_they_are_found(tmp_path: Path, data: bytes, columns: str, expe
         pytest.param(b"t;i;o\n0;9;5\n", OWN, "line 2 .* has no i, only t;i;o: name its columns", id="semicolons"),
         pytest.param(b'{"t":0,"i":9,"o":5}\n{"t":1,', OWN, "line 2 .* is not JSON", id="a line cut short"),
         pytest.param(b'[{"t":0,"i":9,"o":5}]', OWN, "line 1 .* is not a JSON object", id="a list"),
-        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "not text in UTF-8: unpack", id="compressed"),
+        pytest.param(b"PAR1\x15\x80t\n0\n", OWN, "not text in UTF-8: unpack or convert", id="Parquet"),
+        pytest.param(gzip.compress(b"t,i,o\n0,9,5\n")[:-9], OWN, "cannot read .* ended before", id="cut gzip"),
+        pytest.param(b"\x1f\x8b\x08\x00t", OWN, "cannot read the trace .* ended before", id="gzip's head alone"),
+        pytest.param(b"t,i,o,s\n0,9,5,x\n", f"{OWN},session=user", "no line .* has a user", id="no such session"),
         pytest.param(
             b'{"timestamp": 61.1, "input_length": 40, "output_length": 2, "hash_ids": [1, 2, 3]}\n', "",
             "line 1 .* 3 hash_ids for 40 tokens, .* time=timestamp,prompt=input_length", id="blocks of 16 tokens",
@@ -146,6 +150,17 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path, data: bytes, columns: str
     file.write_bytes(data)
     with pytest.raises(ValueError, match=sentence):
         read_trace(str(file), "auto", columns)
+
+
+@pytest.mark.parametrize("name", ["mooncake.jsonl", "burstgpt.csv", "sharegpt.json"])
+def test_a_compressed_trace_is_the_same(tmp_path: Path, name: str) -> None:
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress((DATA / name).read_bytes()))
+    assert read_trace(str(packed)) == read_trace(str(DATA / name))
+
+
+def test_rows_that_are_left_out_are_counted() -> None:
+    assert [read_trace(str(DATA / name)).left_out for name in ("burstgpt.csv", "mooncake.jsonl")] == [1, 0]
 
 
 def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
