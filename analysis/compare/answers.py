@@ -68,7 +68,10 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
 
 
 def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame:
-    """For each question its different answers in order, and how many times it was answered in the stage's window."""
+    """For each question its different answers in order, and how many times it was answered in the stage.
+
+    An answer of the warm-up counts like any other: only its time would not.
+    """
     parts = [part for run in runs if (part := answered_prompts(run, label)) is not None]
     known = [part.filter(pl.col("answer_digest").is_not_null()).select(_NONE.columns).collect() for part in parts]
     answered = pl.concat(known or [_NONE])

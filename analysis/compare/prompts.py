@@ -65,16 +65,17 @@ def _pair(
 def _by_prompt(run: RunSummary, label: str, metrics: Sequence[str]) -> pl.DataFrame | None:
     """Each prompt's mean latency over the answered requests of the stage's window."""
     answered = answered_prompts(run, label)
-    if answered is None:
+    stage = run.at(label)
+    if answered is None or stage is None:
         return None
+    inside = pl.col("t_sched").is_between(round(stage.start * SECOND), round(stage.end * SECOND), closed="left")
     means = [pl.col(metric).filter(pl.col(metric) > 0).mean() for metric in metrics]
-    return answered.group_by("prompt_id").agg(means).collect()
+    return answered.filter(inside).group_by("prompt_id").agg(means).collect()
 
 
 def answered_prompts(run: RunSummary, label: str) -> pl.LazyFrame | None:
-    """The answered requests of a stage's window whose prompt is known; `None` without the stage or a table."""
+    """The answered requests of a stage, warm-up included, whose prompt is known; `None` without stage or table."""
     stage, table = run.at(label), Path(run.folder) / "requests.parquet"
     if stage is None or not table.exists():
         return None
-    inside = pl.col("t_sched").is_between(round(stage.start * SECOND), round(stage.end * SECOND), closed="left")
-    return pl.scan_parquet(table).filter(inside, pl.col("prompt_id").is_not_null(), outcome="ok")
+    return pl.scan_parquet(table).filter(pl.col("prompt_id").is_not_null(), stage=stage.index, outcome="ok")

@@ -40,6 +40,20 @@ def test_answers_are_the_same_throughout_or_not(tmp_path: Path, answers: str, id
     assert same_answers([engine], [base], stage) == SameAnswers("engine", 10, identical, 10, steady)
 
 
+def test_answers_of_the_warm_up_are_answers_too(tmp_path: Path) -> None:
+    """A quick engine is past the slow one's prompts when its window begins."""
+    stages = stages_of((1,), 2.0, warm_up=0.5, hold=0.0)
+    runs = []
+    for label, step in (("slow", 10), ("quick", 1)):
+        asked = {"planned_output_tokens": 16, "output_tokens": 16}
+        records = [
+            record(k, k * step * 10**7, prompt_id=f"p{k}", answer_digest=f"a{k}", **asked) for k in range(200 // step)
+        ]
+        runs.append(summarise(load_run(write_run(tmp_path / label, meta_of(stages, label=label), records))))
+    slow, quick = runs
+    assert same_answers([quick], [slow], slow.stages[0].label) == SameAnswers("quick", 20, 20, 0, 0)
+
+
 def test_a_comparison_says_that_answers_differ(tmp_path: Path) -> None:
     base, engine = measured(tmp_path, "base", SAME), measured(tmp_path, "engine", "xycdefghij" * 10)
     found = contrast([base, engine], "base", allow_invalid=True)
