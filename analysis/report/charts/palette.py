@@ -1,8 +1,8 @@
 """Colours of the report, for light and dark pages.
 
 Charts and style sheet name colours as CSS variables, which the page defines once for light and once for dark screens.
-Engines have colours that people with colour-blindness can tell apart too (after Okabe & Ito 2008), and a mark of their
-own besides. All of them are legible as text on their page: contrast above 4.5.
+Engines have colours that people with colour-blindness can tell apart too (the first four after Okabe & Ito 2008), and a
+mark of their own besides. All of them are legible as text on their page: contrast above 4.5.
 """
 
 from __future__ import annotations
@@ -42,12 +42,18 @@ ENGINES = (
     Colour("#c74d06", "#f28e4a"),  # vermilion
     Colour("#0b7d61", "#45c4a2"),  # green
     Colour("#97408c", "#dc90d2"),  # purple
-    Colour("#876700", "#dcbb45"),  # ochre
-    Colour("#3f4c94", "#9aa8f5"),  # indigo
-    Colour("#a31543", "#f27d9f"),  # crimson
-    Colour("#4b5563", "#b3bcc7"),  # slate
-    Colour("#006d7a", "#5fd0dc"),  # teal
-    Colour("#7b4a2d", "#cfa587"),  # brown
+    Colour("#6e282b", "#f94173"),  # maroon
+    Colour("#443081", "#8771de"),  # indigo
+    Colour("#115667", "#4e9397"),  # petrol
+    Colour("#675626", "#e6c99a"),  # ochre
+    Colour("#b71532", "#b97057"),  # red
+    Colour("#853fd8", "#ebb9f7"),  # violet
+    Colour("#cd3976", "#da5ab6"),  # rose
+    Colour("#6d0f69", "#f770ef"),  # magenta
+    Colour("#211eb4", "#3a81f6"),  # ultramarine
+    Colour("#4b46ae", "#6287c2"),  # slate
+    Colour("#a15556", "#ee5e23"),  # rust
+    Colour("#8b0f49", "#f6a3af"),  # crimson
 )
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
@@ -71,7 +77,7 @@ class Style:
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:
-    """A style per engine in the order of first appearance; beyond ten, colours repeat with other marks."""
+    """A style per engine in the order of first appearance; beyond sixteen, colours repeat with other marks."""
     distinct = dict.fromkeys(labels)
     return {
         label: Style(SHAPES[(index + index // len(ENGINES)) % len(SHAPES)], index % len(ENGINES))
