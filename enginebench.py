@@ -80,9 +80,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except OSError as error:  # a full disk, a folder that cannot be written to; 1 would be a verdict
         print(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}.", file=sys.stderr)
+        # What is still buffered would fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
 
 

@@ -104,7 +104,7 @@ def run(
     except drive.UsageError as mistake:
         _refuse(mistake, console)
     except KeyboardInterrupt:
-        console.print(f"stopped; the records are in {job.settings.runs}", soft_wrap=True)
+        console.print(f"stopped; what was recorded is in {job.settings.runs}", soft_wrap=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete and all_fit else 2)
 

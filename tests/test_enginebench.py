@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 COMMAND = f"{sys.executable} -m enginebench engines fake"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("redirected", "code", "said"),
     [
@@ -25,6 +27,13 @@ COMMAND = f"{sys.executable} -m enginebench engines fake"
         ),
     ],
 )
-def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(redirected: str, code: int, said: str) -> None:
-    done = subprocess.run(["/bin/sh", "-c", f"{COMMAND} {redirected}"], stderr=subprocess.PIPE, text=True)
+def test_output_that_cannot_be_written_is_no_verdict_and_no_traceback(
+    redirected: str, code: int, said: str, unbuffered: str
+) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{COMMAND} {redirected}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
     assert (done.returncode, done.stderr) == (code, said)
