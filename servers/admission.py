@@ -20,7 +20,7 @@ class QueueFull(Exception):
     """`retry_after` is an estimate in whole seconds, at least 1."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
-        super().__init__(f"The queue is full with {waiting} requests; try again in about {retry_after} s.")
+        super().__init__(f"The queue is full ({waiting} waiting); try again in about {retry_after} s.")
         self.retry_after = retry_after
 
 
