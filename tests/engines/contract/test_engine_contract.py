@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,8 +60,7 @@ class Loaded:
 
 
 def _what_it_needs(name: str, folder: Path, url: str) -> tuple[Model | None, dict[str, str]]:
-    if name == "lmrs":  # a stand-in for its program, and a model of the one family that it supports
-        os.environ["ENGINEBENCH_LMRS"] = str(write_stand_in(folder))
+    if name == "lmrs":  # a model of the one family that it supports
         return write_tiny_llama(folder), {"same_tokens": "no"}
     if name == "remote":
         return None, {"url": f"{url}/v1"}
@@ -97,7 +95,10 @@ def loaded(
     with contextlib.ExitStack() as open_until_the_end:
         if name == documented_engine.NAME:
             open_until_the_end.enter_context(documented_engine.installed(folder))
-        elif name != "lmrs" and (reason := engine_class(name).why_not_here()) is not None:
+        elif name == "lmrs":  # a stand-in for its program
+            environment = open_until_the_end.enter_context(pytest.MonkeyPatch.context())
+            environment.setenv("ENGINEBENCH_LMRS", str(write_stand_in(folder)))
+        elif (reason := engine_class(name).why_not_here()) is not None:
             pytest.skip(f"{name} cannot run here: {reason}")
         url = ""
         if name == "remote":
