@@ -32,7 +32,6 @@ from records.files import read_requests
 
 MOONCAKE_BLOCK = 512  # tokens
 GZIP = b"\x1f\x8b"  # first bytes of a compressed file
-UNREADABLE = (OSError, EOFError, zlib.error)
 CHARACTERS_A_TOKEN = 4  # of the answers that ShareGPT has as text
 UNITS = {"time": 1.0, "time_ms": 1e-3, "time_ns": 1e-9}
 AZURE = {"time": "TIMESTAMP", "prompt": "ContextTokens", "output": "GeneratedTokens"}
@@ -43,11 +42,11 @@ COLUMNS = "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_m
 @cache
 def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
     """Raises `ValueError` with a sentence when there is no such file, or it is not in this format."""
-    form = _guessed(Path(path), columns) if form == "auto" else form
     try:
+        form = _guessed(Path(path), columns) if form == "auto" else form
         rows = list(READERS[form](Path(path), columns))
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
+        raise ValueError(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
         raise ValueError(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, csv.Error) as error:
@@ -76,21 +75,14 @@ def _opened(path: Path, errors: str = "strict") -> TextIO:
     return opened(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
 
 
-def _unreadable(path: str | Path, error: Exception) -> ValueError:
-    return ValueError(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.")
-
-
 def _guessed(path: Path, columns: str) -> str:
-    """From what the file is and how it begins."""
+    """From what the file is and how it begins. Raises `OSError`, and `ValueError` with a sentence."""
     if columns:
         return "columns"
     if path.is_dir():
         return "run"
-    try:
-        with _opened(path, errors="replace") as file:
-            begin = file.read(4096)
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    with _opened(path, errors="replace") as file:
+        begin = file.read(4096)
     head = begin.partition("\n")[0]
     if "ContextTokens" in head:
         return "azure"
