@@ -204,6 +204,7 @@ class ChildEngine:
         finally:
             process.kill("it was stopped")  # also what outlived its leader
             process.close()
+        await process.until_gone()
 
     async def _keep_alive(self) -> None:
         wait = self._watch.restart_first
@@ -241,3 +242,4 @@ class ChildEngine:
                 process.kill(f"it sent nothing for {self._watch.hung_after:g} s")
                 await asyncio.wait([process.exited])
         process.close()
+        await process.until_gone()

@@ -44,6 +44,8 @@ from engines.process.tree import ProcessTree
 
 PIPE_BYTES = 1024 * 1024
 LAST_LINES = 20  # of a dead engine's standard error, in the server's log
+KILLED_WITHIN = 30.0  # seconds; the kernel takes long where a process held much memory of a GPU
+KILLED_CHECK = 0.02  # seconds
 
 
 class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="done"):
@@ -218,6 +220,15 @@ class Process(asyncio.SubprocessProtocol):
         self.killed_because = because
         if self.tree is not None:
             self.tree.kill()
+
+    async def until_gone(self) -> None:
+        """Wait until all killed processes have ended: until then the next engine would lack the memory they hold."""
+        deadline = time.monotonic() + KILLED_WITHIN
+        while self.tree is not None and self.tree.alive():
+            if time.monotonic() > deadline:
+                self._log.warning("a process of the engine still runs %g s after it was killed", KILLED_WITHIN)
+                return
+            await asyncio.sleep(KILLED_CHECK)
 
     def end_input(self) -> None:
         self._stopping = True

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+ENDED = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,23 @@ class ProcessTree:
         """End every process of the group, also where its leader has ended already."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def alive(self) -> bool:
+        """Whether a process of the group has not ended: a killed one keeps its memory until the kernel has ended it."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return any(map(self._holds_memory, psutil.pids()))  # the group may consist of zombies that nobody waits for
+
+    def _holds_memory(self, pid: int) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(pid) == self.pid:
+                process = psutil.Process(pid)
+                return process.status() not in ENDED or process.num_threads() > 1
+        return False
 
 
 def _peak(pid: int) -> int | None:

@@ -1,10 +1,12 @@
 """Processes under an engine: their memory and CPU time are counted, and none of them outlives it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +118,44 @@ def test_the_engine_is_replaced_with_all_its_processes(
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "the engine's process ended" in told
     assert ("the last words" in told) is (prompt == "crash")
+
+
+def test_the_next_engine_waits_for_the_memory_of_killed_processes(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that holds much memory ends some time after its kill; here the kill itself comes late."""
+    file, kill = tmp_path / "pids", os.killpg
+
+    def killpg(group: int, signal: int) -> None:
+        if signal == 0:
+            kill(group, 0)
+        else:
+            threading.Timer(1.5, kill_if_there, (group, signal)).start()
+
+    def kill_if_there(group: int, signal: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            kill(group, signal)
+
+    monkeypatch.setattr(os, "killpg", killpg)
+
+    async def main() -> None:
+        engine = ChildEngine("family", None, {"file": str(file)}, watch=QUICK, target=target)
+        await engine.start()
+        leader, *others = pids(file)
+        with pytest.raises(EngineCrashed):
+            await request(engine, "crash")
+        assert gone(leader)
+        assert not any(map(gone, others))
+        async with asyncio.timeout(20):
+            while engine.restarts == 0:
+                assert len(pids(file)) == 3, "the next engine was started beside them"
+                await asyncio.sleep(0.02)
+        assert all(map(gone, others))
+        await engine.until_ready()
+        await engine.stop()
+        assert all(map(gone, pids(file))), "memory is free when the engine is said to have stopped"
+
+    asyncio.run(main())
 
 
 SERVER = """
