@@ -59,7 +59,7 @@ test: system ## the whole test suite
 	nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
 	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
 	wait; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
 
 check: lint test ## lint, types and tests

@@ -19,7 +19,14 @@ from engines.rust import programs as rust_programs
 from tests.support.engines.reference import PROMPTS
 
 T = TypeVar("T")
-LONG = ("tests/simulations/", "tests/loadtests/scenarios/")
+LONG = (  # longest first
+    "tests/benchmarks/server/test_soak.py",
+    "tests/loadtests/scenarios/test_processes.py",
+    "tests/benchmarks/plan/test_planned_fleet.py",
+    "tests/loadtests/calibration/",
+    "tests/simulations/",
+    "tests/loadtests/scenarios/",
+)
 TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts
 
 
@@ -29,10 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
     lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are one group, "torch",
-    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each. The largest groups start
-    first; among single tests those of the rooms `LONG` do, which take longest: a long test at the end would run alone.
+    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each. Unless pytest-xdist lets the
+    largest groups start first, the places `LONG` do, which take longest: a long test at the end would run alone.
     """
-    items.sort(key=lambda item: not any(room in item.path.as_posix() for room in LONG))
+    items.sort(key=lambda item: next((i for i, place in enumerate(LONG) if place in item.path.as_posix()), len(LONG)))
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
