@@ -228,5 +228,5 @@ def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path:
     (stage,) = summary.stages
     assert stage.failed >= 6
     assert "% of the attempts failed" in found["failures"]
-    assert max(stage.series["throughput"]) > 0
+    assert any(stage.series["throughput"])
     assert stage.series["throughput"][-1] == 0
