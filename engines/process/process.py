@@ -224,7 +224,7 @@ class Process(asyncio.SubprocessProtocol):
     async def until_gone(self) -> None:
         """Wait until all killed processes have ended: until then the next engine would lack the memory they hold."""
         deadline = time.monotonic() + KILLED_WITHIN
-        while self.tree is not None and self.tree.alive():
+        while self.tree is not None and await asyncio.to_thread(self.tree.alive):  # may read every process's group
             if time.monotonic() > deadline:
                 self._log.warning("a process of the engine still runs %g s after it was killed", KILLED_WITHIN)
                 return
