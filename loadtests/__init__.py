@@ -1,5 +1,8 @@
-"""Load tests. A scenario's file may hide a standard package while Locust loads it: see `standard_names`."""
+"""Load tests. Locust loads a scenario's file under its bare name, which may be one of the standard library."""
 
-from loadtests.harness.standard_names import restore_standard_packages
+import sys
 
-restore_standard_packages()
+if "locust" in sys.modules:
+    from loadtests.harness.standard_names import restore_standard_names
+
+    restore_standard_names()

@@ -46,6 +46,7 @@ PIPE_BYTES = 1024 * 1024
 LAST_LINES = 20  # of a dead engine's standard error, in the server's log
 KILLED_WITHIN = 30.0  # seconds; the kernel takes long where a process held much memory of a GPU
 KILLED_CHECK = 0.02  # seconds
+LAST_OUTPUT = 1.0  # seconds that a dead process's pipes may stay open, as where a process outside its group holds them
 
 
 class _ReceivedDone(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="done"):
@@ -68,6 +69,9 @@ class _Output(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._process.receive(data)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._process.part_ended("output")
+
 
 class Process(asyncio.SubprocessProtocol):
     """The pipes, the open streams, and when the process last wrote anything."""
@@ -83,6 +87,7 @@ class Process(asyncio.SubprocessProtocol):
         self.on_exit: Callable[[], None] | None = None  # called once, before its open streams fail
         self.tree: ProcessTree | None = None
         self._stopping = False
+        self._parts = {"process", "output", "errors"}  # what has not ended yet
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._streams: dict[int, Stream] = {}
         self._tail = bytearray()  # a line whose end has not come yet
@@ -197,18 +202,33 @@ class Process(asyncio.SubprocessProtocol):
                     self.loaded.set_result(info)
 
     def process_exited(self) -> None:
-        code = self._transport.get_returncode() if self._transport is not None else None
-        reason = self.killed_because or f"it {_ending(code)}"
         if self.tree is not None:
             self.tree.kill()  # what it had started would keep its memory
+        asyncio.get_running_loop().call_later(LAST_OUTPUT, self._end)
+        self.part_ended("process")
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 2:
+            self.part_ended("errors")
+
+    def part_ended(self, part: str) -> None:
+        """Under asyncio, the exit of a process is often seen before its last output has been read."""
+        self._parts.discard(part)
+        if not self._parts:
+            self._end()
+
+    def _end(self) -> None:
+        if self.exited.done():
+            return
+        code = self._transport.get_returncode() if self._transport is not None else None
+        reason = self.killed_because or f"it {_ending(code)}"
         if not self._stopping:
             last = "; its last output:\n" + "\n".join(self._last_lines) if self._last_lines else ""
             self._log.error("the engine's process ended: %s%s", reason, last)
         if not self.loaded.done():
             self.loaded.set_exception(EngineUnavailable(f"the engine's process ended while loading: {reason}."))
         self.loaded.exception()  # marks it as retrieved
-        if not self.exited.done():
-            self.exited.set_result(-1 if code is None else code)
+        self.exited.set_result(-1 if code is None else code)
         if self.on_exit is not None:
             self.on_exit()
         for stream in self._streams.values():

@@ -1,49 +1,66 @@
-"""Give a standard library package its name back after Locust has loaded a locustfile under it.
+"""A name of the standard library means the standard library, whatever a locustfile is called and wherever it lies.
 
-Locust loads `loadtests/concurrent.py` as a module called `concurrent` and puts it into `sys.modules`. From then on
-nothing in the process can find `concurrent.futures`. The locustfile imports `loadtests` first, and that calls this.
+Locust loads `loadtests/concurrent.py` as a module called `concurrent`, puts it into `sys.modules`, and puts its folder
+and the current one first on `sys.path`. From then on nothing in the process would find `concurrent.futures`: neither
+what is imported lazily later, such as gevent's thread pool, nor a locustfile's neighbours.
+
+Imports nothing that a locustfile could hide.
 """
 
 from __future__ import annotations
 
-import os
+import gc
+import importlib
 import sys
-import sysconfig
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
-from types import ModuleType
+from importlib.machinery import ModuleSpec, PathFinder
+
+STANDARD = importlib.__path__[0].replace("\\", "/").removesuffix("/importlib")
+"""The folder of the standard library's Python files."""
+
+Module = type(sys)
 
 
-def restore_standard_packages() -> None:
-    """Rename every locustfile that hides a standard package, and load the package in its place."""
-    paths = sysconfig.get_paths()
-    installed = tuple(f"{paths[key]}{os.sep}" for key in ("stdlib", "platstdlib", "purelib", "platlib"))
-    for name, module in list(sys.modules.items()):
-        if name in sys.stdlib_module_names and _is_a_locustfile(module, installed):
-            _restore(name, module)
+class StandardLibraryFirst:
+    """Finds a standard module in the standard library, ahead of the folders that Locust puts first on the path."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [STANDARD]) if name in sys.stdlib_module_names else None
 
 
-def _is_a_locustfile(module: ModuleType, installed: tuple[str, ...]) -> bool:
-    """A plain file outside the standard library and outside site-packages."""
+def restore_standard_names() -> None:
+    """Give every standard name back that a locustfile has taken. Called again, it finds those loaded since."""
+    if StandardLibraryFirst not in sys.meta_path:
+        paths = next(index for index, finder in enumerate(sys.meta_path) if finder is PathFinder)
+        sys.meta_path.insert(paths, StandardLibraryFirst)
+    for name in sys.stdlib_module_names & sys.modules.keys():
+        module = sys.modules[name]
+        if _is_a_locustfile(module):
+            _rename(name, module)
+            _restore(name)
+
+
+def _is_a_locustfile(module: Module) -> bool:
+    """Whether it is one file, and not the standard library's."""
     file = getattr(module, "__file__", None)
-    return file is not None and not hasattr(module, "__path__") and not file.startswith(installed)
+    if file is None or hasattr(module, "__path__") or not file.endswith(".py"):
+        return False
+    return bool(file.replace("\\", "/").rpartition("/")[0] != STANDARD)
 
 
-def _restore(name: str, locustfile: ModuleType) -> None:
-    del sys.modules[name]
+def _rename(name: str, locustfile: Module) -> None:
     locustfile.__name__ = f"loadtests.{name}"
     sys.modules[locustfile.__name__] = locustfile
     setattr(sys.modules["loadtests"], name, locustfile)
+    del sys.modules[name]
 
-    # The locustfile's folder is first on sys.path while it loads, so the standard library is looked up by its own path.
-    spec = PathFinder.find_spec(name, [sysconfig.get_path("stdlib")])
-    assert spec is not None, f"no `{name}` in the standard library"
-    assert spec.loader is not None
-    package = module_from_spec(spec)
-    sys.modules[name] = package
-    spec.loader.exec_module(package)
 
-    # What was imported from the package before keeps its identity: locks and patches live in those very modules.
+def _restore(name: str) -> None:
+    # Who imported the module before still has it, with its locks and gevent's patches: nobody may get a second one.
+    before = next((kept for kept in gc.get_objects() if isinstance(kept, Module) and kept.__name__ == name), None)
+    if before is not None:
+        sys.modules[name] = before
+    package = importlib.import_module(name)
     for full_name, module in list(sys.modules.items()):
         parent, _, child = full_name.rpartition(".")
         if parent == name:

@@ -1,7 +1,9 @@
-"""A locustfile may be called as a standard package is: both can be imported, in Locust and by others in the process."""
+"""A locustfile may be called as a standard module is, and lie anywhere: both can be imported, in all of Locust's processes."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,16 +25,64 @@ assert not hasattr(concurrent, "SCENARIO")
 print(f"concurrent.futures works, beside {SCENARIO.load[0].label} from {loadtests.concurrent.__file__}")
 """
 
+ROOMS = ("enginebench.py", "loadtests", "records", "settings_schema.py", "settings_flags.py")
+
+
+def listed(command: list[str], folder: Path, path: str | None = None) -> str:
+    environment = os.environ | ({"PYTHONPATH": path} if path else {})
+    done = subprocess.run([*command, "--list"], capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
 
 @pytest.mark.parametrize("folder", ["", "loadtests"], ids=["the root", "beside the file"])
 def test_the_standard_concurrent_package_is_still_there(tmp_path: Path, folder: str) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(PROBE)
     scenario = os.path.relpath(CONCURRENT, ROOT / folder)
-    command = [LOCUST, "-f", f"{scenario},{probe}", "--list"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / folder)
-    assert done.returncode == 0, done.stderr
-    assert f"concurrent.futures works, beside 10 users from {CONCURRENT}" in done.stdout
+    output = listed([LOCUST, "-f", f"{scenario},{probe}"], ROOT / folder)
+    assert f"concurrent.futures works, beside 10 users from {CONCURRENT}" in output
+
+
+def test_where_it_is_installed_too(tmp_path: Path) -> None:
+    """As in a wheel: the scenarios lie in site-packages, which is first on no path."""
+    installed = tmp_path / "lib" / "site-packages"
+    for room in ROOMS:
+        source = ROOT / room
+        if source.is_dir():
+            shutil.copytree(source, installed / room)
+        else:
+            installed.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, installed)
+    probe = tmp_path / "probe.py"
+    probe.write_text(PROBE)
+    scenario = installed / "loadtests" / "concurrent.py"
+    # Locust by its own `site`, so that the copy is a part of `purelib`, as after `pip install`.
+    code = (
+        "import sys, sysconfig; paths = sysconfig.get_paths(); "
+        f"sysconfig.get_paths = lambda *_, **__: paths | {{'purelib': {str(installed)!r}}}; "
+        f"sys.path.insert(0, {str(installed)!r}); from locust.main import main; main()"
+    )
+    output = listed([sys.executable, "-c", code, "-f", f"{scenario},{probe}"], tmp_path)
+    assert f"concurrent.futures works, beside 10 users from {scenario}" in output
+
+
+NEIGHBOUR = """
+import concurrent
+import queue
+
+assert not hasattr(concurrent, "SCENARIO") and not hasattr(queue, "SCENARIO")
+print("the standard library is found")
+"""
+
+
+def test_a_scenario_beside_one_that_is_called_so_is_not_taken_in(tmp_path: Path) -> None:
+    """Locust puts the file's folder and the current one first on the path."""
+    (tmp_path / "queue.py").write_text("raise AssertionError('imported in place of the standard library')")
+    shutil.copy(CONCURRENT, tmp_path)
+    own = tmp_path / "own.py"
+    own.write_text(OWN + NEIGHBOUR.replace("import queue", "import queue, sched"))
+    assert "the standard library is found" in listed([LOCUST, "-f", "own.py"], tmp_path)
 
 
 OWN = '''"""Somebody's own scenario, named as they like."""
@@ -49,13 +99,15 @@ assert queue.Queue(maxsize=1).empty()
 '''
 
 
-def test_somebodys_own_file_called_queue_runs(tmp_path: Path) -> None:
-    own = tmp_path / "queue.py"
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("name", ["queue", "json", "types", "socket"])
+def test_somebodys_own_file_with_such_a_name_runs(tmp_path: Path, name: str, processes: int) -> None:
+    own = tmp_path / f"{name}.py"
     own.write_text(OWN)
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, scenario=own)
+        locust = start(server, tmp_path, scenario=own, processes=processes)
         output = locust.wait()
     assert locust.process.returncode == 0, output
     assert "Traceback" not in output
-    assert (locust.meta.scenario, locust.meta.stages[0].label) == ("queue", "2 users")
+    assert (locust.meta.scenario, locust.meta.stages[0].label) == (name, "2 users")
     assert len(locust.records) == len(server.bodies) > 10

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ def json_schema() -> dict[str, Any]:
     (reference,), parts = msgspec.json.schema_components(
         [Report], schema_hook=_path_schema, ref_template="#/$defs/{name}"
     )
+    for part in parts.values():
+        if "description" in part:  # a docstring, which Python 3.13 compiles without its indentation
+            part["description"] = cleandoc(part["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"enginebench report, version {SCHEMA_VERSION}",

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
+from math import inf
 from time import monotonic_ns
 from typing import Any
 
@@ -203,6 +204,18 @@ class ActiveRun:
             self._answer_seconds.append(seconds)
         self._nudge()
 
+    @property
+    def sending(self) -> bool:
+        """Whether a request has been sent, in this process or as a worker has reported."""
+        return self._requests > 0 or (self.conductor is not None and self.conductor.workers_send)
+
+    def first_request_due(self) -> float:
+        """Seconds from the run's start until its first request is due at the latest."""
+        stage = self.stages[0]
+        if isinstance(stage.load, Rate):
+            return next(self.arrival_times(stage), inf)
+        return MOST_SPREAD
+
     # The stages.
 
     def enter(self, stage: Stage, over: bool) -> None:
@@ -272,9 +285,10 @@ class ActiveRun:
         last = None
         while True:
             assert self.tracker is not None
-            progress, counts = self.tracker.progress(), self.tracker.counts
+            progress, counts = (self.tracker.progress(), self.sending), self.tracker.counts
             changes = counts.changes() if counts is not None else None
             if progress != last or changes is not None:
-                runner.send_message(PROGRESS_MESSAGE, {"progress": asdict(progress), "counts": changes})
+                report = {"progress": asdict(progress[0]), "sending": progress[1], "counts": changes}
+                runner.send_message(PROGRESS_MESSAGE, report)
                 last = progress
             gevent.sleep(POLL)

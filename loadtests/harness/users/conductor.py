@@ -40,6 +40,8 @@ class Conductor:
         self.control = StageControl(plan)
         self.control.begin(0)
         self.changed = Event()
+        self.workers_send = False
+        """Whether a worker has sent a request."""
         self._wake = Event()
         self._runner = runner
         self._start = start
@@ -66,6 +68,7 @@ class Conductor:
 
     def take_report(self, worker: str, report: Mapping[str, Any]) -> None:
         self._reports[worker] = Progress(**report["progress"])
+        self.workers_send = self.workers_send or report["sending"]
         if self._prober is not None and report["counts"] is not None:
             self._prober.take(worker, report["counts"])
         self._wake.set()

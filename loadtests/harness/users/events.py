@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -34,10 +35,12 @@ from loadtests.harness.run.prepare import prepare
 from loadtests.harness.run.target import UnreachableServer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.standard_names import restore_standard_names
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.disturbance import complete
-from records.load import Users
+from loadtests.harness.users.failures import describe, end_run, forget, refusal
+from records.load import Rate, Users
 from records.stage import Extent, StagePlan, stage_from
 from settings_schema import write_address
 
@@ -46,6 +49,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per 
 
 GC_THRESHOLDS = (20_000, 10, 100)  # of the three generations; requests leave few cycles
 PARENT_CHECK = 0.5  # seconds
+FIRST_REQUEST = 20.0  # seconds after the first request was due, after which a run has failed
 Read = TypeVar("Read")
 UNLIMITED = 24 * 3600.0  # seconds of a run without a shape and without --run-time, until it is stopped
 # For every message that changes the number of users, Locust's workers build the whole argument parser once per option:
@@ -68,12 +72,6 @@ _command: str | None = None
 def current_run() -> ActiveRun | None:
     """The current run in this process; `None` before the first and between two."""
     return _current
-
-
-def refusal(environment: Environment, error: Exception) -> StopTest:
-    """An exception to raise, so that Locust prints the error's sentence and exits with code 2."""
-    environment.process_exit_code = 2
-    return StopTest(str(error))
 
 
 @events.init_command_line_parser.add_listener
@@ -117,6 +115,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     options, runner = environment.parsed_options, environment.runner
     assert options is not None
     assert runner is not None
+    forget()
     try:
         given = vars(options) | {"command": _command}
         in_force, settings = _in_thread(lambda: read_options(given, scenario or Scenario()))
@@ -137,6 +136,26 @@ def _begin(environment: Environment, **_: Any) -> None:
     except (ValueError, UnreachableServer, OSError) as error:
         raise refusal(environment, error) from error
     environment.process_exit_code = None
+    if not isinstance(runner, WorkerRunner):
+        gevent.spawn(_expect_a_request, environment, _current)
+
+
+def _expect_a_request(environment: Environment, run: ActiveRun) -> None:
+    """End a run in which users were started and none of them sends anything."""
+    began, limit = time.monotonic(), run.first_request_due() + FIRST_REQUEST
+    while run is _current and not (run.sending or run.over):
+        if (waited := time.monotonic() - began) > limit:
+            said = f"No request was sent in {waited:.0f} s: see the messages above, or those of the workers."
+            end_run(environment, said)
+        gevent.sleep(PARENT_CHECK)
+
+
+@events.user_error.add_listener
+def _user_failed(user_instance: Any, exception: Exception, **_: Any) -> None:
+    """One whose first request cannot be made is like a run that cannot start. So is one that sends for all."""
+    run = _current
+    if run is not None and not run.over and (not run.sending or isinstance(run.stage.load, Rate)):
+        end_run(user_instance.environment, f"A user cannot send: {describe(exception)}")
 
 
 def _in_thread(read: Callable[[], Read]) -> Read:
@@ -212,7 +231,8 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
         search = run.conductor.search if run.conductor is not None else None
         if search is not None and environment is not None:
             print(search.sentence)
-            environment.process_exit_code = 0 if search.state == "found" else 1
+            if environment.process_exit_code is None:
+                environment.process_exit_code = 0 if search.state == "found" else 1
 
 
 @events.quitting.add_listener
@@ -243,7 +263,8 @@ def _receive_last_counts(exporter: Exporter, runner: MasterRunner) -> None:
 
 
 @events.init.add_listener
-def _prepare_the_loop(**_: Any) -> None:
+def _prepare_the_process(**_: Any) -> None:
+    restore_standard_names()  # a second locustfile may have hidden another one
     hub = gevent.get_hub()
     # Locust logs a StopTest's message and stops; gevent would add a traceback.
     hub.NOT_ERROR += (StopTest,)

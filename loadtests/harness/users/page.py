@@ -6,14 +6,18 @@ import json
 from time import monotonic_ns
 from typing import Any
 
+import gevent
 from flask import Response, request
 from locust import events
 from locust.env import Environment
+from locust.runners import STATE_INIT
 
 from loadtests.harness.recording.live import COLUMNS, rows
 from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.events import current_run
+from loadtests.harness.users.failures import forget, last_failure
 
+START_LIMIT = 30.0  # seconds
 KEY = "tokens"  # of the tab, in the page's address
 
 _shown: ActiveRun | None = None
@@ -32,12 +36,36 @@ def _add_tab(environment: Environment, **_: Any) -> None:
         ],
     }
 
+    @page.app.before_request
+    def forget_the_last_failure() -> None:
+        if request.path.endswith("/swarm"):
+            forget()
+
+    @page.app.after_request
+    def say_why_it_did_not_start(response: Response) -> Response:
+        if request.path.endswith("/swarm") and response.is_json and response.get_json()["success"]:
+            failure = _failure_to_start(environment)
+            if failure is not None:
+                answer = response.get_json() | {"success": False, "message": failure}
+                response.set_data(json.dumps(answer))
+        return response
+
     @page.app.after_request
     def add_rows(response: Response) -> Response:
         if request.path.endswith("/stats/requests") and response.status_code == 200:
             stats = json.loads(response.get_data()) | {"extended_stats": [{"key": KEY, "data": _rows()}]}
             response.set_data(json.dumps(stats))
         return response
+
+
+def _failure_to_start(environment: Environment) -> str | None:
+    """Wait until the run has begun or has failed to; preparing it asks the server. `None` where it has begun."""
+    runner = environment.runner
+    assert runner is not None
+    with gevent.Timeout(START_LIMIT, False):
+        while current_run() is None and runner.state == STATE_INIT and last_failure() is None:
+            gevent.sleep(0.02)
+    return last_failure()
 
 
 @events.test_start.add_listener

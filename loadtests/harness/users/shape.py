@@ -11,6 +11,7 @@ from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users import events
 from loadtests.harness.users.active_run import ActiveRun
+from loadtests.harness.users.failures import refusal
 from records.load import Load, Users
 from records.stage import SECOND
 
@@ -45,7 +46,7 @@ class StageShape(LoadTestShape):
             scenario, _ = read_options(vars(self.runner.environment.parsed_options), events.scenario)
             first = scenario.plan()[0]
         except ValueError as error:
-            raise events.refusal(self.runner.environment, error) from error
+            raise refusal(self.runner.environment, error) from error
         return self._users(first.load)
 
     def _drained(self, run: ActiveRun) -> bool:

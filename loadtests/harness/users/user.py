@@ -47,7 +47,8 @@ class ModelUser(User):
 
     def on_start(self) -> None:
         run = events.current_run()
-        assert run is not None, "Locust starts users after test_start"
+        if run is None:  # it could not start in this worker, and the master has been told
+            raise StopUser
         self._run = run
         self._number = run.next_user()
         self.workload = run.plan.workload

@@ -1,0 +1,118 @@
+"""A run that cannot start, or in which nothing is sent, ends with a sentence and exit code 2.
+
+Locust logs an exception in a listener and goes on as if nothing had happened: it starts users that have no run, they
+fail one by one, and a load shape never ends. A worker that fails fails alone. Here the exception ends the run, a worker
+tells its master, and Locust's page shows the sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import gevent
+from locust import events
+from locust.env import Environment
+from locust.event import EventHook
+from locust.exception import InterruptTaskSet, RescheduleTask, StopTest, StopUser
+from locust.runners import WorkerRunner
+
+logger = logging.getLogger(__name__)
+
+MESSAGE = "enginebench_cannot_start"  # from a worker to its master: the sentence
+REQUIRED = ("init", "test_start", "spawning_complete")
+
+_environment: Environment | None = None
+_last: str | None = None
+
+
+def last_failure() -> str | None:
+    """Why the current or last run failed, in one sentence; `None` where it did not."""
+    return _last
+
+
+def forget() -> None:
+    """A new run begins."""
+    global _last
+    _last = None
+
+
+def refusal(environment: Environment, error: Exception) -> StopTest:
+    """An exception to raise while a test starts, so that Locust prints the error's sentence and exits with code 2."""
+    global _last
+    environment.process_exit_code, _last = 2, str(error)
+    return StopTest(str(error))
+
+
+def end_run(environment: Environment, sentence: str) -> None:
+    """End the run, from wherever this is noticed; a worker has its master end it. The first sentence counts."""
+    global _last
+    runner, options = environment.runner, environment.parsed_options
+    if _last is not None or runner is None:
+        return
+    environment.process_exit_code, _last = 2, sentence
+    logger.error(sentence)
+    if isinstance(runner, WorkerRunner):
+        runner.send_message(MESSAGE, sentence)
+        return
+    runner.log_exception("enginebench", sentence, "")  # for the page
+    gevent.spawn(runner.quit if options is not None and options.headless else runner.stop)
+
+
+class RequiredEvent(EventHook):
+    """An event of Locust's whose listeners must all succeed, those of a user's own file too."""
+
+    def __init__(self, name: str, before: EventHook) -> None:
+        super().__init__()
+        self._name = name
+        self._handlers = list(before._handlers)
+
+    def fire(self, *, reverse: bool = False, **given: Any) -> None:
+        for listener in self._handlers[::-1] if reverse else list(self._handlers):
+            try:
+                listener(**given)
+            except (StopUser, RescheduleTask, InterruptTaskSet):
+                raise
+            except Exception as error:
+                environment = given.get("environment", _environment)
+                assert environment is not None
+                if not isinstance(error, StopTest):
+                    logger.warning("Exception in a listener of %s:\n%s", self._name, traceback.format_exc())
+                    error = ValueError(f"The test cannot start: {describe(error)}")
+                self._fail(environment, error)
+
+    def _fail(self, environment: Environment, error: Exception) -> None:
+        if self._name == "init":  # there is no run yet that could be ended
+            logger.error(str(error))
+            raise SystemExit(2) from error
+        if isinstance(environment.runner, WorkerRunner):
+            forget()
+            end_run(environment, str(error))
+        elif isinstance(error, StopTest):
+            raise error
+        else:
+            raise refusal(environment, error) from error
+
+
+def describe(error: BaseException) -> str:
+    """`"ValueError in my_file.py, line 7: no such prompt"`"""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}: {error}"
+
+
+for name in REQUIRED:
+    setattr(events, name, RequiredEvent(name, getattr(events, name)))
+
+
+@events.init.add_listener
+def _know_the_environment(environment: Environment, **_: Any) -> None:
+    global _environment
+    _environment = environment
+    if environment.runner is not None and not isinstance(environment.runner, WorkerRunner):
+        environment.runner.register_message(MESSAGE, _take)
+
+
+def _take(environment: Environment, msg: Any, **_: Any) -> None:
+    end_run(environment, f"{msg.data} (worker {msg.node_id})")

@@ -1,0 +1,130 @@
+"""A run that cannot start, or in which nothing is sent, ends within seconds, with a sentence and exit code 2."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loadtests.harness.run.host import free_port
+from tests.support.loadtests.locust_process import start
+from tests.support.loadtests.run_command import ENVIRONMENT, RUN
+from tests.support.servers.scripted import ScriptedServer
+
+SECONDS = 30  # a start takes three on a quiet machine; before, these runs never ended
+
+SCENARIO = """
+from locust import events
+from locust.runners import WorkerRunner
+
+from loadtests.harness.scenario import Scenario, users
+from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
+
+
+class Own(ModelUser):
+    {user}
+
+
+SCENARIO = Scenario(load=users("4"), stage_seconds=30.0)
+User, Stages = locust_classes(SCENARIO, Own)
+
+{listener}
+"""
+
+LISTENER = """
+@events.{event}.add_listener
+def listen(**given):
+    {condition}
+    raise ValueError("no such prompt file")
+"""
+ONLY_IN_A_WORKER = 'if not isinstance(given["environment"].runner, WorkerRunner): return'
+SAID = "ValueError in {file}, line 21: no such prompt file"
+
+
+def scenario(folder: Path, event: str = "", user: str = "pass", condition: str = "", more: str = "") -> Path:
+    own = folder / "own.py"
+    listener = LISTENER.format(event=event, condition=condition) if event else ""
+    own.write_text(SCENARIO.format(user=user, listener=listener) + more)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("event", "condition", "processes"),
+    [
+        pytest.param("init", "", 1, id="before there is a run"),
+        pytest.param("test_start", "", 1, id="at its start"),
+        pytest.param("spawning_complete", "", 1, id="when the users are there"),
+        pytest.param("test_start", "", 2, id="in the master"),
+        pytest.param("test_start", ONLY_IN_A_WORKER, 2, id="in a worker only"),
+    ],
+)
+def test_an_exception_in_a_listener_ends_the_run(tmp_path: Path, event: str, condition: str, processes: int) -> None:
+    own = scenario(tmp_path, event, condition=condition)
+    with ScriptedServer() as server:
+        began = time.monotonic()
+        locust = start(server, tmp_path, scenario=own, processes=processes)
+        output = locust.wait()
+    assert locust.process.returncode == 2, output
+    assert f"The test cannot start: {SAID.format(file=own)}" in output
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_user_that_cannot_ask_ends_the_run(tmp_path: Path) -> None:
+    own = scenario(tmp_path, user='def next_ask(self, stage): raise LookupError("nothing to ask")')
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, scenario=own)
+        output = locust.wait()
+    assert locust.process.returncode == 2, output
+    assert "A user cannot send: LookupError" in output
+    assert "nothing to ask" in output
+    assert not server.bodies
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_users_of_whom_none_sends_end_the_run(tmp_path: Path, processes: int) -> None:
+    sooner = "from loadtests.harness.users import events as run_events\nrun_events.FIRST_REQUEST = -57.0\n"
+    own = scenario(tmp_path, user="def on_start(self): __import__('gevent').sleep(1000)", more=sooner)
+    with ScriptedServer() as server:
+        locust = start(server, tmp_path, scenario=own, processes=processes)
+        output = locust.wait()
+    assert locust.process.returncode == 2, output
+    assert "No request was sent in 3 s" in output
+
+
+def test_locusts_page_says_it(tmp_path: Path) -> None:
+    own = scenario(tmp_path, "test_start")
+    with ScriptedServer() as server, httpx.Client(base_url=f"http://127.0.0.1:{(port := free_port())}") as page:
+        options = ("--web-host", "127.0.0.1", "--web-port", str(port))
+        locust = start(server, tmp_path, *options, scenario=own, headless=False)
+        try:
+            locust.wait_until(lambda: _is_there(page))
+            for _ in range(2):
+                answer = page.post("/swarm", data={"host": server.url, "load": "2"}).json()
+                assert answer["success"] is False
+                assert answer["message"] == f"The test cannot start: {SAID.format(file=own)}"
+                locust.wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+            nowhere = page.post("/swarm", data={"host": "http://127.0.0.1:9", "load": "2"}).json()
+            assert not nowhere["success"]
+            assert "cannot reach http://127.0.0.1:9" in nowhere["message"]
+        finally:
+            locust.process.terminate()
+            locust.wait()
+
+
+def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
+    own = scenario(tmp_path, "test_start")
+    with ScriptedServer() as server:
+        command = [*RUN[:-1], str(own), "--url", server.url]
+        done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert f"The test cannot start: {SAID.format(file=own)}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _is_there(page: httpx.Client) -> bool:
+    try:
+        return page.get("/").is_success
+    except httpx.TransportError:
+        return False
