@@ -189,9 +189,9 @@ def _identity(packages: Packages) -> str:
 
 def _uv(*arguments: str) -> None:
     """Raises `EngineUnavailable`."""
-    program = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if program is None:
-        raise EngineUnavailable("uv is needed to make environments; install it with: pip install uv")
+    import uv  # here: engines import this module in their own environments, too
+
+    program = uv.find_uv_bin()
     # Ours would be taken for the environment that is meant.
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     try:

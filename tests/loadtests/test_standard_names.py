@@ -1,4 +1,4 @@
-"""A locustfile may be called as a standard module is, and lie anywhere: both can be imported, in all of Locust's processes."""
+"""A locustfile may be called as a standard module is, and lie anywhere: both can be imported, in every process."""
 
 import os
 import shutil

@@ -1,0 +1,182 @@
+"""What people install works: the wheel, in an environment without development packages, used from another folder."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uv
+
+from enginebench import COMMANDS
+from loadtests.harness.run.options import processes_options
+from records.files import read_meta, read_requests
+from tests.support.servers.scripted import ScriptedServer
+from tests.support.servers.served import ROOT
+
+SHORT = (
+    "--stage-seconds",
+    "4",
+    "--warm-up",
+    "1",
+    "--prompt-tokens",
+    "uniform:16-24",
+    "--output-tokens",
+    "uniform:6-10",
+)
+FAKE = ("--engine", "fake", "-o", "ttft=0.02", "-o", "tpot=0.002", "--allow-invalid")
+CLAIM = ("--allow-invalid", "--allow-different")  # a busy machine distorts such short runs
+REAL = ("--engine", "transformers", "--engine", "mistralrs", "--allow-invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    environment: Path
+    folder: Path  # another one than the checkout, in which commands run
+
+    @property
+    def scenarios(self) -> Path:
+        (package,) = self.environment.glob("lib/python*/site-packages/loadtests")
+        return package
+
+    def call(self, program: str, *arguments: str, code: int = 0) -> str:
+        """Standard output. The variables are those of a new terminal."""
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "XDG_CACHE_HOME") if name in os.environ}
+        done = subprocess.run(
+            [self.environment / "bin" / program, *arguments],
+            cwd=self.folder,
+            env=kept | {"PATH": f"{self.environment / 'bin'}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == code, f"{program} {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout
+
+    def runs(self) -> list[Path]:
+        return sorted(meta.parent for meta in self.folder.glob("runs/*/meta.json"))
+
+
+def _installed(folder: Path, extra: str, *options: str) -> Installation:
+    """The wheel is built and installed as a user does it, by the interpreter that runs the tests."""
+    program = uv.find_uv_bin()
+    environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
+
+    def call(*arguments: str) -> None:
+        done = subprocess.run([program, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    call("build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder / "dist"))
+    call("venv", "--quiet", "--python", sys.executable, str(folder / "environment"))
+    (wheel,) = (folder / "dist").glob("*.whl")
+    python = str(folder / "environment" / "bin" / "python")
+    call("pip", "install", "--quiet", "--python", python, *options, f"{wheel}{extra}")
+    (folder / "elsewhere").mkdir()
+    return Installation(folder / "environment", folder / "elsewhere")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return _installed(tmp_path_factory.mktemp("base"), "")
+
+
+@pytest.fixture(scope="module")
+def tested(base: Installation) -> Installation:
+    """With two runs in it, one of them by two processes."""
+    base.call("enginebench", "run", "concurrent", *FAKE, *SHORT, "--stages", "1,4", "--label", "one")
+    base.call(
+        "enginebench", "run", "concurrent", *FAKE, *SHORT, "--stages", "1,4", "--label", "two", "--processes", "2"
+    )
+    return base
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Pinned as in the development environment, so that torch is not fetched in two versions."""
+    backend = ("--torch-backend", "cpu") if importlib.metadata.version("torch").endswith("+cpu") else ()
+    pins = ("--constraint", str(ROOT / "requirements.lock"))
+    return _installed(tmp_path_factory.mktemp("engines"), "[engines]", *pins, *backend)
+
+
+def test_there_are_no_development_packages(base: Installation) -> None:
+    found = json.loads(
+        base.call(
+            "python",
+            "-c",
+            "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))",
+        )
+    )
+    assert "enginebench" in found
+    assert not {"pytest-xdist", "ruff", "mypy", "openai", "torch", "transformers"} & set(found)
+
+
+def test_every_command_explains_itself(base: Installation) -> None:
+    assert "Load-test" in base.call("enginebench", "--help")
+    for command in COMMANDS:
+        assert "--help" in base.call("enginebench", command, "--help"), command
+
+
+def test_doctor_starts_a_load_test_and_says_where_it_is_installed(base: Installation) -> None:
+    checks = {check["name"]: check for check in json.loads(base.call("enginebench", "doctor", "--json"))}
+    assert checks["Load test"]["ok"], checks["Load test"]
+    assert checks["Scenarios"]["found"] == str(base.scenarios)
+
+
+def test_a_run_is_recorded(tested: Installation) -> None:
+    one, two = tested.runs()
+    for run, processes in ((one, 1), (two, 2)):
+        assert read_meta(run).workers == processes
+        outcomes = [record.outcome for record in read_requests(run)]
+        assert len(outcomes) > 100
+        assert set(outcomes) == {"ok"}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_plain_locust_runs_the_installed_scenario(base: Installation, tmp_path: Path, processes: int) -> None:
+    with ScriptedServer() as server:
+        base.call(
+            "locust", "-f", str(base.scenarios / "concurrent.py"), "--headless", "--host", server.url, "--only-summary",
+            "--stages", "2", "--stage-seconds", "2", "--runs", str(tmp_path), *processes_options(processes),
+        )  # fmt: skip
+    (run,) = tmp_path.iterdir()
+    assert len(list(read_requests(run))) == len(server.bodies) > 10
+
+
+def test_reports_are_made_of_them(tested: Installation) -> None:
+    runs = [str(run) for run in tested.runs()]
+    tested.call("enginebench", "report", *runs, "-o", "report.md", "-o", "report.html", "-o", "report.csv")
+    assert "TTFT" in (tested.folder / "report.md").read_text()
+    assert "<svg" in (tested.folder / "report.html").read_text()
+    rows = list(csv.DictReader(io.StringIO((tested.folder / "report.csv").read_text())))
+    assert {row["label"] for row in rows} >= {"one", "two"}
+    report = json.loads(tested.call("enginebench", "report", *runs, "--json"))
+    assert [run["label"] for run in report["runs"]] == ["one", "two"]
+
+
+def test_they_are_compared(tested: Installation) -> None:
+    assert "two" in tested.call("enginebench", "compare", "runs", "--baseline", "one", *CLAIM)
+
+
+def test_a_peak_is_planned_from_them(tested: Installation) -> None:
+    options = ("--peak", "40req/s", "--slo", "ttft_p95=0.5", "--allow-drift", "--json")
+    plan = json.loads(tested.call("enginebench", "plan", str(tested.runs()[0]), *options))
+    assert plan
+
+
+def test_real_engines_are_served_and_compared(engines: Installation) -> None:
+    answered = engines.call("enginebench", "run", "concurrent", *REAL, *SHORT, "--stages", "2")
+    assert "tokens/s" in answered
+    runs = engines.runs()
+    assert {read_meta(run).label for run in runs} == {"transformers", "mistralrs"}
+    for run in runs:
+        assert {record.outcome for record in read_requests(run)} <= {"ok", "cut_off"}
+        assert sum(record.output_tokens or 0 for record in read_requests(run)) > 20
+    engines.call("enginebench", "compare", "runs", "--baseline", "transformers", *CLAIM)
