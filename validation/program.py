@@ -1,4 +1,4 @@
-"""What all benchmarks do alike: the command line, and the JSON document that says what was measured, where and when."""
+"""What all these programs share: the command line, and the JSON document that says what was measured, where and when."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 from loadtests.harness.run.host import host_facts, versions
 from records.command import typed_command
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "validation" / "results"
 
 
 def command_line(lesson: str | None) -> argparse.ArgumentParser:

@@ -28,9 +28,9 @@ import psutil
 
 from loadtests.harness.calibration.calibrate import error_of, pace, scripted_server, streamed
 from loadtests.harness.calibration.result import Error
-from validation.peers.tools import ROOT, TOOLS, Load, Seen, Tool, ToolFailed, variables_of
-from validation.program import command_line, write
-from validation.watched_process import Sample, between, run_watched
+from validation.peers.tools import TOOLS, Load, Seen, Tool, ToolFailed, variables_of
+from validation.processes import Sample, between, run_watched
+from validation.program import ROOT, command_line, write
 
 RATE = 50.0  # tokens per second and user
 USERS = (10, 20, 50, 100, 200, 400, 600, 800)

@@ -22,8 +22,8 @@ import platformdirs
 
 from records.files import read_requests
 from records.metrics import BY_NAME
+from validation.program import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = platformdirs.user_cache_path("enginebench") / "models" / "smollm2-135m"
 
 
@@ -161,7 +161,7 @@ def variables_of(tool: Tool, load: Load, folder: Path) -> dict[str, str]:
 @cache
 def environment(requirement: str) -> Path:
     """A virtual environment with `requirement` in it, made at first use. Raises `ToolFailed`."""
-    folder = platformdirs.user_cache_path("enginebench") / "benchmarks" / requirement.replace("==", "-")
+    folder = platformdirs.user_cache_path("enginebench") / "peers" / requirement.replace("==", "-")
     if (folder / "complete").exists():
         return folder
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))

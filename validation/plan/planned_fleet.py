@@ -26,8 +26,8 @@ from analysis.verdict.summary import summarise
 from loadtests.harness.command.server_process import PYTHON
 from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, find_haproxy, load_balancer
-from validation.program import command_line, write
-from validation.started_server import ROOT, started_server
+from validation.processes import started_server
+from validation.program import ROOT, command_line, write
 
 # Steps are long against the lateness of a busy machine.
 BATCH = ("step=0.1", "step_per_running=0.005", "step_per_prompt_token=0.0005", "concurrency=16")

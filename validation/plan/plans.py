@@ -23,8 +23,8 @@ from analysis.plan.simulation.predict import Demand, pooled, predicted
 from analysis.run.load import load_run
 from records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
+from validation.program import RESULTS
 
-RESULTS = Path(__file__).parents[1] / "results" / "plans.json"
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_SEEDS = 40
 SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
@@ -135,7 +135,7 @@ def main() -> None:
         f"python -m validation.plan.plans --runs {settings.runs} --seconds {settings.seconds:g} --seed {settings.seed}"
     )
     told = {"command": command, "held_out": [asdict(one) for one in errors], "bands": [asdict(one) for one in shares]}
-    RESULTS.write_text(json.dumps(told, indent=1) + "\n")
+    (RESULTS / "plans.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

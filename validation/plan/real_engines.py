@@ -34,8 +34,8 @@ from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.workload.lengths import whole_numbers
 from validation.plan.planned_fleet import enginebench
+from validation.processes import on_cores, started_server
 from validation.program import command_line, measured_before, write
-from validation.started_server import on_cores, started_server
 
 TARGETS = {"tpot_p50": 0.10, "e2e_mean": 0.10, "throughput": 0.10, "ttft_p95": 0.20}
 WARM_UP_SECONDS = 8.0  # of each load: in its first minute an engine is slower

@@ -33,8 +33,8 @@ import uvloop
 from engines.contract.base import GenerateRequest, Launch
 from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
+from validation.processes import cpu_of, machine_cpu
 from validation.program import command_line, write
-from validation.watched_process import cpu_of, machine_cpu
 
 LIMIT = 30e-6  # seconds per token
 WARM_UP = 0.5  # seconds before counting begins

@@ -22,9 +22,8 @@ from pathlib import Path
 import psutil
 
 from loadtests.harness.calibration.calibrate import scripted_server
-from validation.program import command_line, write
+from validation.program import ROOT, command_line, write
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300_000_000  # bytes of resident memory
 FIRST_TOKEN = 0.01  # seconds, mean
 INTERVAL = 1.0  # seconds between two looks

@@ -18,9 +18,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from validation.http_request import http_request
+from validation.processes import http_request, started_server
 from validation.program import command_line, print_fields, write
-from validation.started_server import started_server
 
 INTERVAL = 0.25  # seconds between two chunks of a stream
 AROUND = 0.3  # seconds after a scrape in which chunks are looked at

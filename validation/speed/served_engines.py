@@ -31,8 +31,8 @@ from engines.contract.base import EngineUnavailable, GenerateRequest, Model
 from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
+from validation.processes import started_server
 from validation.program import command_line, measured_before, write
-from validation.started_server import started_server
 
 TOKENS = 32  # of each answer
 FEWER_TOKENS = {"pytorch-baseline": 8}  # each of its tokens reads the whole text again

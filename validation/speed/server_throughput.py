@@ -34,10 +34,8 @@ import psutil
 
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
-from validation.http_request import http_request
+from validation.processes import cpu_of, http_request, started_server
 from validation.program import command_line, write
-from validation.started_server import started_server
-from validation.watched_process import cpu_of
 
 CONTENT = b'"content":" '  # every word of the fake engine begins with a space; the role-only chunk has no content
 USAGE = re.compile(rb'"completion_tokens":(\d+)')

@@ -29,12 +29,10 @@ from dataclasses import asdict, dataclass, field, replace
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from validation.http_request import http_request
+from validation.processes import cpu_of, http_request, started_server
 from validation.program import command_line, write
 from validation.speed.soak_clients import CLIENTS, PATHS, Report, Visit
 from validation.speed.soak_server import CONCURRENCY
-from validation.started_server import started_server
-from validation.watched_process import cpu_of
 
 SERVER = "validation.speed.soak_server"
 GROWTH = 1.05  # of memory, at most

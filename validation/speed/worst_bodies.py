@@ -23,9 +23,8 @@ from pathlib import Path
 
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps, kernel_stamp, timespec
-from validation.http_request import http_request
+from validation.processes import http_request, started_server
 from validation.program import command_line, write
-from validation.started_server import started_server
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 SIZE = 4 * 1024 * 1024 - 1024  # just below the server's limit

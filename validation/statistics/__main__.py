@@ -11,11 +11,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
+from validation.program import RESULTS
 from validation.statistics import bias, coverage, decisions, gates
-
-RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main() -> None:
@@ -67,7 +65,6 @@ def line(cells: list[coverage.Cell]) -> str:
 
 
 def write(name: str, content: object) -> None:
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / name).write_text(json.dumps(content, indent=1) + "\n")
     print(RESULTS / name, file=sys.stderr)
 

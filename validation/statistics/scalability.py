@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from analysis.plan.evidence.scalability import fit_law
 from analysis.verdict.statistics import Estimate
+from validation.program import RESULTS
 
-RESULTS = Path(__file__).parents[1] / "results/scalability.json"
 RATE, SIGMA, KAPPA = 30.0, 0.05, 0.0004
 OWN = 0.01  # standard error of a stage's throughput, as a share
 SCATTERS = (0.0, 0.01, 0.03)
@@ -85,7 +84,7 @@ def main() -> None:
         )
     command = f"python -m validation.statistics.scalability --sets {settings.sets} --seed {settings.seed}"
     document = {"command": command, "seed": settings.seed, "cells": [asdict(cell) for cell in cells]}
-    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+    (RESULTS / "scalability.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 
+from validation.program import RESULTS
 from validation.statistics.capacity import Cell, capacity_of, measure, table
 from validation.statistics.capacity_systems import HELD_OUT, JUDGED, TRUTH_REQUESTS, TUNED_ON
 
-RESULTS = Path(__file__).parents[1] / "results" / "capacity.json"
 SYSTEMS = {"judged": JUDGED, "held out": HELD_OUT, "tuned on": TUNED_ON}
 
 
@@ -44,7 +43,7 @@ def main() -> None:
             cells[group].append(one.result())
             print(table(cells[group][-1:]).splitlines()[-1], file=sys.stderr, flush=True)
             found = {group: [asdict(cell) for cell in of_group] for group, of_group in cells.items()}
-            RESULTS.write_text(json.dumps({"command": command} | found, indent=1) + "\n")
+            (RESULTS / "capacity.json").write_text(json.dumps({"command": command} | found, indent=1) + "\n")
     for group, of_group in cells.items():
         print(f"{group}\n\n{table(of_group)}")
 

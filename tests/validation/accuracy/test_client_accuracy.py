@@ -9,7 +9,7 @@ import pytest
 
 from validation.accuracy.client_accuracy import Row, compared, verdicts
 from validation.peers.tools import TOOLS, Load, Seen, ToolFailed
-from validation.watched_process import Sample, between
+from validation.processes import Sample, between
 
 LOAD = Load(users=2, rate=50.0, tokens=11, seconds=10.0)
 MS = 1_000_000

@@ -19,7 +19,7 @@ from records.load import Rate
 from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, load_balancer
 from validation.plan.planned_fleet import attained, fleet
-from validation.started_server import started_server
+from validation.processes import started_server
 
 BATCH = ("step=0.05", "step_per_running=0.01", "concurrency=4")  # 4 slots, 10 steps of 90 ms: 4.4 answers a second
 ASKED = ("--prompt-tokens", "20", "--output-tokens", "10")

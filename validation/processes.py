@@ -1,17 +1,62 @@
-"""A program and everything it starts, watched while it runs: CPU time of the whole tree, and of the machine."""
+"""Processes that are measured: a server for the duration of a measurement, and a program watched while it runs."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from validation.program import ROOT
+
+STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
 INTERVAL = 0.25  # seconds between two looks
+
+
+@contextmanager
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Processes started meanwhile keep to these cores. Only Linux binds processes; elsewhere it does nothing."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int]]:
+    """The process and its port, once it is ready. `command` prints what `enginebench serve` prints."""
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next((line for line in process.stderr if " is ready at " in line), None)
+        if ready is None:
+            raise SystemExit("the server did not start")
+        yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def http_request(path: str, body: bytes | None = None, keep_alive: bool = False) -> bytes:
+    """A request to such a server as bytes, for clients that use plain sockets: a GET, or a POST of a JSON `body`."""
+    method, content = ("GET", b"") if body is None else ("POST", body)
+    connection = "keep-alive" if keep_alive else "close"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 @dataclass(frozen=True, slots=True)
