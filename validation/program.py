@@ -1,4 +1,4 @@
-"""What all these programs share: the command line, and the JSON document that says what was measured, where and when."""
+"""What these programs share: the command line, and the JSON document that says what was measured, where and when."""
 
 from __future__ import annotations
 
