@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards pins clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -101,9 +101,6 @@ pictures: $(STAMP) ## regenerate the pictures of the documentation from real run
 
 dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
 	$(BIN)/python grafana/build.py
-
-pins: $(STAMP) ## pin the images by digest too
-	$(BIN)/python docker/pins.py
 
 lock: ## update requirements.lock from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
