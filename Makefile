@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards pins clean
+.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -80,17 +80,17 @@ test-containers: $(STAMP) ## build the images and start the compose file (Docker
 	$(BIN)/python -m pytest -m containers tests/docker
 
 soak: $(STAMP) ## half an hour of well-behaved and misbehaving clients against one server
-	$(BIN)/python -m benchmarks.server.soak
+	$(BIN)/python -m validation.speed.soak
 
 simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong (about ten minutes)
-	$(BIN)/python -m simulations
-	$(BIN)/python -m simulations.scalability
+	$(BIN)/python -m validation.statistics
+	$(BIN)/python -m validation.statistics.scalability
 
 plans: $(STAMP) ## errors of capacity plans on servers of known cost (about five minutes)
-	$(BIN)/python -m simulations.plans
+	$(BIN)/python -m validation.plan.plans
 
 searches: $(STAMP) ## accuracy and cost of the search for capacity (about half an hour)
-	$(BIN)/python -m simulations.searches
+	$(BIN)/python -m validation.statistics.searches
 
 demo: $(STAMP) ## two engines, 4 to 16 users, one table, one report (about five minutes)
 	$(BIN)/enginebench run concurrent --engine transformers --engine mistralrs \
@@ -101,9 +101,6 @@ pictures: $(STAMP) ## regenerate the pictures of the documentation from real run
 
 dashboards: $(STAMP) ## regenerate the Grafana dashboards from Python
 	$(BIN)/python grafana/build.py
-
-pins: $(STAMP) ## pin the images by digest too
-	$(BIN)/python docker/pins.py
 
 lock: ## update requirements.lock from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock

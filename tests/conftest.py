@@ -20,11 +20,11 @@ from tests.support.engines.reference import PROMPTS
 
 T = TypeVar("T")
 LONG = (  # longest first
-    "tests/benchmarks/server/test_soak.py",
+    "tests/validation/speed/test_soak.py",
     "tests/loadtests/scenarios/test_processes.py",
-    "tests/benchmarks/plan/test_planned_fleet.py",
+    "tests/validation/plan/test_planned_fleet.py",
     "tests/loadtests/calibration/",
-    "tests/simulations/",
+    "tests/validation/statistics/",
     "tests/loadtests/scenarios/",
 )
 TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts

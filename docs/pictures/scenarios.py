@@ -20,7 +20,7 @@ from urllib.request import urlopen
 from docs.pictures.browser import height_of, take
 from loadtests.harness.command.server_process import PYTHON, ServerProcess
 from loadtests.harness.run.host import free_port
-from simulations.batching_server import Asked, BatchingServer, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"

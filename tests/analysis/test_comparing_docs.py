@@ -31,7 +31,7 @@ def test_every_option_that_is_shown_exists(text: str) -> None:
 
 def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -> None:
     """At most 1 % of gates between identical versions fail, and 95 % of those with a quarter more are found."""
-    results = json.loads((DOCS.parent / "simulations" / "results" / "gate.json").read_text())["gates"]
+    results = json.loads((DOCS.parent / "validation" / "results" / "gate.json").read_text())["gates"]
     page = (DOCS / "statistics.md").read_text()
     assert len(results) == 9
     for cell in results:

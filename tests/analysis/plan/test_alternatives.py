@@ -19,7 +19,7 @@ from analysis.verdict.summary import summarise
 from records.files import read_meta, write_meta
 from records.load import Rate
 from records.slo import parse_objectives
-from simulations.batching_server import Asked, BatchingServer, rates, write_run
+from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 SMALL = BatchingServer(base=0.03, per_running=0.002, slots=8, jitter=0.02)
 LARGE = BatchingServer(base=0.01, per_running=0.0005, per_token=0.0001, slots=32, jitter=0.02)

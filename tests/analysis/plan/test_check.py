@@ -19,9 +19,9 @@ from analysis.plan.evidence.prometheus import Histogram
 from analysis.plan.simulation.outcome import Band
 from enginebench import app
 from loadtests.harness.run.host import free_port
-from simulations.batching_server import Asked, BatchingServer, rates, write_run
 from tests.support.prometheus import prometheus
 from tests.support.servers.served import served, until
+from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 LAW = BatchingServer(base=0.02, per_running=0.002, per_token=0.0, slots=8, jitter=0.02)
 ALIKE = Asked(prompt=(20, 20), output=(10, 10))

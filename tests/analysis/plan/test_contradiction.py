@@ -17,7 +17,7 @@ from analysis.run.load import load_run
 from analysis.verdict.summary import summarise
 from records.load import Users
 from records.slo import parse_objectives
-from simulations.batching_server import Asked, BatchingServer, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 OBJECTIVES = parse_objectives(["ttft_p95=0.3", "e2e_p95=5"])
 

@@ -11,7 +11,7 @@ from analysis.plan.evidence.measured import measured_stages
 from analysis.plan.simulation.predict import predicted_stage
 from analysis.run.load import load_run
 from records.load import Load
-from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 

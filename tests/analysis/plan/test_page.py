@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from simulations.batching_server import Asked, BatchingServer, rates, write_run
+from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser")

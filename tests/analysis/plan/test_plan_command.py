@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 SERVER = BatchingServer(jitter=0.02)
 

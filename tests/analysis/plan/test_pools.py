@@ -17,7 +17,7 @@ from analysis.plan.simulation.work import Lengths
 from enginebench import app
 from records.load import Rate
 from records.slo import parse_objectives
-from simulations.batching_server import Asked, BatchingServer, users, write_run
+from validation.plan.batching_server import Asked, BatchingServer, users, write_run
 
 MODEL = EngineModel(StepCost(0.01, 0.0002, 0.0005, 0.0, 0.02), slots=32)
 

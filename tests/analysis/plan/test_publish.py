@@ -22,8 +22,8 @@ from analysis.verdict.summary import summarise
 from loadtests.harness.run.host import free_port
 from records.load import Rate
 from records.slo import parse_objectives
-from simulations.batching_server import Asked, BatchingServer, rates, write_run
 from tests.support.prometheus import answers, until
+from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 COMMAND = [str(Path(sys.executable).parent / "enginebench"), "plan"]
 PLAN = ["--peak", "30req/s", "--slo", "ttft_p95=0.3", "--peak-seconds", "30", "--price", "2", "--spares", "1"]

@@ -14,8 +14,8 @@ from analysis.plan.evidence.hold_out import fit_stages
 from analysis.plan.evidence.measured import MeasuredStage, measured_stages
 from analysis.run.load import load_run
 from records.load import Load
-from simulations.batching_server import Asked, BatchingServer, rates, users, write_run
 from tests.support.analysis.synthetic import Engine, simulate
+from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 
 def measured(folder: Path, server: BatchingServer, loads: tuple[Load, ...], **how: float) -> list[MeasuredStage]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.server.worst_bodies import CHAT as CHAT_PATH
-from benchmarks.server.worst_bodies import FOUR, bodies, measure
 from servers.http.errors import ApiError
 from servers.openai.arrays import DIRECT, read_array
 from servers.openai.requests import ChatRequest, CompletionRequest, read, read_messages, read_prompt
+from validation.speed.worst_bodies import CHAT as CHAT_PATH
+from validation.speed.worst_bodies import FOUR, bodies, measure
 
 CONTEXT = 1000
 
@@ -132,7 +132,7 @@ def test_an_error_in_a_large_array_has_its_place() -> None:
 def test_the_worst_bodies_neither_stall_another_stream_nor_fill_the_memory() -> None:
     """A hundredth of the gap, and a fifth of the memory, of a reader that validates every element first.
 
-    `benchmarks/server/worst_bodies.py` has all bodies and the figures of a quiet machine.
+    `validation/speed/worst_bodies.py` has all bodies and the figures of a quiet machine.
     """
     chosen = [one for one in bodies() if one.name in {"ids and strings", "lists", "one word", "messages", "parts"}]
     results = {one.name: one for one in measure(chosen)}

@@ -1,5 +1,5 @@
 //! candle-transformers' Llama in a plain loop, to see what the engine adds: `direct FOLDER PROMPT_TOKENS TOKENS` prints
-//! the seconds from the first to the last token. `benchmarks/engines/candle_direct.py` runs it.
+//! the seconds from the first to the last token. `validation/speed/candle_direct.py` runs it.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;

@@ -1,6 +1,6 @@
 """Percentiles by their definition; their intervals, and those of shares and rates, by hand.
 
-Short simulations of them are in tests/simulations.
+Short simulations of them are in tests/validation/statistics/.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from scipy.signal import lfilter
 from analysis.verdict.statistics import Floats, share_interval
 from analysis.verdict.statistics.dependence import user_codes
 from analysis.verdict.statistics.tails import Sample, Worth, least_of_median
-from simulations import systems
-from simulations.capacity_systems import exponential, hyperexponential
 from tests.support.analysis.draws import percentile_interval
+from validation.statistics import systems
+from validation.statistics.capacity_systems import exponential, hyperexponential
 
 
 def correlated(rng: np.random.Generator, n: int, rho: float) -> Floats:

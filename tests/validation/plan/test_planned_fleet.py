@@ -1,0 +1,68 @@
+"""Replicas behind HAProxy, as the plan simulates them: the same law, the same arrivals' process, the same share."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from analysis.plan.engine.model import EngineModel
+from analysis.plan.engine.step_cost import StepCost
+from analysis.plan.fleet.replicas import Fleet, Peak
+from analysis.plan.simulation.work import Lengths
+from records.load import Rate
+from records.slo import parse_objectives
+from validation.plan.load_balancer import Algorithm, load_balancer
+from validation.plan.planned_fleet import attained, fleet
+from validation.processes import started_server
+
+BATCH = ("step=0.05", "step_per_running=0.01", "concurrency=4")  # 4 slots, 10 steps of 90 ms: 4.4 answers a second
+ASKED = ("--prompt-tokens", "20", "--output-tokens", "10")
+MODEL = EngineModel(StepCost(0.05, 0.01, 0.0, 0.0), slots=4)
+LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 20.0), np.full(1, 10.0))
+SLO = ("ttft_p50=0.3",)
+RATE, SECONDS = 10.0, 15.0
+
+
+@pytest.fixture(scope="session")
+def haproxy(program: Callable[[str], str]) -> str:
+    return program("haproxy")
+
+
+def predicted(replicas: int) -> float:
+    peak = Peak(Rate(RATE), LENGTHS, SECONDS)
+    return Fleet(MODEL, peak, parse_objectives(list(SLO)), "round_robin").with_(replicas).share.median
+
+
+@pytest.mark.alone
+def test_a_fleet_attains_what_was_predicted(haproxy: str, tmp_path: Path) -> None:
+    """150 requests at 10 a second: three replicas serve nearly all in time; two, which bear 8.9 a second, few. A busy
+    machine makes all of them later: the margin is half the distance between the two."""
+    promised, with_one_less = predicted(3), predicted(2)
+    assert promised > 0.9
+    assert with_one_less < 0.4
+    with fleet(haproxy, "roundrobin", 3, tmp_path, BATCH) as url:
+        got, requests, failed = attained(url, tmp_path / "runs", ASKED, RATE, SECONDS, 3.0, SLO)
+    assert failed == 0
+    assert requests == pytest.approx(RATE * SECONDS, rel=0.3)
+    assert got > (promised + with_one_less) / 2
+
+
+@pytest.mark.parametrize("algorithm", ["roundrobin", "leastconn"])
+def test_answers_are_balanced_and_looking_takes_no_turn(haproxy: str, algorithm: Algorithm, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.servers.who_am_i"]
+    with (
+        started_server(command) as (_, first),
+        started_server(command) as (_, second),
+        load_balancer(haproxy, algorithm, (first, second), tmp_path) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        looked = Counter(client.get("/metrics").text for _ in range(5))
+        asked = Counter(client.post("/v1/completions").text for _ in range(20))
+    assert looked == {str(first): 5}
+    assert asked == {str(first): 10, str(second): 10}

@@ -1,0 +1,46 @@
+"""A short version of `make searches`: systems of known capacity, and the search on some of them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from validation.statistics import capacity_systems
+from validation.statistics.capacity import measure
+from validation.statistics.capacity_systems import batched, mdc, mmc
+
+SEED = 3
+
+
+def test_the_systems_share_nothing_with_the_search() -> None:
+    tree = ast.parse(Path(capacity_systems.__file__).read_text())
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert modules
+    assert not [module for module in modules if module.startswith(("analysis", "loadtests", "records"))]
+
+
+@pytest.mark.parametrize("system", [mmc(4, 2.0), mmc(1, 5.0), mdc(4, 1.0), mdc(1, 4.0)], ids=lambda each: each.name)
+def test_exact_laws_agree_with_simulated_queues(system: capacity_systems.System) -> None:
+    rng = np.random.default_rng(SEED)
+    rate = system.capacity(rng)
+    shares = [float((system.run(rate, 100_000, rng).latency[5000:] <= system.limit).mean()) for _ in range(6)]
+    assert np.mean(shares) == pytest.approx(0.95, abs=0.005)
+
+
+def test_batching_stalls_for_prompts() -> None:
+    """Alone, a request has its first token after a step and its own prefill."""
+    rng = np.random.default_rng(SEED)
+    alone = batched("16 slots", 0.5).run(0.01, 2000, rng).latency
+    assert alone.mean() == pytest.approx(0.02 + 0.001 + 0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("system", [mdc(4, 1.0), mmc(4, 2.0)], ids=lambda each: each.name)
+def test_searches_find_the_capacity(system: capacity_systems.System) -> None:
+    cell = measure(system, system.capacity(np.random.default_rng(SEED)), range(12))
+    assert cell.close >= 0.75
+    assert cell.holds >= 0.9
+    assert cell.wrong <= 0.09
+    assert cell.requests < 80_000

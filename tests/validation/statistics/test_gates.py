@@ -1,0 +1,40 @@
+"""A short run of the gate's simulations: false alarms between identical versions, and regressions found."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+
+from validation.statistics import gates
+
+
+def test_the_runs_are_simulated_without_the_gate() -> None:
+    tree = ast.parse(Path(gates.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert names & {"Sample", "decide"} == {"Sample", "decide"}
+    assert not [name for name in names if name in {"Check", "compare_runs", "CRITICAL", "WARNING"}]
+
+
+def test_the_spread_between_runs_is_what_is_said() -> None:
+    rng = np.random.default_rng(1)
+    scenario = gates.Scenario(0.0, 0.03)
+    values = [gates.version(rng, scenario, False)["10 users", "ttft p50"] for _ in range(2000)]
+    assert abs(np.log(values).std() - 0.03) < 0.001
+    worse = gates.Scenario(0.0, 0.0, worse=0.25)
+    changed = gates.version(rng, worse, True)
+    assert np.allclose(changed["10 users", "ttft p50"], 0.25)
+    assert np.allclose(changed["10 users", "throughput"], 600)
+
+
+def test_a_gate_seldom_fails_by_chance_and_finds_a_quarter() -> None:
+    """60 gates of 39 checks each: at a true 1 %, more than 3 false alarms are seen once in 300 times."""
+    for cell in gates.measure(60, 1):
+        if cell.scenario.startswith("identical"):
+            assert cell.failed <= 0.05, cell
+        elif " 25 % " in cell.scenario:
+            assert cell.failed >= 0.92, cell
+        else:
+            assert cell.failed <= 0.05, cell
+            assert cell.strict >= 0.3, cell

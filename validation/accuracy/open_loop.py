@@ -1,0 +1,216 @@
+"""Does an open loop keep to its schedule, is nothing lost, and how many streams does one process hold?
+
+    python -m validation.accuracy.open_loop                # about three minutes
+    python -m validation.accuracy.open_loop --output validation/results/open_loop.json
+
+`arrivals`: 500 Poisson arrivals a second against the scripted server, from one process and from two. Every arrival of
+the schedule must be in the records, sent once, and its lag is `t_send − t_sched`.
+`streams`: more than 3 000 answers at a time, each of ten tokens a second, read by one process. What it says of TTFT and
+TPOT is compared with what the server stamped, request by request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from itertools import accumulate, takewhile
+from pathlib import Path
+from typing import Any
+
+from loadtests.harness.calibration.calibrate import (
+    Pair,
+    client_use,
+    error_of,
+    make_load,
+    percentile,
+    raise_open_file_limit,
+    scripted_server,
+    streamed,
+)
+from loadtests.harness.run.options import processes_options
+from loadtests.harness.schedule.rates import arrival_times
+from records.files import read_meta, read_requests
+from records.load import Rate
+from records.request import RequestRecord
+from records.stage import SECOND, Stage
+from validation.program import command_line, print_fields, write
+
+SEED = 11
+ARRIVALS = {"rate": 500.0, "tokens": 8, "tpot": 0.01, "ttft": 0.05, "warm_up": 3.0, "seconds": 30.0}
+STREAMS = {"rate": 312.0, "tokens": 100, "tpot": 0.1, "ttft": 0.2, "warm_up": 15.0, "seconds": 20.0}
+MOST_LAG = 0.002  # seconds at p99
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Of the steady window; lags in seconds. `plan` is equal where the same arrivals were made."""
+
+    rate: float
+    processes: int
+    planned: int  # arrivals that the schedule has in the whole run
+    recorded: int  # of them, those with exactly one record
+    seen_by_server: int
+    outcomes: dict[str, int]
+    plan: str
+    counted: int
+    lag_p50: float
+    lag_p99: float
+    lag_max: float
+    opened_late: int  # requests for which a connection had to be opened
+    client_cpu: float  # cores
+    run_delay: float | None  # share of the time in which the client was ready to run and had no core
+    load_average: float  # of the machine, before the run
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Errors are seen minus true; seconds, but for TPOT, whose errors are shares."""
+
+    requests: int
+    outcomes: dict[str, int]
+    fewest_at_once: int
+    mean_at_once: float
+    tokens_per_second: float
+    ttft_bias: float
+    ttft_p50: float
+    ttft_p99: float
+    tpot_p99: float
+    lag_p99: float
+    truth_p99: float  # how long the server's own write took: the truth is not known better than this
+    client_cpu: float
+    run_delay: float | None
+    load_average: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    stage: Stage
+    records: list[RequestRecord]
+    window: list[RequestRecord]
+    truths: dict[str, dict[str, Any]]
+    client_cpu: float
+    run_delay: float | None
+
+
+@contextmanager
+def open_run(
+    rate: float, tokens: int, tpot: float, ttft: float, warm_up: float, seconds: float, processes: int
+) -> Iterator[Run]:
+    """One stage of the scenario `rate` against the scripted server."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with scripted_server(tpot, tokens, folder / "truth.jsonl", ttft) as port:
+            options = ["--rate", f"{rate:g}", "--stage-seconds", f"{warm_up + seconds:g}", "--warm-up", f"{warm_up:g}"]
+            options += ["--seed", str(SEED), "--output-tokens", str(tokens), "--max-in-flight", "20000"]
+            options += processes_options(processes)
+            run = make_load(Path("loadtests/rate.py"), f"http://127.0.0.1:{port}", folder, *options)
+        stage, records = read_meta(run).stages[0], list(read_requests(run))
+        start, end = stage.steady_start or 0, stage.steady_end or 0
+        truths = {truth["prompt_id"]: truth for truth in map(json.loads, (folder / "truth.jsonl").open())}
+        window = [one for one in records if start <= one.t_sched < end]
+        yield Run(stage, records, window, truths, *client_use(run, stage))
+
+
+def lags(window: list[RequestRecord]) -> list[float]:
+    return [(one.t_send - one.t_sched) / SECOND for one in window if one.t_send is not None]
+
+
+def measure_arrivals(processes: int) -> Arrivals:
+    load_average = os.getloadavg()[0]
+    with open_run(**ARRIVALS, processes=processes) as run:  # type: ignore[arg-type]
+        stage = run.stage
+        last = (min(stage.end or 0, max(one.t_sched for one in run.records)) - stage.start) / SECOND
+        times = arrival_times(Rate(ARRIVALS["rate"]), ARRIVALS["warm_up"], ARRIVALS["seconds"], SEED, 0)
+        planned = [round(at * SECOND) for at in takewhile(lambda at: at < last + 1e-6, times)]
+        recorded = Counter(one.t_sched - stage.start for one in run.records)
+        window = sorted(one.t_sched - stage.start for one in run.window)
+        found = lags(run.window)
+        return Arrivals(
+            rate=ARRIVALS["rate"],
+            processes=processes,
+            planned=len(planned),
+            recorded=sum(recorded[at] == 1 for at in planned),
+            seen_by_server=len(run.truths),
+            outcomes=dict(Counter(one.outcome for one in run.records)),
+            plan=blake2b(json.dumps(window).encode(), digest_size=8).hexdigest(),
+            counted=len(window),
+            lag_p50=percentile(found, 0.5),
+            lag_p99=percentile(found, 0.99),
+            lag_max=max(found),
+            opened_late=sum(one.t_connect is not None for one in run.records),
+            client_cpu=run.client_cpu,
+            run_delay=run.run_delay,
+            load_average=load_average,
+        )
+
+
+def measure_streams() -> Streams:
+    load_average = os.getloadavg()[0]
+    with open_run(**STREAMS, processes=1) as run:  # type: ignore[arg-type]
+        pairs = [
+            Pair(one, truth)
+            for one in run.window
+            if one.outcome == "ok" and (truth := run.truths.get(one.prompt_id or "")) is not None
+        ]
+        start, end = run.stage.steady_start or 0, run.stage.steady_end or 0
+        at_once = list(_in_flight(run.records, start, end))
+        answers = ((one.output_tokens or 0, one.t_first or 0, one.t_last or 0) for one in run.records)
+        ttft = error_of([pair.ttft for pair in pairs])
+        return Streams(
+            requests=len(run.window),
+            outcomes=dict(Counter(one.outcome for one in run.records)),
+            fewest_at_once=min(at_once),
+            mean_at_once=statistics.fmean(at_once),
+            tokens_per_second=streamed(answers, start, end) / ((end - start) / SECOND),
+            ttft_bias=ttft.bias,
+            ttft_p50=ttft.p50,
+            ttft_p99=ttft.p99,
+            tpot_p99=error_of([pair.tpot for pair in pairs]).p99,
+            lag_p99=percentile(lags(run.window), 0.99),
+            truth_p99=percentile([(p.truth["first_after"] - p.truth["first_before"]) / SECOND for p in pairs], 0.99),
+            client_cpu=run.client_cpu,
+            run_delay=run.run_delay,
+            load_average=load_average,
+        )
+
+
+def _in_flight(records: list[RequestRecord], start: int, end: int) -> Iterator[int]:
+    """How many requests were on their way at each hundredth of the window."""
+    changes = sorted([(one.t_send or 0, 1) for one in records] + [(one.t_end, -1) for one in records])
+    counts = list(accumulate(change for _, change in changes))
+    instants = [at for at, _ in changes]
+    for part in range(101):
+        index = bisect_right(instants, start + (end - start) * part // 100)
+        yield counts[index - 1] if index else 0
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--only", choices=("arrivals", "streams"), help="one of the two")
+    arguments = parser.parse_args()
+    raise_open_file_limit()
+    measured: dict[str, list[Any]] = {}
+    parts: dict[str, Callable[[], list[Any]]] = {
+        "arrivals": lambda: [measure_arrivals(1), measure_arrivals(2)],
+        "streams": lambda: [measure_streams()],
+    }
+    for name, measure in parts.items():
+        if arguments.only in (None, name):
+            measured[name] = [asdict(one) for one in measure()]
+    for name, results in measured.items():
+        for result in results:
+            print(name)
+            print_fields(result, "  ")
+    write(arguments.output, **measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""A batching engine whose step cost is known, computed step by step, and a run folder of what its clients would record.
+
+The truth that `enginebench plan` is judged on. It shares nothing with the plan's own simulation: every token of every
+request is computed, and what a load generator would have seen is written as records.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from records.load import Load, Rate, Users
+from records.request import RequestRecord
+from records.stage import SECOND, Extent, Stage, StagePlan
+from validation.run_folder import answered, write_folder
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingServer:
+    """Seconds. A step takes `base`, and `per_running` for each request that receives a token at its end, and
+    `per_token` for each prompt token and `per_prompt` for each prompt that it prefills, and `batched` if it computes
+    several requests or a prompt, and `per_running_beyond` for each request beyond `knee`, times lognormal noise of
+    coefficient of variation `jitter`.
+
+    `pauses`: running requests pause while prompts are prefilled. `grouped`: a step computes only requests of the same
+    length, those that have the largest sum of steps waited and log2 of their length; prompts are groups of their own.
+    """
+
+    base: float = 0.02
+    per_running: float = 0.002
+    per_token: float = 0.0005
+    per_prompt: float = 0.0
+    batched: float = 0.0
+    per_running_beyond: float = 0.0
+    knee: int = 0
+    slots: int = 16
+    pauses: bool = False
+    grouped: bool = False
+    jitter: float = 0.0
+    delivery: float = 0.0005
+    slowdown: Callable[[float], float] = field(default=lambda now: 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Draws a request's prompt and answer, in tokens."""
+
+    prompt: tuple[int, int] = (20, 100)
+    output: tuple[int, int] = (16, 64)
+
+    def draw(self, rng: Random) -> tuple[int, int]:
+        return rng.randint(*self.prompt), rng.randint(*self.output)
+
+
+@dataclass(slots=True)
+class _Request:
+    sched: float
+    user: int | None
+    prompt: int
+    output: int
+    stamps: list[float] = field(default_factory=list)
+    served: int = 0  # step that computed it last
+
+
+def serve(
+    server: BatchingServer, due: Iterable[tuple[float, int | None]], asked: Asked, rng: Random, until: float
+) -> list[_Request]:
+    """Requests that are due at given instants, each with its user; a user asks again as soon as the answer has ended.
+
+    What is due before `until` is answered under the full load.
+    """
+    coming = [(at, number, user) for number, (at, user) in enumerate(due)]
+    heapq.heapify(coming)
+    number = len(coming)
+    waiting: deque[_Request] = deque()
+    running: list[_Request] = []
+    requests: list[_Request] = []
+    sigma = math.sqrt(math.log1p(server.jitter**2))
+    now, step = 0.0, 0
+    while coming or waiting or running:
+        if not waiting and not running:
+            now = max(now, coming[0][0] + server.delivery)
+        while coming and coming[0][0] + server.delivery <= now:
+            sched, _, user = heapq.heappop(coming)
+            waiting.append(_Request(sched, user, *asked.draw(rng)))
+            requests.append(waiting[-1])
+        admitted = [waiting.popleft() for _ in range(min(len(waiting), server.slots - len(running)))]
+        receiving = admitted if admitted and server.pauses else running + admitted
+        step += 1
+        for request in admitted:
+            request.served = step
+        if server.grouped:
+            receiving = _next_group(running + admitted, step)
+        prefilled = [request.prompt for request in receiving if not request.stamps]
+        cost = server.base + server.per_running * len(receiving) + server.per_prompt * len(prefilled)
+        cost += server.batched if len(receiving) > 1 or prefilled else 0.0
+        cost += server.per_token * sum(prefilled) + server.per_running_beyond * max(len(receiving) - server.knee, 0)
+        now += cost * server.slowdown(now) * (rng.lognormvariate(-(sigma**2) / 2, sigma) if sigma else 1.0)
+        for request in receiving:
+            request.stamps.append(now)
+            request.served = step
+        running += admitted
+        ended = [request for request in running if len(request.stamps) == request.output]
+        running = [request for request in running if len(request.stamps) < request.output]
+        for request in ended:
+            if request.user is not None:
+                number += 1
+                heapq.heappush(coming, (now, number, request.user))
+        pending = [coming[0][0]] if coming else []
+        if all(sched >= until for sched in (*pending, *(one.sched for one in (*running, *waiting)))):
+            break
+    return requests
+
+
+def _next_group(requests: list[_Request], step: int) -> list[_Request]:
+    groups: dict[tuple[int, bool], list[_Request]] = {}
+    for one in requests:
+        groups.setdefault((one.prompt + len(one.stamps), not one.stamps), []).append(one)
+    return max(
+        groups.values(),
+        key=lambda group: sum(step - one.served + math.log2(one.prompt + len(one.stamps)) for one in group),
+    )
+
+
+def write_run(
+    folder: Path,
+    server: BatchingServer,
+    loads: Sequence[Load],
+    asked: Asked,
+    seed: int = 0,
+    warm_up: float = 10.0,
+    window: float = 40.0,
+    label: str = "scripted",
+) -> Path:
+    """A run of one stage for each load. Between stages the server becomes idle."""
+    rng = Random(f"{label} {seed}")
+    stages: list[Stage] = []
+    records: list[RequestRecord] = []
+    start = 0.0
+    for index, load in enumerate(loads):
+        begin = start
+        until = warm_up + window
+        shifted = replace(server, slowdown=lambda now, begin=begin: server.slowdown(begin + now))  # type: ignore[misc]
+        requests = serve(shifted, _due(load, until, rng), asked, rng, until)
+        plan = StagePlan(load, Extent(warm_up), Extent(window))
+        done = [request for request in requests if len(request.stamps) == request.output]
+        end = max([until, *(request.stamps[-1] for request in done if request.sched < until)])
+        for one in done:
+            sched, *stamps = (round((begin + t) * SECOND) for t in (one.sched, *one.stamps))
+            records.append(answered(len(records), index, one.user, sched, stamps, one.prompt))
+        edges = (begin, begin + warm_up, begin + until, begin + end)
+        stages.append(Stage(index, plan, *(round(t * SECOND) for t in edges)))
+        start = begin + max(end, *(request.stamps[-1] for request in done)) + 1.0
+    write_folder(folder, label, stages, records)
+    return folder
+
+
+def _due(load: Load, until: float, rng: Random) -> list[tuple[float, int | None]]:
+    """Users start within a second; arrivals are a Poisson process."""
+    if isinstance(load, Users):
+        return [(rng.random(), user) for user in range(load.count)]
+    instants: list[tuple[float, int | None]] = []
+    at = rng.expovariate(load.per_second)
+    while at < until:
+        instants.append((at, None))
+        at += rng.expovariate(load.per_second)
+    return instants
+
+
+def rates(*per_second: float) -> tuple[Load, ...]:
+    return tuple(Rate(rate) for rate in per_second)
+
+
+def users(*counts: int) -> tuple[Load, ...]:
+    return tuple(Users(count) for count in counts)

@@ -1,0 +1,151 @@
+"""Does a fleet of the size that `enginebench plan` names serve what the plan promised?
+
+    python -m validation.plan.planned_fleet --output validation/results/planned_fleet.json    # about 14 minutes
+
+One replica of the fake engine, whose batch has a known cost, is measured at loads in mixed order. The plan names the
+number of replicas for a peak. That many are started behind HAProxy, once with round robin and once with least
+connections, and the peak is applied. Each row compares the share of requests that met every objective with the share
+that was predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.run.load import load_run
+from analysis.verdict.summary import summarise
+from loadtests.harness.command.server_process import PYTHON
+from records.slo import parse_objectives
+from validation.plan.load_balancer import Algorithm, find_haproxy, load_balancer
+from validation.processes import started_server
+from validation.program import ROOT, command_line, write
+
+# Steps are long against the lateness of a busy machine.
+BATCH = ("step=0.1", "step_per_running=0.005", "step_per_prompt_token=0.0005", "concurrency=16")
+ASKED = ("--prompt-tokens", "uniform:20-100", "--output-tokens", "uniform:4-16")
+LOADS, LOAD_SECONDS = "4,16,2,20,8,12", 25
+RATE, SECONDS, WARM_UP = 15.0, 290.0, 20.0  # 4 350 requests of the window
+OBJECTIVES = ("ttft_p90=0.4", "e2e_p90=4")
+BALANCERS: dict[str, Algorithm] = {"round_robin": "roundrobin", "least_requests": "leastconn"}
+POINTS = 0.02  # by which attainment may differ from the prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Shares of requests that met every objective. `low` and `high` hold nine in ten of the predicted seeds."""
+
+    balancer: str
+    replicas: int  # that the plan named, and that were run
+    rate: float
+    requests: int
+    predicted: float
+    low: float
+    high: float
+    attained: float
+    failed: int
+    load_average: float  # of the machine, before the fleet was run
+
+    @property
+    def difference(self) -> float:
+        return self.attained - self.predicted
+
+
+def enginebench(*arguments: str) -> str:
+    """What the command printed. Ends the program where it failed: exit code 1 is a missed objective or a traceback."""
+    done = subprocess.run(
+        [*PYTHON, "-m", "enginebench", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode not in (0, 1) or "Traceback" in done.stderr:
+        raise SystemExit(f"enginebench {' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def measure_replica(runs: Path, batch: tuple[str, ...] = BATCH) -> Path:
+    """One replica under several loads."""
+    options = [word for option in batch for word in ("-o", option)]
+    enginebench(
+        "run", "concurrent", "--engine", "fake", *options, "--stages", LOADS, "--stage-seconds", str(LOAD_SECONDS),
+        *ASKED, "--runs", str(runs), "--allow-invalid",
+    )  # fmt: skip
+    (meta,) = runs.glob("*/meta.json")
+    return meta.parent
+
+
+def planned(run: Path, balancer: str, rate: float = RATE) -> dict[str, Any]:
+    """`enginebench plan --json` for the peak."""
+    slo = [word for objective in OBJECTIVES for word in ("--slo", objective)]
+    printed = enginebench("plan", str(run), "--peak", f"{rate:g}req/s", *slo, "--balancer", balancer, "--json",
+                          "--peak-seconds", f"{SECONDS:g}", "--allow-drift")  # fmt: skip
+    document: dict[str, Any] = json.loads(printed)
+    return document
+
+
+@contextmanager
+def fleet(
+    haproxy: str, algorithm: Algorithm, replicas: int, folder: Path, batch: tuple[str, ...] = BATCH
+) -> Iterator[str]:
+    """The URL of the balancer in front of so many replicas of the measured engine."""
+    options = [word for option in batch for word in ("-o", option)]
+    command = [*PYTHON, "-m", "enginebench", "serve", "--engine", "fake", *options, "--port", "0"]
+    with ExitStack() as stack:
+        ports = [stack.enter_context(started_server(command))[1] for _ in range(replicas)]
+        yield stack.enter_context(load_balancer(haproxy, algorithm, ports, folder))
+
+
+def attained(
+    url: str, runs: Path, asked: tuple[str, ...], rate: float, seconds: float, warm_up: float, slo: tuple[str, ...]
+) -> tuple[float, int, int]:
+    """Of Poisson arrivals: the share of requests that met every objective `slo`, their number, and how many failed."""
+    enginebench(
+        "run", "rate", "--url", url, "--rate", f"{rate:g}", "--stage-seconds", f"{seconds + warm_up:g}",
+        "--warm-up", f"{warm_up:g}", *asked, "--runs", str(runs), "--allow-invalid",
+    )  # fmt: skip
+    (meta,) = runs.glob("*/meta.json")
+    (stage,) = summarise(load_run(meta.parent), parse_objectives(list(slo))).stages
+    assert stage.attainment is not None
+    assert stage.attainment.share.value is not None
+    return stage.attainment.share.value, stage.requests, stage.failed
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    arguments = parser.parse_args()
+    haproxy = find_haproxy()
+    if haproxy is None:
+        sys.exit("HAProxy is not installed; `make system` installs it where it may.")
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = measure_replica(folder / "replica")
+        for balancer, algorithm in BALANCERS.items():
+            plan = planned(run, balancer)
+            count, share = plan["replicas"]["count"], plan["replicas"]["chosen"]["share"]
+            print(plan["answer"], flush=True)
+            load_average = os.getloadavg()[0]
+            with fleet(haproxy, algorithm, count, folder) as url:
+                got, requests, failed = attained(url, folder / balancer, ASKED, RATE, SECONDS, WARM_UP, OBJECTIVES)
+            row = Row(
+                balancer, count, RATE, requests, share["median"], share["low"], share["high"], got, failed, load_average
+            )
+            print(
+                f"{row.balancer}, {count} replicas: predicted {row.predicted:.1%} [{row.low:.1%}, {row.high:.1%}], "
+                f"attained {row.attained:.1%} of {requests:,} requests: {100 * row.difference:+.1f} points",
+                flush=True,
+            )
+            rows.append(row)
+    found = [asdict(row) | {"difference": row.difference} for row in rows]
+    write(arguments.output, batch=BATCH, objectives=OBJECTIVES, rows=found)
+    sys.exit(0 if all(abs(row.difference) <= POINTS for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

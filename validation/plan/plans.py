@@ -1,0 +1,142 @@
+"""How far `enginebench plan` is off on servers whose step cost is known:  make plans
+
+Held-out stages: each stage predicted from a fit to the others, closed loop and open loop on the same arrivals. Bands: a
+stage with arrivals of its own, of which the 90 % band over seeds should hold nine in ten. Writes
+validation/results/plans.json, with its seed and command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from analysis.plan.evidence.hold_out import fit_stages, hold_out
+from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.simulation.predict import Demand, pooled, predicted
+from analysis.run.load import load_run
+from records.load import Load
+from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
+from validation.program import RESULTS
+
+JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
+BAND_SEEDS = 40
+SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
+FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    server: BatchingServer
+    loads: tuple[Load, ...]
+    asked: Asked = SHORT_PROMPTS
+
+
+SYSTEMS: Mapping[str, System] = {
+    "closed loop": System(BatchingServer(jitter=0.02), users(2, 4, 8, 12, 16, 24)),
+    "closed loop, decoding pauses for prefill": System(
+        BatchingServer(jitter=0.02, pauses=True), users(2, 4, 8, 12, 16, 24)
+    ),
+    "closed loop, steps of 4 ms": System(
+        BatchingServer(base=0.004, per_running=0.0002, per_token=2e-5, slots=64, jitter=0.02), users(8, 16, 32, 48)
+    ),
+    "closed loop, 10 % jitter": System(BatchingServer(jitter=0.1), users(4, 8, 16, 24)),
+    "closed loop, steps of 11 to 400 ms": System(FAST, users(2, 4, 8, 16, 24), LONG_PROMPTS),
+    "closed loop, one request alone costs a third": System(
+        BatchingServer(base=0.01, batched=0.025, jitter=0.05), users(1, 2, 4, 8, 12)
+    ),
+    "closed loop, flat up to 8 requests": System(
+        BatchingServer(base=0.03, per_running=0.0, per_running_beyond=0.004, knee=8, slots=32, jitter=0.02),
+        users(2, 4, 6, 8, 12, 16, 24),
+    ),
+    "open loop": System(BatchingServer(jitter=0.02), rates(1, 2, 3, 4, 5)),
+    "open loop, decoding pauses for prefill": System(BatchingServer(jitter=0.02, pauses=True), rates(1, 2, 3, 4, 5)),
+    "one request at a time": System(BatchingServer(jitter=0.02, slots=1), rates(0.2, 0.4, 0.6, 0.8)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of one system's held-out stages, by figure: their mean and the largest."""
+
+    system: str
+    stages: int
+    mean: Mapping[str, float]
+    largest: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of so many runs, the share whose figure lay inside the band that was predicted for it."""
+
+    system: str
+    runs: int
+    inside: Mapping[str, float]
+
+
+def held_out(name: str, window: float, seed: int) -> Errors:
+    system = SYSTEMS[name]
+    found = hold_out(_stages(system, window, seed), declared_slots=system.server.slots)
+    errors = {figure: [one.error(figure) for one in found] for figure in JUDGED}
+    return Errors(
+        name,
+        len(found),
+        {figure: sum(of) / len(of) for figure, of in errors.items()},
+        {figure: max(of, key=abs) for figure, of in errors.items()},
+    )
+
+
+def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
+    """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
+    system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
+    *seen, unseen = _stages(system, window, seed * 1000 + run)
+    demand = Demand(unseen.load, pooled(seen), warm_up=10.0, window=window)
+    bands = predicted(fit_stages(seen, system.server.slots).model, demand, BAND_SEEDS, seed=run)
+    return {figure: bands[figure].holds(unseen.figures[figure]) for figure in JUDGED}
+
+
+def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, seed: int) -> Coverage:
+    found = list(pool.map(partial(covered, rate=rate, window=window, seed=seed), range(runs)))
+    shares = {figure: sum(one[figure] for one in found) / runs for figure in JUDGED}
+    return Coverage(f"open loop, {rate:g} req/s, new arrivals", runs, shares)
+
+
+def _stages(system: System, window: float, seed: int) -> list[MeasuredStage]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "run"
+        run = write_run(folder, system.server, system.loads, system.asked, seed, warm_up=10.0, window=window)
+        return measured_stages([load_run(run)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m validation.plan.plans", description=__doc__)
+    parser.add_argument("--runs", type=int, default=40, help="runs with arrivals of their own (default 40)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="window of a held-out stage (default 300)")
+    parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--processes", type=int, default=2)
+    settings = parser.parse_args()
+    with ProcessPoolExecutor(settings.processes) as pool:
+        errors = []
+        for one in pool.map(partial(held_out, window=settings.seconds, seed=settings.seed), SYSTEMS):
+            errors.append(one)
+            worst = ", ".join(f"{figure} {100 * error:+.1f} %" for figure, error in one.largest.items())
+            print(f"{one.system}, {one.stages} stages, largest errors: {worst}", flush=True)
+        shares = [coverage(pool, rate, settings.runs, 120.0, settings.seed) for rate in (3.0, 5.0)]
+    for cover in shares:
+        print(f"{cover.system}: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in cover.inside.items()))
+    assert all(math.isfinite(error) for one in errors for error in one.largest.values())
+    command = (
+        f"python -m validation.plan.plans --runs {settings.runs} --seconds {settings.seconds:g} --seed {settings.seed}"
+    )
+    told = {"command": command, "held_out": [asdict(one) for one in errors], "bands": [asdict(one) for one in shares]}
+    (RESULTS / "plans.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Processes that are measured: a server for the duration of a measurement, and a program watched while it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from validation.program import ROOT
+
+STOP_TIMEOUT = 60  # seconds to exit after SIGTERM
+INTERVAL = 0.25  # seconds between two looks
+
+
+@contextmanager
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Processes started meanwhile keep to these cores. Only Linux binds processes; elsewhere it does nothing."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def started_server(command: Sequence[str]) -> Iterator[tuple[psutil.Process, int]]:
+    """The process and its port, once it is ready. `command` prints what `enginebench serve` prints."""
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next((line for line in process.stderr if " is ready at " in line), None)
+        if ready is None:
+            raise SystemExit("the server did not start")
+        yield psutil.Process(process.pid), int(ready.rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def http_request(path: str, body: bytes | None = None, keep_alive: bool = False) -> bytes:
+    """A request to such a server as bytes, for clients that use plain sockets: a GET, or a POST of a JSON `body`."""
+    method, content = ("GET", b"") if body is None else ("POST", body)
+    connection = "keep-alive" if keep_alive else "close"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU seconds so far, user and system."""
+
+    at: int  # monotonic nanoseconds
+    tree: float  # the program and its descendants, those that have ended included
+    machine: float  # everything that runs on it
+
+
+def run_watched(
+    command: list[str], env: Mapping[str, str], folder: Path, log: Path, timeout: float
+) -> tuple[int, list[Sample]]:
+    """Run `command` in `folder`, its output going to `log`; its exit code, and a sample four times a second.
+
+    Raises `TimeoutError` after `timeout` seconds, the program and what it started being killed.
+    """
+    used: dict[int, float] = {}
+    samples = []
+    with log.open("wb") as output:
+        process = psutil.Popen(
+            command,
+            env=dict(env),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a program that reads the terminal would stop itself and this process
+        )
+        give_up = time.monotonic() + timeout
+        while process.poll() is None:
+            _look(process, used)
+            samples.append(Sample(time.monotonic_ns(), sum(used.values()), machine_cpu()))
+            if time.monotonic() > give_up:
+                for one in [*process.children(recursive=True), process]:
+                    one.kill()
+                raise TimeoutError(f"it had not ended after {timeout:.0f} s")
+            time.sleep(INTERVAL)
+    return process.returncode, samples
+
+
+def _look(process: psutil.Popen, used: dict[int, float]) -> None:
+    try:
+        tree = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for one in tree:
+        with suppress(psutil.NoSuchProcess):
+            used[one.pid] = cpu_of(one)
+
+
+def cpu_of(process: psutil.Process) -> float:
+    """Its CPU seconds so far, user and system."""
+    return float(sum(process.cpu_times()[:2]))
+
+
+def machine_cpu() -> float:
+    """CPU seconds that all cores together have been busy."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - times.iowait - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+
+
+def between(samples: list[Sample], start: int, end: int, field: str) -> float:
+    """How much `field` grew from `start` to `end`, monotonic nanoseconds; straight lines between samples."""
+    return _value(samples, end, field) - _value(samples, start, field)
+
+
+def _value(samples: list[Sample], at: int, field: str) -> float:
+    earlier = later = samples[0]
+    for sample in samples:
+        earlier, later = later, sample
+        if sample.at >= at:
+            break
+    low, high = getattr(earlier, field), getattr(later, field)
+    if later.at == earlier.at:
+        return float(high)
+    share = min(1.0, max(0.0, (at - earlier.at) / (later.at - earlier.at)))
+    return float(low + (high - low) * share)

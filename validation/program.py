@@ -1,0 +1,47 @@
+"""What these programs share: the command line, and the JSON document that says what was measured, where and when."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadtests.harness.run.host import host_facts, versions
+from records.command import typed_command
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "validation" / "results"
+
+
+def command_line(lesson: str | None) -> argparse.ArgumentParser:
+    """With `--output`. `lesson` is the program's docstring."""
+    parser = argparse.ArgumentParser(description=lesson, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, help="write the results there, as JSON")
+    return parser
+
+
+def write(path: Path | None, *packages: str, **measured: Any) -> None:
+    """Nothing without a path. `packages` are those whose versions matter."""
+    if path is None:
+        return
+    document = {
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": typed_command(),
+        "host": host_facts(),
+        "versions": versions("enginebench", *packages),
+        **measured,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def measured_before(path: Path | None) -> dict[str, Any]:
+    """The figures of engines in an earlier document at `path`: an engine that is not measured again keeps its own."""
+    return json.loads(path.read_text())["engines"] if path is not None and path.exists() else {}
+
+
+def print_fields(facts: dict[str, Any], indent: str = "") -> None:
+    for name, value in facts.items():
+        print(f"{indent}{name} = {value:.4g}" if isinstance(value, float) else f"{indent}{name} = {value}")

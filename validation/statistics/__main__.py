@@ -1,0 +1,73 @@
+"""Simulate how often the intervals hold and the verdicts are wrong:  make simulations
+
+Writes validation/results/coverage.json, decisions.json, gate.json and bias.json, with their seed and command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import partial
+
+from validation.program import RESULTS
+from validation.statistics import bias, coverage, decisions, gates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m validation.statistics", description=__doc__)
+    parser.add_argument("--runs", type=int, default=200, help="simulations of each system (default 200)")
+    parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", help="systems whose name contains this; nothing is written then")
+    settings = parser.parse_args()
+    names = [name for name in coverage.SYSTEMS if settings.only in name]
+    with ProcessPoolExecutor(settings.processes) as pool:
+        cells: list[coverage.Cell] = []
+        for of_system in pool.map(partial(coverage.measure, runs=settings.runs, seed=settings.seed), names):
+            cells += of_system
+            print(line(of_system), flush=True)
+    print(coverage.table(cells))
+    if settings.only:
+        return
+    shares = {
+        "winners": decisions.winners(2000, settings.seed),
+        "called unsteady": decisions.steady(settings.runs, settings.seed),
+        "called lock step": decisions.lock_steps(settings.runs, settings.seed),
+    }
+    for title, found in shares.items():
+        print(title)
+        for name, share in found.items():
+            print(f"  {name:60s} {100 * share:5.1f} %")
+    found_gates = gates.measure(2 * settings.runs, settings.seed)
+    for gate in found_gates:
+        print(gate)
+    biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]
+    for one in biases:
+        print(one)
+    command = f"python -m validation.statistics --runs {settings.runs} --seed {settings.seed}"
+    told = {"command": command, "seed": settings.seed}
+    write("coverage.json", {**told, "cells": [asdict(cell) for cell in cells]})
+    write("decisions.json", {**told, "shares": shares})
+    write("gate.json", {**told, "gates": [asdict(one) for one in found_gates]})
+    write("bias.json", {**told, "answers": bias.LENGTHS, "stages": [asdict(one) for one in biases]})
+
+
+def line(cells: list[coverage.Cell]) -> str:
+    """Coverage in per cent of each number, with the share of simulations that showed it where it is below 90 %."""
+    texts = []
+    for cell in cells:
+        covered = "n/a" if cell.coverage is None else f"{100 * cell.coverage:.1f}"
+        texts.append(f"{cell.number} {covered}" + (f" ({100 * cell.shown:.0f} %)" if 0 < cell.shown < 0.9 else ""))
+    return f"{cells[0].system}: {cells[0].requests} requests, ≈{cells[0].effective}: " + ", ".join(texts)
+
+
+def write(name: str, content: object) -> None:
+    (RESULTS / name).write_text(json.dumps(content, indent=1) + "\n")
+    print(RESULTS / name, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

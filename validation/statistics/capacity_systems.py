@@ -1,0 +1,296 @@
+"""Servers whose capacity is known: queues by their exact laws, continuous batching by simulating ten million requests.
+
+Shares nothing with the search that is judged on them. A system serves Poisson arrivals, or others of mean gap 1/rate,
+first come, first served. Its latency is the wait, or the time to the first token; a request "meets" `limit` if its
+latency is at most that, and capacity is the rate at which a share `q` does.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy import optimize, stats
+from scipy.signal import lfilter
+
+from validation.statistics.systems import Draw, Floats, Generator, lognormal
+
+TRUTH_REQUESTS = 10_000_000
+Changing = Callable[[Generator, int], Floats]
+POINTS = 8  # loads at which a capacity without an exact law is simulated
+
+
+def exponential(rng: Generator, shape: tuple[int, ...]) -> Floats:
+    return rng.exponential(1.0, shape)
+
+
+def constant(rng: Generator, shape: tuple[int, ...]) -> Floats:
+    return np.ones(shape)
+
+
+def gamma(cv: float) -> Draw:
+    return lambda rng, shape: rng.gamma(1 / cv**2, cv**2, shape)
+
+
+def hyperexponential(cv: float) -> Draw:
+    """Two exponentials with balanced means."""
+    p = 0.5 * (1 + math.sqrt((cv**2 - 1) / (cv**2 + 1)))
+
+    def draw(rng: Generator, shape: tuple[int, ...]) -> Floats:
+        first = rng.random(shape) < p
+        return rng.exponential(1.0, shape) / np.where(first, 2 * p, 2 * (1 - p))
+
+    return draw
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Instants of arrival in order, latencies, and instants at which the answers ended. Seconds."""
+
+    sent: Floats
+    latency: Floats
+    ended: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """`serve(rng, sent)` gives latencies and ends. `exact` computes the capacity where a law is known."""
+
+    name: str
+    serve: Callable[[Generator, Floats], tuple[Floats, Floats]]
+    limit: float
+    saturation: float  # requests per second, about
+    q: float = 0.95
+    gap: Draw = exponential
+    exact: Callable[[float, float], float] | None = None  # of the limit and q
+    changing: Changing | None = None  # arrivals whose rate changes: factors of successive gaps
+
+    def run(self, rate: float, requests: int, rng: Generator) -> Trace:
+        gaps = self.gap(rng, (requests,))
+        if self.changing:
+            gaps = gaps * self.changing(rng, requests)
+        sent = np.cumsum(gaps) / rate
+        latency, ended = self.serve(rng, sent)
+        return Trace(sent, latency, ended)
+
+    def capacity(self, rng: Generator, requests: int = TRUTH_REQUESTS) -> float:
+        """Requests per second."""
+        if self.exact is not None:
+            return self.exact(self.limit, self.q)
+        low, high = 0.05 * self.saturation, self.saturation
+        for _ in range(9):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self._share(middle, requests // 40, rng) >= self.q else (low, middle)
+        rates = math.sqrt(low * high) * np.linspace(0.96, 1.04, POINTS)
+        shares = np.array([self._share(rate, requests // POINTS, rng) for rate in rates])
+        slope, at = np.polyfit(np.log(rates), np.log((1 - shares) / shares), 1)
+        return float(np.exp((math.log((1 - self.q) / self.q) - at) / slope))
+
+    def _share(self, rate: float, requests: int, rng: Generator) -> float:
+        latency = self.run(rate, requests, rng).latency[requests // 20 :]
+        return float((latency <= self.limit).mean())
+
+
+def wandering(spread: float, memory: float = 200) -> Changing:
+    """A slowly changing factor of mean 1: the exponential of an AR(1) that forgets in `memory` requests."""
+
+    def draw(rng: Generator, requests: int) -> Floats:
+        rho = math.exp(-1 / memory)
+        level = lfilter([spread * math.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(requests))
+        return np.asarray(np.exp(level - spread**2 / 2), dtype=np.float64)
+
+    return draw
+
+
+def switching(busy: float, stay: float) -> Changing:
+    """Two states, one with gaps of `busy` times the mean and one with 2 - `busy`; each lasts `stay` requests on
+    average."""
+
+    def draw(rng: Generator, requests: int) -> Floats:
+        changes = np.cumsum(rng.random(requests) < 1 / stay) + rng.integers(2)
+        return np.where(changes % 2 == 0, busy, 2 - busy)
+
+    return draw
+
+
+def queue(rng: Generator, sent: Floats, servers: int, service: Draw) -> tuple[Floats, Floats]:
+    """Waits and ends with `servers` servers of mean service time 1 s each."""
+    times = service(rng, sent.shape)
+    if servers == 1 or service is constant:
+        wait = np.empty_like(sent)
+        for first in range(servers):  # with equal service times the servers take turns
+            wait[first::servers] = _waits(sent[first::servers], times[first::servers])
+        return wait, sent + wait + times
+    free, wait_of = [0.0] * servers, []
+    for at, lasts in zip(sent.tolist(), times.tolist(), strict=True):
+        begins = max(free[0], at)
+        heapq.heapreplace(free, begins + lasts)
+        wait_of.append(begins - at)
+    wait = np.array(wait_of)
+    return wait, sent + wait + times
+
+
+def _waits(sent: Floats, times: Floats) -> Floats:
+    """Of one server (Lindley 1952)."""
+    steps = np.cumsum(np.concatenate([[0.0], times[:-1] - np.diff(sent)]))
+    return np.asarray(steps - np.minimum.accumulate(steps), dtype=np.float64)
+
+
+def batching(
+    rng: Generator,
+    sent: Floats,
+    slots: int,
+    step: float,
+    per_running: float,
+    prefill: float,
+    prompt: Draw,
+    answer: Draw,
+    tokens: float,
+) -> tuple[Floats, Floats]:
+    """Continuous batching: each step gives every running answer a token; the prompts that it admits stall all of them.
+
+    Times to the first token, and ends.
+    """
+    prompts = (prefill * prompt(rng, sent.shape)).tolist()
+    lengths = np.maximum(1, np.rint(tokens * answer(rng, sent.shape))).astype(int).tolist()
+    arrivals = [*sent.tolist(), math.inf]
+    first, ends = [0.0] * len(lengths), [0.0] * len(lengths)
+    waiting: deque[int] = deque()
+    running: list[tuple[int, int]] = []  # step in which it ends, request
+    now, number, following = 0.0, 0, 0
+    while following < len(lengths) or running or waiting:
+        if not running and not waiting:
+            now = max(now, arrivals[following])
+        while arrivals[following] <= now:
+            waiting.append(following)
+            following += 1
+        number += 1
+        admitted = []
+        cost = step
+        while waiting and len(running) < slots:
+            request = waiting.popleft()
+            heapq.heappush(running, (number + lengths[request] - 1, request))
+            cost += prompts[request]
+            admitted.append(request)
+        now += cost + per_running * len(running)
+        for request in admitted:
+            first[request] = now
+        while running and running[0][0] <= number:
+            ends[heapq.heappop(running)[1]] = now
+    return np.array(first) - sent, np.array(ends)
+
+
+def mmc_capacity(limit: float, q: float, servers: int) -> float:
+    """P(W > t) = C(c, a) e^{-(c - λ) t}, with Erlang's C (Gross et al., Fundamentals of Queueing Theory)."""
+
+    def late(rate: float) -> float:
+        terms = [rate**k / math.factorial(k) for k in range(servers + 1)]
+        queued = terms[-1] * servers / (servers - rate)
+        return queued / (sum(terms[:-1]) + queued) * math.exp(-(servers - rate) * limit)
+
+    return float(optimize.brentq(lambda rate: late(rate) - (1 - q), 1e-3 * servers, 0.9999 * servers))
+
+
+def mdc_capacity(limit: float, q: float, servers: int) -> float:
+    """Franx 2001, A simple solution for the M/D/c waiting time distribution, Operations Research Letters 29."""
+    return float(
+        optimize.brentq(
+            lambda rate: _mdc_within(rate, servers, limit) - q, 0.2 * servers, 0.985 * servers, xtol=1e-5 * servers
+        )
+    )
+
+
+def _mdc_within(rate: float, servers: int, limit: float, states: int = 1200) -> float:
+    """P(W ≤ limit) with service times of 1: the number in the system after a service time is those beyond `servers`
+    before it, and a Poisson number of arrivals."""
+    arrivals = stats.poisson.pmf(np.arange(states), rate)
+    chain = np.zeros((states, states))
+    for before in range(states):
+        left = max(0, before - servers)
+        chain[before, left:] = arrivals[: states - left]
+    chain[:, -1] += 1 - chain.sum(axis=1)
+    system = np.vstack([(chain.T - np.eye(states))[:-1], np.ones(states)])
+    share = np.linalg.solve(system, np.concatenate([np.zeros(states - 1), [1.0]]))
+    queued = np.cumsum(share)[servers:]  # P(at most j in the queue)
+    k = math.floor(limit) + 1
+    at = rate * (k - limit)
+    poisson = stats.poisson.pmf(np.arange(k * servers), at)
+    return float((queued[k * servers - 1 :: -1][: k * servers] * poisson).sum())
+
+
+def mmc(servers: int, limit: float, q: float = 0.95) -> System:
+    serve, exact = partial(queue, servers=servers, service=exponential), partial(mmc_capacity, servers=servers)
+    return System(f"M/M/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, exact=exact)
+
+
+def mdc(servers: int, limit: float, q: float = 0.95) -> System:
+    serve, exact = partial(queue, servers=servers, service=constant), partial(mdc_capacity, servers=servers)
+    return System(f"M/D/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, exact=exact)
+
+
+def ggc(
+    name: str,
+    gap: Draw,
+    service: Draw,
+    servers: int,
+    limit: float,
+    q: float = 0.95,
+    changing: Changing | None = None,
+) -> System:
+    serve = partial(queue, servers=servers, service=service)
+    return System(f"{name}/{servers}, wait ≤ {limit:g}", serve, limit, servers, q, gap, changing=changing)
+
+
+def batched(name: str, limit: float, q: float = 0.95, **how: float) -> System:
+    settings: dict[str, float] = {"slots": 16, "step": 0.02, "per_running": 0.001, "prefill": 0.02, "tokens": 40}
+    settings |= how
+    serve = partial(batching, prompt=lognormal(0.8), answer=lognormal(0.6), **settings)  # type: ignore[arg-type]
+    per_answer = settings["tokens"] * (settings["step"] + settings["per_running"] * settings["slots"])
+    saturation = settings["slots"] / (per_answer + settings["slots"] * settings["prefill"])
+    return System(f"batching, {name}", serve, limit, 1.1 * saturation, q)
+
+
+JUDGED = (
+    mdc(4, 1.0),
+    mdc(1, 4.0),
+    mmc(1, 5.0),
+    mmc(4, 2.0),
+    mmc(16, 1.0),
+    batched("16 slots", 0.5),
+    batched("64 slots, long answers", 1.0, slots=64, tokens=80, prefill=0.01),
+)
+HELD_OUT = (
+    mmc(1, 20.0),
+    mmc(4, 2.0, q=0.9),
+    mmc(4, 2.0, q=0.5),
+    mdc(4, 1.0, q=0.99),
+    mmc(2, 4.0, q=0.99),
+    ggc("gamma arrivals, cv 2, D", gamma(2.0), constant, 8, 1.0),
+    ggc("M/lognormal, cv 2", exponential, lognormal(2.0), 4, 4.0),
+    ggc("arrivals whose rate wanders, M", exponential, exponential, 4, 3.0, changing=wandering(0.3)),
+    ggc("constant arrivals, M", constant, exponential, 2, 2.0),
+    batched("8 slots, heavy prefill", 1.0, slots=8, prefill=0.08),
+    ggc("gamma arrivals, cv 4, M", gamma(4.0), exponential, 8, 2.0),
+    ggc("arrivals in two states for 150, M", exponential, exponential, 4, 2.0, changing=switching(0.6, 150)),
+    ggc("arrivals whose rate wanders over 600, D", exponential, constant, 6, 2.0, 0.9, wandering(0.25, 600)),
+    batched("32 slots", 0.4, 0.99, slots=32, step=0.01, tokens=60),
+    batched("24 slots, long answers", 2.0, 0.9, slots=24, tokens=150, prefill=0.04),
+)
+TUNED_ON = (
+    ggc("M/lognormal, cv 1.5", exponential, lognormal(1.5), 2, 6.0),
+    ggc("gamma arrivals, cv 0.5, M", gamma(0.5), exponential, 3, 1.5),
+    ggc("hyperexponential arrivals, cv 2, gamma 0.5", hyperexponential(2.0), gamma(0.5), 4, 2.0),
+    ggc("M/hyperexponential, cv 1.5", exponential, hyperexponential(1.5), 8, 1.0),
+    ggc("M/gamma, cv 0.7", exponential, gamma(0.7071), 1, 10.0),
+    ggc("gamma arrivals, cv 2, lognormal 0.5", gamma(2.0), lognormal(0.5), 16, 1.0),
+    ggc("gamma arrivals, cv 3, M", gamma(3.0), exponential, 3, 3.0),
+    ggc("arrivals in two states for 300, D", exponential, constant, 3, 3.0, changing=switching(0.75, 300)),
+    ggc("arrivals whose rate wanders over 100, M", exponential, exponential, 8, 2.0, changing=wandering(0.35, 100)),
+    ggc("M/lognormal, cv 1.2", exponential, lognormal(1.2), 6, 2.0, q=0.5),
+    batched("40 slots", 0.8, 0.9, slots=40, tokens=100, prefill=0.015),
+)
