@@ -17,7 +17,7 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
     return parse_objectives(text.splitlines())
 
 
-def slo_setting() -> tuple[Objective, ...]:
+def slo_setting(group: str = "") -> tuple[Objective, ...]:
     """`--slo METRIC_pN=SECONDS`, as often as there are objectives."""
     declared: tuple[Objective, ...] = setting(
         (),
@@ -25,6 +25,7 @@ def slo_setting() -> tuple[Objective, ...]:
         metavar="METRIC_pN=SECONDS",
         read=parse_slo,
         write=write_objectives,
+        group=group,
         repeatable=True,
     )
     return declared

@@ -76,12 +76,6 @@ def e2e_objective() -> Variable:
     return _threshold("slo_e2e", "E2E within (s)", "Objective for the whole request.", E2E, "10.0")
 
 
-def plan_gpu() -> Variable:
-    query = "label_values(enginebench_plan_replicas, gpu)"
-    described = "GPU type whose plan is shown. Choose one where plans for several types are published."
-    return _several("plan_gpu", "GPU planned", described, query)
-
-
 def price() -> Variable:
     described = "Price of one replica per hour, in dollars."
     return builders.TextBoxVariable("price").label("$ per replica-hour").description(described).default_value("2.50")

@@ -1,18 +1,16 @@
-"""Several engines, settings or GPU types side by side: a plan for each, which of them are dominated, and the mix of
-them that costs the least."""
+"""Several engines, settings or GPU types side by side: a plan for each, which costs the least, and which of them are
+dominated."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.plan.answer import Plan, dollars, make_plan
 from analysis.plan.document import as_document as plan_document
 from analysis.plan.errors import CannotPlan
-from analysis.plan.fleet.mix import Kind, Mix, cheapest_mix
-from analysis.plan.fleet.replicas import Fleet
 from analysis.plan.settings import PlanSettings
 from analysis.run.load import RunData
 from analysis.verdict.summary import RunSummary
@@ -31,11 +29,10 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """`priced`: costs are dollars an hour, else replicas. `mix` only with prices."""
+    """`priced`: costs are dollars an hour, else replicas."""
 
     all: tuple[Alternative, ...]
     priced: bool
-    mix: Mix | None
 
     @property
     def planned(self) -> dict[str, Plan]:
@@ -60,12 +57,8 @@ class Alternatives:
 
     @property
     def cheapest(self) -> tuple[str, Plan]:
-        return self.cheapest_first[0]
-
-    @property
-    def cheapest_first(self) -> list[tuple[str, Plan]]:
-        """Of those that cost the same, the one with the lowest latencies first."""
-        return sorted(self.planned.items(), key=lambda one: self.coordinates(one[1]))
+        """Of those that cost the same, the one with the lowest latencies."""
+        return min(self.planned.items(), key=lambda one: self.coordinates(one[1]))
 
     @property
     def sentence(self) -> str:
@@ -109,19 +102,7 @@ def make_alternatives(
     plans = [one.plan for one in found if one.plan is not None]
     if not plans:
         raise CannotPlan(" ".join(f"{one.name}: {one.refused}" for one in found))
-    priced = all(plan.bill is not None for plan in plans)
-    return Alternatives(tuple(found), priced, _mix(found, settings) if priced and len(plans) > 1 else None)
-
-
-def _mix(found: Sequence[Alternative], settings: PlanSettings) -> Mix:
-    kinds = []
-    for one in found:
-        if one.plan is not None and one.plan.bill is not None:
-            fleet = Fleet(one.plan.basis.model, one.plan.peak, settings.slo, settings.balancer, settings.seed)
-            gpus, hourly = one.plan.gpu_hours
-            price = gpus * (hourly or 0.0)
-            kinds.append(Kind(one.name, fleet, one.plan.measured, one.plan.replicas.count, price))
-    return cheapest_mix(kinds)
+    return Alternatives(tuple(found), all(plan.bill is not None for plan in plans))
 
 
 def as_document(found: Alternatives) -> dict[str, Any]:
@@ -140,5 +121,4 @@ def as_document(found: Alternatives) -> dict[str, Any]:
             }
             for one in found.all
         ],
-        "mix": None if found.mix is None else asdict(found.mix) | {"answer": found.mix.sentence},
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from analysis.plan.evidence.contradiction import Contradiction, contradiction
 from analysis.plan.evidence.hold_out import HeldOut, hold_out
 from analysis.plan.evidence.safe_load import SafeLoad, safe_load
 from analysis.plan.evidence.scalability import Scalability, scalability
-from analysis.plan.fleet.agents import AgentTier, agents_at
-from analysis.plan.fleet.day import DayPlan, plan_day, read_day
-from analysis.plan.fleet.pools import Pools, two_pools
 from analysis.plan.fleet.replicas import Fleet, Measured, Peak, Replicas, fewest_replicas
 from analysis.plan.money.bill import Bill, bill
 from analysis.plan.money.prices import Source, gpu_hours, price_source, read_prices
@@ -28,7 +24,7 @@ from analysis.units import format_share, significant
 from analysis.verdict.stages.slo import objective_text
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary
-from records.load import Load, Rate, Users
+from records.load import Load, Users
 from records.slo import Objective
 
 DRAWN_LENGTHS = 4096
@@ -53,14 +49,11 @@ class Plan:
     spares: int
     peak_seconds: float
     bill: Bill | None  # None without a price
-    day: DayPlan | None
     peak: Peak
     balancer: Balancer
     gpu_hours: tuple[int, float | None]  # GPUs of a replica, and the price of an hour of one
     price_source: Source | None  # None where the price is the user's own
     joules_per_token: float | None  # measured, at the stage with the highest throughput
-    pools: Pools | None  # None where they were not asked for
-    agents: tuple[AgentTier, ...]
 
     @property
     def fitted(self) -> FittedModel:
@@ -131,18 +124,16 @@ def dollars(amount: float) -> str:
 
 def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:
     """A plan for one engine, called `label`, from its runs. Raises `CannotPlan`."""
-    day = read_day(settings.peak) if isinstance(settings.peak, Path) else None
-    asked = Rate(float(day.rates.max())) if day is not None else settings.peak
-    assert isinstance(asked, Users | Rate)
+    asked = settings.peak
+    assert asked is not None
     basis = read_basis(runs, settings.allow_drift)
     load = with_headroom(asked, settings.headroom, settings.arrivals)
     peak = Peak(load, asked_lengths(basis.lengths, settings), settings.peak_seconds, think=basis.think)
-    fleet = Fleet(basis.model, peak, settings.slo, settings.balancer, settings.seed)
+    fleet = Fleet(basis.model, peak, settings.slo, settings.balancer)
     found = fewest_replicas(fleet, basis.measured)
     prices = read_prices(settings.prices)
     gpus, hourly = gpu_hours(settings, prices, label)
     every = [stage for summary in summaries for stage in summary.stages]
-    start_up = basis.start_up if settings.start_up is None else settings.start_up
     return Plan(
         label=label,
         runs=tuple(summary.run_id for summary in summaries),
@@ -161,14 +152,11 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
         bill=None
         if hourly is None
         else bill(found.count + settings.spares, gpus, hourly, found.chosen, basis.model, peak.lengths, prices),
-        day=None if day is None else plan_day(fleet, basis.measured, day, start_up, found.count),
         peak=peak,
         balancer=settings.balancer,
         gpu_hours=(gpus, hourly),
         price_source=price_source(settings, prices, label),
         joules_per_token=_energy(every),
-        pools=two_pools(fleet, basis.measured, found.count) if settings.pools else None,
-        agents=agents_at(basis, settings, gpus, _energy(every)),
     )
 
 
@@ -180,7 +168,7 @@ def with_headroom(load: Load, headroom: float, arrivals: str) -> Load:
 
 def asked_lengths(measured: Lengths, settings: PlanSettings) -> Lengths:
     """The measured lengths, or those that were asked for. Raises `CannotPlan` beyond what was measured."""
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(0)
     lengths = measured
     for name, wanted in (("prompt", settings.prompt_tokens), ("output", settings.output_tokens)):
         if wanted is None:

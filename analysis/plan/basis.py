@@ -17,10 +17,6 @@ from analysis.plan.simulation.predict import pooled
 from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
 from records.load import Users
-from records.run import READY, STARTED
-from records.stage import SECOND
-
-START_UP = 60.0  # seconds until a new replica serves, where no run shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,6 @@ class Basis:
     declared_slots: int | None  # what the engine says of itself
     fitted: FittedModel
     measured: Measured
-    start_up: float  # seconds until a new replica serves
 
     @property
     def model(self) -> EngineModel:
@@ -58,7 +53,7 @@ def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
             f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
             "--allow-drift."
         )
-    return Basis(tuple(stages), declared, fitted, largest_loads(stages), _start_up(runs))
+    return Basis(tuple(stages), declared, fitted, largest_loads(stages))
 
 
 def largest_loads(stages: Sequence[MeasuredStage]) -> Measured:
@@ -73,10 +68,3 @@ def declared_slots(runs: Sequence[RunData]) -> int | None:
     told = {(run.meta.engine or {}).get("max_concurrency") for run in runs}
     only = told.pop() if len(told) == 1 else None
     return only if isinstance(only, int) and only > 0 else None
-
-
-def _start_up(runs: Sequence[RunData]) -> float:
-    """The longest that a server of these runs took from its start until it was ready."""
-    told = [{event.what: event.t for event in run.meta.events} for run in runs]
-    took = [(t[READY] - t[STARTED]) / SECOND for t in told if READY in t and STARTED in t]
-    return max(took, default=START_UP)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -12,17 +11,16 @@ from typing import Literal
 from analysis.settings import slo_setting
 from records.load import Load, Rate, Users
 from records.slo import Objective
-from settings_schema import Address, read_address, setting, write_address
+from settings_schema import setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
 Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
-PEAK_GRAMMAR = "a rate such as 40req/s, a number of users such as 3000users, or a CSV file of a day's traffic"
+PEAK = "Peak and objectives"  # a group of `--help`
+PEAK_GRAMMAR = "a rate such as 40req/s or a number of users such as 3000users"
 
 
-def parse_peak(text: str) -> Load | Path:
-    """`40req/s` → a rate, `3000users` → users, else a file that is there. Raises `ValueError` with a sentence."""
-    if Path(text).is_file():
-        return Path(text)
+def parse_peak(text: str) -> Load:
+    """`40req/s` → a rate, `3000users` → users. Raises `ValueError` with a sentence."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(req/s|rps|users?)\s*", text)
     if match is None or not float(match[1]) > 0:
         raise ValueError(f"--peak is {PEAK_GRAMMAR}, not `{text}`.")
@@ -33,8 +31,8 @@ def parse_peak(text: str) -> Load | Path:
     return Rate(float(match[1]))
 
 
-def write_peak(peak: Load | Path | None) -> str:
-    return f"{peak.value:g}{peak.unit}" if isinstance(peak, Users | Rate) else str(peak or "")
+def write_peak(peak: Load | None) -> str:
+    return "" if peak is None else f"{peak.value:g}{peak.unit}"
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -75,54 +73,24 @@ def write_named(pairs: Named) -> str:
     return "\n".join(f"{label}={value}" if label else value for label, value in pairs)
 
 
-def parse_speeds(text: str) -> tuple[float, ...]:
-    """`20,60,180` → tokens per second. Raises `ValueError` with a sentence."""
-    try:
-        speeds = tuple(sorted(float(part) for part in text.split(",")))
-    except ValueError:
-        speeds = ()
-    if not speeds or speeds[0] <= 0:
-        raise ValueError(f"--agents takes output speeds in tokens per second, such as 20,60,180, not `{text}`.")
-    return speeds
-
-
-def write_speeds(speeds: tuple[float, ...]) -> str:
-    return ",".join(f"{speed:g}" for speed in speeds)
-
-
-def parse_time(text: str) -> float:
-    """ISO 8601, in UTC where it names no zone → a Unix time. Raises `ValueError` with a sentence."""
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(f"--check-until is a time such as 2026-11-22T18:00, not `{text}`.") from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-
-
-def write_time(at: float | None) -> str:
-    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-
-
-range_setting = partial(setting, metavar="N", read=parse_range, write=write_range)
-named_setting = partial(setting, read=parse_named_numbers, write=write_named, repeatable=True)
+peak_setting = partial(setting, group=PEAK)
+range_setting = partial(peak_setting, metavar="N", read=parse_range, write=write_range)
+cost_setting = partial(setting, group="Cost")
+named_setting = partial(cost_setting, read=parse_named_numbers, write=write_named, repeatable=True)
+prediction_setting = partial(setting, group="Prediction")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    peak: Load | Path | None = setting(
+    peak: Load | None = peak_setting(
         None, f"Load that the fleet must serve: {PEAK_GRAMMAR}.", metavar="LOAD", read=parse_peak, write=write_peak
     )
-    slo: tuple[Objective, ...] = slo_setting()
-    peak_seconds: float = setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
-    arrivals: str = setting("poisson", "Arrival process of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS")
-    balancer: Balancer = setting("round_robin", "How the load balancer chooses a replica.")
-    start_up: float | None = setting(
-        None, "Seconds until a new replica accepts requests. Default: as measured, else 60.", metavar="S", least=0
-    )
-    headroom: float = setting(
+    slo: tuple[Objective, ...] = slo_setting(PEAK)
+    headroom: float = peak_setting(
         0.0, "Share by which the load may exceed the peak, such as 0.2.", metavar="SHARE", least=0
     )
-    spares: int = setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
+    spares: int = peak_setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
+    peak_seconds: float = peak_setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
     prompt_tokens: tuple[int, int] | None = range_setting(None, "Prompt tokens, if different from the measured ones.")
     output_tokens: tuple[int, int] | None = range_setting(None, "Answer tokens, if different from the measured ones.")
     price: Named = named_setting(
@@ -132,38 +100,10 @@ class PlanSettings:
         (), "GPU type in the price list; LABEL=NAME for one of several engines.", metavar="NAME", read=parse_named
     )
     gpus: Named = named_setting((("", "1"),), "GPUs per replica; LABEL=N for one of several engines.", metavar="N")
-    pools: bool = setting(False, "Also try two pools of replicas, split by prompt length.")
-    agents: tuple[float, ...] = setting(
-        (),
-        "Output speeds in tokens per second, such as 20,60,180: how many agents one replica serves at each.",
-        metavar="SPEEDS",
-        read=parse_speeds,
-        write=write_speeds,
+    prices: Path | None = cost_setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
+    balancer: Balancer = prediction_setting("round_robin", "How the load balancer chooses a replica.")
+    arrivals: str = prediction_setting(
+        "poisson", "Arrival process of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS"
     )
-    publish: Address | None = setting(
-        None,
-        "Serve the figures of each plan to Prometheus on this address, such as 127.0.0.1:9647, until Ctrl-C.",
-        metavar="HOST:PORT",
-        read=read_address,
-        write=write_address,
-    )
+    allow_drift: bool = prediction_setting(False, "Plan even if the machine's speed drifted during the measurement.")
     html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")
-    prices: Path | None = setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
-    allow_drift: bool = setting(False, "Plan even if the machine's speed drifted during the measurement.")
-    seed: int = setting(0, "Seed of the simulation.", metavar="N")
-    check: str | None = setting(
-        None,
-        "Instead of planning, compare predictions with what this Prometheus recorded of the servers.",
-        metavar="URL",
-    )
-    check_seconds: float = setting(
-        600.0, "Time span to compare, ending now or at --check-until.", metavar="S", least=10
-    )
-    check_until: float | None = setting(
-        None,
-        "End of the time span in UTC, such as 2026-11-22T18:00.",
-        metavar="TIME",
-        read=parse_time,
-        write=write_time,
-    )
-    check_select: str = setting("", 'Label matchers that select the servers, such as job="chat".', metavar="MATCHERS")

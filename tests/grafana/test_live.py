@@ -1,8 +1,7 @@
 """A real Prometheus scrapes a real server under real load, and answers every question that the dashboards ask.
 
 There is the fake engine behind the whole server, a load test by Locust that goes well, and pages of what this machine
-does not have: a server with a GPU, a second load test, a published plan, and other people's servers by the names of the
-rules' own tests.
+does not have: a server with a GPU, a second load test, and other people's servers by the names of the rules' own tests.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from grafana import load_promql
 from grafana.palette import RED
 from grafana.queries import DASHBOARDS, VARIABLES, filled_in
 from loadtests.harness.run.host import free_port
-from tests.support.loadtests.load_exporter import ScriptedPlan, ScriptedRun, exported
+from tests.support.loadtests.load_exporter import ScriptedRun, exported
 from tests.support.loadtests.locust_process import start
 from tests.support.prometheus import SeriesOfRuleTests, answers, prometheus, running, until
 from tests.support.servers.client_load import Load
@@ -89,11 +88,10 @@ def watched(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
         server, on_gpu = stack.enter_context(_server()), stack.enter_context(gpu_server())
         run_a = stack.enter_context(_load_test(tmp_path_factory.mktemp("run")))
         run_b = stack.enter_context(exported(ScriptedRun(RUNS["b"], GPU_ENGINE, now - 20)))
-        plan = stack.enter_context(exported(ScriptedPlan("fake")))
         others = stack.enter_context(exported(SeriesOfRuleTests(*ENGINES)))
         dcgm = stack.enter_context(exported(SeriesOfRuleTests("engines/dcgm.yml")))
         folder.mkdir()
-        targets = {"servers": [server, on_gpu], "load": [run_a, run_b, plan], "engines": [others], "gpus": [dcgm]}
+        targets = {"servers": [server, on_gpu], "load": [run_a, run_b], "engines": [others], "gpus": [dcgm]}
         api = stack.enter_context(prometheus(found, folder, **targets))
         scraped = "count_over_time(enginebench_engine_max_concurrency[5m])"
         load = Load(server, USERS, TOKENS)
@@ -231,7 +229,6 @@ def test_the_second_run_is_shifted_to_the_start_of_the_first(watched: Watched) -
         pytest.param("run", set(RUNS.values()), id="every run can be chosen"),
         pytest.param("run_a", set(RUNS.values()), id="every run can be compared"),
         pytest.param("engine_b", {"scripted", GPU_ENGINE}, id="every engine of a run can be compared"),
-        pytest.param("plan_gpu", {"H100"}, id="every GPU type of a plan can be chosen"),
         pytest.param("slo_ttft", {"1.0"}, id="the first TTFT threshold is an edge of a bucket"),
         pytest.param("slo_e2e", {"10.0"}, id="the first E2E threshold is an edge of a bucket"),
     ],

@@ -111,13 +111,12 @@ class Fleet:
     peak: Peak
     objectives: tuple[Objective, ...]
     balancer: Balancer
-    seed: int = 0
     most_requests: int = MOST_REQUESTS
     _known: dict[tuple[int, int], Attainment] = field(default_factory=dict, init=False)
 
     def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
         if (replicas, seeds) not in self._known:
-            found = [self.served(replicas, trial) for trial in trials(seeds, self.seed)]
+            found = [self.served(replicas, trial) for trial in trials(seeds)]
             self._known[replicas, seeds] = self._judged(replicas, found)
         return self._known[replicas, seeds]
 

@@ -46,11 +46,7 @@ class Prices:
 
     def gpu(self, name: str) -> float:
         """Raises `ValueError` with the choices."""
-        return self.gpus[self.gpu_class(name)]
-
-    def gpu_class(self, name: str) -> str:
-        """`name` as the list writes it. Raises `ValueError` with the choices."""
-        found = {known.lower(): known for known in self.gpus}
+        found = {known.lower(): price for known, price in self.gpus.items()}
         if name.lower() not in found:
             raise ValueError(f"the price list has no GPU called `{name}`; it has {', '.join(self.gpus)}.")
         return found[name.lower()]

@@ -1,4 +1,4 @@
-"""What all simulated engines have: requests that wait, a clock, and where its time went."""
+"""What all simulated engines have: requests that wait, and a clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Generator
-from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Spent, Work
+from analysis.plan.simulation.work import LEAST_NOISE, NOISES, Completion, Work
 
 BLOCK = 256  # steps
 
@@ -18,14 +18,13 @@ BLOCK = 256  # steps
 class SimulatedEngine(ABC):
     """Takes requests in the order in which they come. `work` has their lengths, and gets the times of their tokens."""
 
-    __slots__ = ("_cost", "_model", "_slots", "_waiting", "_work", "now", "spent")
+    __slots__ = ("_cost", "_model", "_slots", "_waiting", "_work", "now")
 
     def __init__(self, model: EngineModel, work: Work) -> None:
         self._model, self._cost, self._work = model, model.cost, work
         self._slots = model.slots if model.slots is not None else math.inf
         self._waiting: deque[tuple[int, float]] = deque()
         self.now = 0.0
-        self.spent = Spent()
 
     @property
     @abstractmethod

@@ -53,8 +53,7 @@ class GroupedReplica(SimulatedEngine):
 
     def _admit(self) -> None:
         while self._waiting and len(self._left) < self._slots:
-            request, at = self._waiting.popleft()
-            self.spent.waiting += self.now - at
+            request, _ = self._waiting.popleft()
             self._left[request] = self._work.steps[request]
             self._join((round(self._work.tokens[request]), True), request, self._number + 1)
 
@@ -70,11 +69,6 @@ class GroupedReplica(SimulatedEngine):
         count = len(group.requests)
         step = self._cost.seconds(count, length * count, count) if prompts else self._cost.seconds(count)
         self.now += step * (1 + self._noise.over(1))
-        if prompts:
-            self.spent.prefill += step
-        else:
-            self.spent.decode += step
-            self.spent.full += step if self._waiting else 0.0
         ended = []
         for request in group.requests:
             if prompts:

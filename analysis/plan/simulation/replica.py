@@ -18,7 +18,7 @@ from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.simulation.engine import SimulatedEngine, StepNoise
 from analysis.plan.simulation.grouped import GroupedReplica
-from analysis.plan.simulation.work import NOISES, Completion, Lengths, Spent, Work
+from analysis.plan.simulation.work import NOISES, Completion, Lengths, Work
 
 
 class Replica(SimulatedEngine):
@@ -49,8 +49,6 @@ class Replica(SimulatedEngine):
                     steps = math.ceil((until - self.now) / step)
                 self._freed = 0
                 self._pass(step, steps)
-                self.spent.decode += step * steps
-                self.spent.full += step * steps if waiting else 0.0
                 self._number += steps
                 ended = self._ended()
             elif waiting:
@@ -70,17 +68,13 @@ class Replica(SimulatedEngine):
         admitted = []
         tokens = 0.0
         while room > 0:
-            request, at = waiting.popleft()
-            self.spent.waiting += self.now - at
+            request, _ = waiting.popleft()
             admitted.append(request)
             tokens += work.tokens[request]
             room -= 1
         count = len(admitted) if model.pauses else len(running) + len(admitted)
         step = self._cost.seconds(count, tokens, len(admitted))
         self._pass(step, 1)
-        own = step if model.pauses else step - self._cost.seconds(count)
-        self.spent.prefill += own
-        self.spent.decode += step - own
         if not model.pauses:
             self._number += 1
         for request in admitted:
@@ -162,11 +156,8 @@ class SeparateStreams(SimulatedEngine):
         while self._waiting and len(self._firsts) + len(self._ends) < self._slots:
             request, at = self._waiting.popleft()
             begins = max(now, at)
-            self.spent.waiting += begins - at
             running = len(self._firsts) + len(self._ends) + 1
             seconds = self._cost.seconds(running, self._work.tokens[request], 1)
-            self.spent.prefill += seconds
-            self.spent.decode += (self._work.steps[request] - 1) * self._cost.seconds(running)
             heappush(self._firsts, (begins + seconds, request))
 
 
@@ -178,13 +169,12 @@ def replica(model: EngineModel, work: Work, rng: Generator) -> SimulatedEngine:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Simulated requests in the order in which they were due; seconds. `spent` says where the engine's time went."""
+    """Simulated requests in the order in which they were due; seconds."""
 
     sched: Floats
     first: Floats
     last: Floats
     lengths: Lengths
-    spent: Spent
 
 
 def serve_arrivals(model: EngineModel, arrivals: Floats, lengths: Lengths, rng: Generator) -> Served:
@@ -198,7 +188,7 @@ def serve_arrivals(model: EngineModel, arrivals: Floats, lengths: Lengths, rng: 
         submit(request, at)
     while advance(math.inf):
         pass
-    return Served(arrivals, np.array(work.first), np.array(work.last), lengths, engine.spent)
+    return Served(arrivals, np.array(work.first), np.array(work.last), lengths)
 
 
 def serve_users(
@@ -235,4 +225,4 @@ def serve_users(
         sched.append(at)
         user_of.append(user)
     used = lengths.at(np.arange(len(sched)) % len(lengths))
-    return Served(np.array(sched), np.array(work.first), np.array(work.last), used, engine.spent)
+    return Served(np.array(sched), np.array(work.first), np.array(work.last), used)

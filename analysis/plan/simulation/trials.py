@@ -26,8 +26,3 @@ def trials(count: int, seed: int = 0) -> list[Trial]:
     """Speeds are quantiles of the normal distribution (stratified sampling), so that few trials have its median too."""
     normal = NormalDist()
     return [Trial(np.random.default_rng([seed, k]), normal.inv_cdf((k + 0.5) / count)) for k in range(count)]
-
-
-def random_trial(seed: int) -> Trial:
-    rng = np.random.default_rng(seed)
-    return Trial(rng, float(rng.standard_normal()))

@@ -1,4 +1,4 @@
-"""What simulated requests ask, when their tokens came, and where an engine's time went."""
+"""What simulated requests ask, and when their tokens came."""
 
 from __future__ import annotations
 
@@ -30,16 +30,6 @@ class Work:
         self.steps.append(steps)
         self.first.append(math.nan)
         self.last.append(math.nan)
-
-
-@dataclass(slots=True)
-class Spent:
-    """Where the time of a replica went, in seconds."""
-
-    prefill: float = 0.0
-    decode: float = 0.0
-    full: float = 0.0  # of the decoding, while requests waited for a slot
-    waiting: float = 0.0  # request-seconds before admission
 
 
 @dataclass(frozen=True, slots=True)

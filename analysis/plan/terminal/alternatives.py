@@ -26,8 +26,6 @@ def print_alternatives(console: Console, found: Alternatives) -> None:
             console.print(warning(f"{one.name}: {one.refused}"))
         for said in warnings_of(one.plan) if one.plan is not None else ():
             console.print(warning(f"{one.name}: {said}."))
-    if found.mix is not None:
-        console.print(Text(found.mix.sentence))
     console.print(Text(found.sentence, style="bold"))
 
 

@@ -43,22 +43,9 @@ def print_plan(console: Console, plan: Plan) -> None:
         each, all_of_it = significant(plan.joules_per_token), significant(plan.kilowatts)
         console.print(f"Energy: {each} J per output token as measured, {all_of_it} kW of the fleet at the peak.")
         console.print()
-    for sentence in _extras(plan):
-        console.print(Text(sentence))
-        console.print()
     if plan.next_run is not None:
         console.print(Text(f"Next: {plan.next_run}", style="dim"), soft_wrap=True)
     console.print(Text(plan.sentence, style="bold"))
-
-
-def _extras(plan: Plan) -> list[str]:
-    """What was asked for beside the number of replicas."""
-    told = [] if plan.day is None else [plan.day.sentence]
-    if plan.pools is not None:
-        told.append(plan.pools.sentence)
-    if plan.agents:
-        told.append("\n".join(["Agents at", *(f"  {tier.sentence}" for tier in plan.agents)]))
-    return told
 
 
 def _held_out(plan: Plan) -> Table:

@@ -1,4 +1,4 @@
-"""Several engines and settings side by side: what dominates what, and the cheapest mix."""
+"""Several engines and settings side by side: which costs the least, and what dominates what."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from analysis.plan.alternatives import Alternative, Alternatives, as_document, grouped, make_alternatives
-from analysis.plan.fleet.mix import _fewest
 from analysis.plan.settings import PlanSettings
 from analysis.plan.terminal.alternatives import print_alternatives
 from analysis.run.load import RunData, load_run
@@ -70,20 +68,8 @@ def test_a_cheaper_and_slower_engine_is_on_the_front(found: Alternatives) -> Non
     assert cheap.sentence.endswith("on the Pareto front: small, large.")
 
 
-def test_a_mix_fills_what_a_large_replica_too_many_would(found: Alternatives) -> None:
-    """A large replica bears some 25 requests a second; the rest is cheaper on small ones than on a second large one."""
-    mix = found.mix
-    assert mix is not None
-    assert mix.replicas["large"] == 1
-    assert mix.per_hour < mix.one_kind[2]
-    assert mix.per_hour == pytest.approx(sum(PRICES[name] * count for name, count in mix.replicas.items()))
-    assert sum(mix.each[name] * count for name, count in mix.replicas.items()) == pytest.approx(30)
-    assert mix.share >= 0.9
-    assert "% less than" in mix.sentence
-
-
 def test_without_prices_replicas_are_the_cost(found: Alternatives) -> None:
-    document = as_document(replace(found, priced=False, mix=None))
+    document = as_document(replace(found, priced=False))
     assert document["cost_in"] == "replicas"
     assert [one["cost"] for one in document["alternatives"]] == [
         one["plan"]["replicas"]["count"] for one in document["alternatives"]
@@ -113,15 +99,3 @@ def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunData], 
         "vllm (max_num_seqs=64)": 1,
         "small": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("load", "counts"),
-    [
-        pytest.param(20.0, [1, 2], id="2 large bear 18, the rest is cheaper on a small one: 6 instead of 7 or 7.5"),
-        pytest.param(18.0, [0, 2], id="no rest"),
-        pytest.param(2.0, [1, 0], id="less than a small one bears"),
-    ],
-)
-def test_the_cheapest_whole_numbers(load: float, counts: list[int]) -> None:
-    assert _fewest(np.array([1.0, 2.5]), np.array([3.0, 9.0]), load).tolist() == counts

@@ -1,4 +1,4 @@
-"""The `/metrics` of a load test that goes well, and of a published plan, with known rates."""
+"""The `/metrics` of a load test that goes well, with known rates."""
 
 from __future__ import annotations
 
@@ -67,26 +67,6 @@ class ScriptedRun(Collector):
         buckets = [(str(mean / 2), 0.0), (str(mean * 2), finite), ("1000.0", finite), ("+Inf", count)]
         family.add_metric(list(labels.values()), buckets, sum_value=mean * finite)
         return family
-
-
-class ScriptedPlan(Collector):
-    """What a capacity plan predicts for an engine."""
-
-    def __init__(self, engine: str) -> None:
-        self._labels = {"engine": engine, "model": "a-model", "gpu": "H100"}
-
-    def collect(self) -> Iterator[Metric]:
-        plain = {
-            "replicas": 3.0,
-            "replicas_with_spare": 4.0,
-            "cost_usd_per_million_tokens": 0.8,
-            "attainment_ratio": 0.99,
-        }
-        for name, value in plain.items():
-            yield _gauge(f"enginebench_plan_{name}", self._labels, value)
-        yield _gauge("enginebench_plan_safe_load", self._labels | {"unit": "req/s"}, 100.0)
-        yield _gauge("enginebench_plan_safe_load", self._labels | {"unit": "users"}, 200.0)
-        yield _gauge("enginebench_plan_ttft_seconds", self._labels | {"quantile": "0.95"}, 0.7)
 
 
 def _gauge(name: str, labels: dict[str, str], value: float) -> GaugeMetricFamily:
