@@ -26,7 +26,6 @@ COMMANDS = {
     "answers": "loadtests.cli",
     "calibrate": "loadtests.cli",
     "collect": "loadtests.cli",
-    "watch": "analysis.cli",
     "report": "analysis.cli",
     "runs": "analysis.cli",
     "compare": "analysis.cli",

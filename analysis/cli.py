@@ -10,7 +10,6 @@ from analysis.imports.command import import_results
 from analysis.plan.command import plan
 from analysis.report.command import report
 from analysis.report.index.command import list_runs
-from analysis.watch.command import watch
 
 app = typer.Typer()
 app.command()(report)
@@ -19,4 +18,3 @@ app.command()(compare)
 app.command()(gate)
 app.command("import")(import_results)
 app.command()(plan)
-app.command()(watch)

@@ -111,7 +111,7 @@ class Tail:
         self._pattern = pattern
         self._offsets: dict[Path, int] = {}
 
-    def lines(self) -> Iterator[tuple[Path, bytes]]:
+    def lines(self) -> Iterator[bytes]:
         """Whole lines that are new since the last call."""
         for path in sorted(self._folder.glob(self._pattern)):
             with path.open("rb") as file:
@@ -120,7 +120,7 @@ class Tail:
                     if not line.endswith(b"\n"):
                         break  # still being written
                     self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    yield path, line
+                    yield line
 
 
 def _lines(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ def compare(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Compare engines with a baseline: every measure, with tests, effect sizes and success criteria.
+    """Compare engines with a baseline: every measure, with tests and effect sizes.
 
     The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
     `enginebench report` has the same comparison as a section of its page.
@@ -72,29 +72,23 @@ def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) 
     if as_json:
         typer.echo(json.dumps(document(contrasts, summaries), allow_nan=False))
     else:
-        print_contrasts(stdout(), contrasts, summaries)
+        print_contrasts(stdout(), contrasts)
 
 
 def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str, Any]:
-    """What `--json` prints: all stages, the criteria and expectations at the one that is shown, and what differs."""
+    """What `--json` prints: all stages, and what differs."""
     from dataclasses import asdict
 
-    from analysis.compare.criteria import criteria
-    from analysis.compare.expectations import expectation_of
     from analysis.verdict.comparison.contenders import contenders_of
     from analysis.verdict.summary import SCHEMA_VERSION, without_infinities
 
-    first = {one.label: one.runs[0] for one in contenders_of(summaries)}
-    base = first[contrasts.baseline]
-    expected = {label: expectation_of(first[label], base, contrasts.stage) for label in contrasts.engines}
+    labels = [one.label for one in contenders_of(summaries)]
     found: dict[str, Any] = without_infinities(
         {"schema": SCHEMA_VERSION}
         | asdict(contrasts)
         | {
             "sentence": contrasts.sentence,
-            "criteria": [asdict(one) for one in criteria(contrasts, summaries)],
-            "expectations": {label: asdict(one) for label, one in expected.items() if one is not None},
-            "runs": {label: [str(s.folder) for s in summaries if s.label == label] for label in first},
+            "runs": {label: [str(s.folder) for s in summaries if s.label == label] for label in labels},
         }
     )
     return found

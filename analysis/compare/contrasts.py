@@ -8,12 +8,12 @@ one another nothing is claimed, unless the user allows it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from analysis.compare.answers import SameAnswers, same_answers
-from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT, Better, Measure, measures_of
+from analysis.compare.measures import Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
 from analysis.settings import MARGIN
 from analysis.units import in_words
@@ -238,14 +238,6 @@ def _verdict(one: Contrast, relative: bool, margin: float) -> Contrast:
         return replace(one, verdict="alike", why=f"within the practical margin of {margin:g}")
     chance = "the difference may be chance"
     return replace(one, why=chance if one.p > 1 - CONFIDENCE else f"below the practical margin of {margin:g}")
-
-
-def headline(contrasts: Contrasts, engine: str) -> Iterator[Contrast]:
-    """The contrasts that the table and the sentence are about, as far as they were measured."""
-    for name in (TTFT, THROUGHPUT, LATENCY):
-        found = contrasts.shown.of(engine, name)
-        if found is not None:
-            yield found
 
 
 def _said(engine: str, contrasts: Contrasts) -> str:

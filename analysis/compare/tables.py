@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
-from analysis.compare.criteria import criteria
-from analysis.compare.expectations import Expectation, as_text, caption, expectation_of
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT
 from analysis.units import (
     FIGURE_SPACE,
@@ -21,7 +19,6 @@ from analysis.units import (
     format_share,
     significant,
 )
-from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.statistics import Estimate, Spread
 from analysis.verdict.summary import RunSummary
 
@@ -54,16 +51,15 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContrastTables:
-    """Engines at a glance, measure by measure, the runs they come from, and the criteria."""
+    """Engines at a glance, measure by measure, and the runs they come from."""
 
     engines: TextTable
     measures: TextTable
     runs: TextTable
-    criteria: TextTable
 
     @property
     def all(self) -> tuple[TextTable, ...]:
-        return self.engines, self.measures, self.runs, self.criteria
+        return self.engines, self.measures, self.runs
 
 
 def contrasts_of(summaries: Sequence[RunSummary], margin: float) -> Contrasts | None:
@@ -74,11 +70,8 @@ def contrasts_of(summaries: Sequence[RunSummary], margin: float) -> Contrasts | 
         return None
 
 
-def tables_of(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> ContrastTables:
-    contenders = {one.label: one for one in contenders_of(summaries)}
-    return ContrastTables(
-        _engines(contrasts, contenders), _measures(contrasts), _runs(contrasts), _criteria(contrasts, summaries)
-    )
+def tables_of(contrasts: Contrasts) -> ContrastTables:
+    return ContrastTables(_engines(contrasts), _measures(contrasts), _runs(contrasts))
 
 
 def format_value(value: float | None, unit: str) -> str:
@@ -89,24 +82,17 @@ def format_value(value: float | None, unit: str) -> str:
     return significant(value) if written is None else written(value)
 
 
-def _engines(contrasts: Contrasts, contenders: dict[str, Contender]) -> TextTable:
-    rows, expectations = [], []
-    base = contenders[contrasts.baseline]
-    for label in (contrasts.baseline, *contrasts.engines):
-        expectation = expectation_of(contenders[label].runs[0], base.runs[0], contrasts.stage)
-        expectations += [expectation] if expectation else []
-        rows.append(_engine(contrasts, label, expectation))
-    headers = (
-        *("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "same answers", "expected", "verdict"),
-    )
+def _engines(contrasts: Contrasts) -> TextTable:
+    rows = tuple(_engine(contrasts, label) for label in (contrasts.baseline, *contrasts.engines))
+    headers = ("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "same answers", "verdict")
     text = (
         f"Against {contrasts.baseline} at {contrasts.stage}, means over runs. Ratios with 95 % intervals: above 1 is "
         "better, latency is E2E p50. Same answers: of the prompts that both answered, greedily and in every run."
     )
-    return TextTable("Engines", headers, tuple(rows), (0, 7), " ".join(filter(None, (text, caption(expectations)))))
+    return TextTable("Engines", headers, rows, (0, 6), text)
 
 
-def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -> tuple[str, ...]:
+def _engine(contrasts: Contrasts, label: str) -> tuple[str, ...]:
     is_baseline = label == contrasts.baseline
     found = {
         name: contrasts.shown.of(contrasts.engines[0] if is_baseline else label, name)
@@ -117,18 +103,15 @@ def _engine(contrasts: Contrasts, label: str, expectation: Expectation | None) -
         for one in (found[TTFT], found[THROUGHPUT])
     ]
     if is_baseline:
-        return (label, *values, "1", "1", "", "", "baseline")
+        return (label, *values, "1", "1", "", "baseline")
     latency, throughput = found[LATENCY], found[THROUGHPUT]
     ratios = [Estimate(None) if one is None else one.ratio for one in (latency, throughput)]
-    said = _verdict(contrasts, latency, throughput)
-    answer = expectation.judge(*ratios) if expectation and not contrasts.blocked else None
     return (
         label,
         *values,
         *(_ratio(ratio) for ratio in ratios),
         next(one.text for one in contrasts.answers if one.engine == label),
-        as_text(expectation),
-        f"{said}; expectation {answer}" if answer else said,
+        _verdict(contrasts, latency, throughput),
     )
 
 
@@ -190,13 +173,6 @@ def _runs(contrasts: Contrasts) -> TextTable:
     headers = ("measure", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
     text = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."
     return TextTable("Runs", headers, tuple(rows), (0, 1, 9), text)
-
-
-def _criteria(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> TextTable:
-    rows = tuple((one.engine, one.name, one.wanted, one.found, one.answer) for one in criteria(contrasts, summaries))
-    return TextTable(
-        "Success criteria", ("engine", "criterion", "wanted", "found", "answer"), rows, (0, 1, 2, 3, 4), ""
-    )
 
 
 def _ratio(ratio: Estimate) -> str:

@@ -13,19 +13,18 @@ from analysis.compare.tables import TextTable, tables_of
 from analysis.console import ruled_table
 from analysis.report.terminal import print_findings
 from analysis.units import in_words
-from analysis.verdict.summary import RunSummary
 
 LEFT_OUT = (
-    *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference", "wanted", "expected"),
+    *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference"),
     *("same answers", "TTFT p50"),
 )
 """Columns that a narrow terminal goes without, in this order."""
 
-STYLES = {"better": "green", "met": "green", "worse": "bold red", "missed": "bold red", "not claimed": "yellow"}
+STYLES = {"better": "green", "worse": "bold red", "not claimed": "yellow"}
 
 
-def print_contrasts(console: Console, contrasts: Contrasts, summaries: Sequence[RunSummary]) -> None:
-    for table in tables_of(contrasts, summaries).all:
+def print_contrasts(console: Console, contrasts: Contrasts) -> None:
+    for table in tables_of(contrasts).all:
         print_table(console, table)
     print_findings(console, contrasts.differ)
     console.print(Text(contrasts.sentence, style="bold"))

@@ -21,13 +21,11 @@ def import_results(
     users: Annotated[int | None, typer.Option(min=1, help="Users, if the file does not say.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.0, help="Requests per second, if the file does not say.")] = None,
 ) -> None:
-    """Import results of guidellm, aiperf, vLLM, Locust or k6.
+    """Import results of guidellm or vLLM.
 
-    benchmarks.json (guidellm), profile_export.jsonl or profile_export_aiperf.json (aiperf), the JSON of
-    `vllm bench serve --save-result --save-detailed`, PREFIX_stats.csv (Locust), --out json= or --summary-export (k6).
+    benchmarks.json (guidellm), the JSON of `vllm bench serve --save-result --save-detailed`.
 
-    Numbers that a file lacks stay n/a; a finding of the run names them. Files without single requests can be compared
-    and gated, not reported on.
+    Numbers that a file lacks stay n/a; a finding of the run names them.
 
     Exit code: 0 good, 2 a file that cannot be imported.
 
@@ -52,10 +50,8 @@ def import_results(
             repeat = repeats.get(name, 0)
             repeats[name] = repeat + 1
             folder = write_run(results, file, output, name, load, repeat)
-            what = (
-                f"{sum(len(stage.requests) for stage in results.stages)} requests" if results.stages else "aggregates"
-            )
-            typer.echo(f"{folder}: {what} of {results.source.tool}")
+            requests = sum(len(stage.requests) for stage in results.stages)
+            typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
             typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
     except NotImportable as error:
         log.print(str(error), style="red", soft_wrap=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from analysis.imports.source import COMMON, ImportedStage, Results, Source, load_of, nanoseconds, read_json
+from analysis.imports.source import COMMON, ImportedStage, Results, Source, load_of, nanoseconds
 from records.load import Load, Rate
 from records.request import Outcome, RequestRecord
 
@@ -23,9 +22,8 @@ def is_guidellm(document: dict[str, Any]) -> bool:
     return isinstance(document.get("benchmarks"), list) and "requests" in (document["benchmarks"] or [{}])[0]
 
 
-def read(path: Path) -> Results:
-    """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
-    document = read_json(path)
+def read(document: dict[str, Any]) -> Results:
+    """Raises `KeyError` or `TypeError` where a field is missing."""
     benchmarks = document["benchmarks"]
     zero = min(start for one in benchmarks for start in _starts(one))
     stages, lacks = [], list(LACKS)
@@ -97,6 +95,7 @@ def _record(one: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> R
         return None
     ended = timings.get("request_end") if timings.get("request_end") is not None else timings.get("resolve_end")
     first = nanoseconds(timings.get("first_token_iteration"), zero)
+    first_out = nanoseconds(timings.get("first_output_token_iteration"), zero)
     due = nanoseconds(timings.get("targeted_start"), zero)
     last = nanoseconds(timings.get("last_token_iteration"), zero)
     output = one.get("output_tokens")
@@ -110,7 +109,7 @@ def _record(one: dict[str, Any], outcome: Outcome, stage: int, zero: float) -> R
         t_sched=sent if due is None else min(due, sent),
         t_send=sent,
         t_first=first,
-        t_first_out=nanoseconds(timings.get("first_output_token_iteration"), zero) if first is not None else None,
+        t_first_out=first if first is None or first_out is None else first_out,
         t_last=last if outcome == "ok" else None,
         t_end=nanoseconds(ended, zero) or sent,
         chunks=int(timings.get("token_iterations") or 0),

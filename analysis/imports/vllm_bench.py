@@ -1,63 +1,43 @@
-"""The JSON of `vllm bench serve --save-result`: with `--save-detailed` its requests, else aggregates.
+"""The JSON of `vllm bench serve --save-result --save-detailed`, which has the requests.
 
 Fields as of vllm/benchmarks/serve.py: seconds in the lists `ttfts`, `itls`, `latencies` and `start_times`, all in the
-order of the requests; milliseconds in the aggregates. A request that failed has an `errors` entry that is not empty.
+order of the requests. A request that failed has an `errors` entry that is not empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from analysis.imports.source import (
-    COMMON,
-    Aggregates,
-    ImportedStage,
-    NotImportable,
-    Percentiles,
-    Results,
-    Source,
-    load_of,
-    nanoseconds,
-    read_json,
-)
+from analysis.imports.source import COMMON, ImportedStage, NotImportable, Results, Source, load_of, nanoseconds
 from records.load import Load, Rate
 from records.request import RequestRecord
 from records.stage import SECOND
 
-LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}
-DETAILED = "run `vllm bench serve` with --save-detailed"
+LACKS = ("HTTP status codes", "when a request was due", *COMMON)
 
 
 def is_vllm(document: dict[str, Any]) -> bool:
     return {"request_throughput", "total_input_tokens", "completed"} <= document.keys()
 
 
-def read(path: Path) -> Results:
+def read(document: dict[str, Any]) -> Results:
     """Raises `NotImportable`, and `KeyError` or `TypeError` where a field is missing."""
-    document = read_json(path)
-    detailed = bool(document.get("ttfts")) and "itls" in document
-    if detailed and not document.get("start_times"):
+    if not document.get("start_times"):
         raise NotImportable(
-            f"{path} has requests without start_times: it is from an old vLLM; {DETAILED} of a new one."
+            "has no requests with their start times: run `vllm bench serve` of a new vLLM with --save-detailed."
         )
-    lacks = ["HTTP status codes", "when a request was due", *COMMON]
-    if not detailed:
-        lacks = [f"single requests ({DETAILED})", "intervals within the run", *lacks]
     source = Source(
         tool="vllm bench serve",
         version=None,
         model=document.get("model_id"),
         url=None,
         started_at=_date(document.get("date")),
-        lacks=tuple(lacks),
+        lacks=LACKS,
         settings={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
     )
-    if detailed:
-        return Results(source, stages=(_stage(document),))
-    return Results(source, aggregates=(_aggregates(document),))
+    return Results(source, stages=(_stage(document),))
 
 
 def _date(text: object) -> str | None:
@@ -73,7 +53,7 @@ def _stage(document: dict[str, Any]) -> ImportedStage:
     return ImportedStage(_load(document, len(requests)), 0, max(one.t_end for one in requests) + 1, requests)
 
 
-def _load(document: dict[str, Any], at_once: int | None) -> Load | None:
+def _load(document: dict[str, Any], at_once: int) -> Load | None:
     """Of `at_once` requests where the file says neither a rate nor a limit; `None` for a ramp, which has no one rate.
 
     Its gaps are gamma-distributed with the shape `burstiness`, so their coefficient of variation is 1/√burstiness.
@@ -115,34 +95,4 @@ def _record(document: dict[str, Any], index: int, zero: float) -> RequestRecord:
         prompt_tokens=document["input_lens"][index],
         output_tokens=document["output_lens"][index] if ok else None,
         token_source="tokenizer" if ok else None,
-    )
-
-
-def _aggregates(document: dict[str, Any]) -> Aggregates:
-    completed = int(document["completed"])
-    return Aggregates(
-        load=_load(document, None),
-        seconds=document["duration"],
-        ok=completed,
-        failed=int(document.get("failed") or max(int(document.get("num_prompts") or completed) - completed, 0)),
-        throughput=document.get("output_throughput"),
-        latencies={ours: _percentiles(document, theirs) for theirs, ours in LATENCIES.items()},
-        prompt_tokens=document["total_input_tokens"] / completed if completed else None,
-        output_tokens=document["total_output_tokens"] / completed if completed else None,
-    )
-
-
-def _percentiles(document: dict[str, Any], metric: str) -> Percentiles:
-    def seconds(kind: str) -> float | None:
-        value = document.get(f"{kind}_{metric}_ms")
-        return None if value is None else value / 1e3
-
-    median = seconds("median")
-    return Percentiles(
-        mean=seconds("mean"),
-        deviation=seconds("std"),
-        p50=seconds("p50") if median is None else median,
-        p90=seconds("p90"),
-        p95=seconds("p95"),
-        p99=seconds("p99"),
     )

@@ -72,7 +72,7 @@ def render(summaries: Sequence[RunSummary], comparison: Comparison, decision: De
             ttft_title=BY_NAME[ttft].title,
             results=results,
             slots={label: style.slot for label, style in styles.items()},
-            against=None if contrasts is None else (contrasts, tables_of(contrasts, summaries)),
+            against=None if contrasts is None else (contrasts, tables_of(contrasts)),
             decision=decided,
             costs=None if decided.costs is None else table(decided.costs),
             objectives=objective_lines(summaries),

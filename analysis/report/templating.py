@@ -7,8 +7,6 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.units import format_count, format_seconds, format_share, significant
-
 
 def environment() -> Environment:
     made = Environment(
@@ -18,14 +16,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "unbroken": _unbroken,
-        "code": _code,
-        "seconds": format_seconds,
-        "share": format_share,
-        "count": format_count,
-        "significant": significant,
-    }
+    made.filters |= {"unbroken": _unbroken, "code": _code}
     return made
 
 

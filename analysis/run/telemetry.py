@@ -181,7 +181,7 @@ class TelemetrySeries:
         """One value per sample inside the window, from the first process that sampled the server."""
         for samples in self.processes.values():
             series = [
-                (s.t, value) for s in samples if start <= s.t < end and (value := value_of(source, s)) is not None
+                (s.t, value) for s in samples if start <= s.t < end and (value := _value_of(source, s)) is not None
             ]
             if series:
                 return series
@@ -193,7 +193,7 @@ def _level(values: Iterable[float | None]) -> Level | None:
     return Level(fmean(known), max(known)) if known else None
 
 
-def value_of(source: Source, sample: TelemetrySample) -> float | None:
+def _value_of(source: Source, sample: TelemetrySample) -> float | None:
     """In our unit; `None` where the server says nothing of it."""
     for name, factor in source.names.items():
         found = [value for key, value in sample.server.items() if key.partition("{")[0] == name]

@@ -124,7 +124,7 @@ def without_infinities(value: Any) -> Any:
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """The run as its `summary.json` has it, for folders without records: baselines, and aggregates of other tools.
+    """The run as its `summary.json` has it, for folders without records, as a saved baseline is.
 
     Raises `NotARun` where there is none, or one of another version.
     """

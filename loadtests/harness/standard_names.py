@@ -17,7 +17,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 STANDARD = importlib.__path__[0].replace("\\", "/").removesuffix("/importlib")
 """The folder of the standard library's Python files."""
 
-Module = type(sys)
+TYPE_CHECKING = False  # as `typing` has it
+if TYPE_CHECKING:
+    from types import ModuleType
+else:
+    ModuleType = type(sys)
 
 
 class StandardLibraryFirst:
@@ -40,7 +44,7 @@ def restore_standard_names() -> None:
             _restore(name)
 
 
-def _is_a_locustfile(module: Module) -> bool:
+def _is_a_locustfile(module: ModuleType) -> bool:
     """Whether it is one file, and not the standard library's."""
     file = getattr(module, "__file__", None)
     if file is None or hasattr(module, "__path__") or not file.endswith(".py"):
@@ -48,7 +52,7 @@ def _is_a_locustfile(module: Module) -> bool:
     return bool(file.replace("\\", "/").rpartition("/")[0] != STANDARD)
 
 
-def _rename(name: str, locustfile: Module) -> None:
+def _rename(name: str, locustfile: ModuleType) -> None:
     locustfile.__name__ = f"loadtests.{name}"
     sys.modules[locustfile.__name__] = locustfile
     setattr(sys.modules["loadtests"], name, locustfile)
@@ -57,7 +61,7 @@ def _rename(name: str, locustfile: Module) -> None:
 
 def _restore(name: str) -> None:
     # Who imported the module before still has it, with its locks and gevent's patches: nobody may get a second one.
-    before = next((kept for kept in gc.get_objects() if isinstance(kept, Module) and kept.__name__ == name), None)
+    before = next((kept for kept in gc.get_objects() if isinstance(kept, ModuleType) and kept.__name__ == name), None)
     if before is not None:
         sys.modules[name] = before
     package = importlib.import_module(name)

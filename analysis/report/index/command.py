@@ -1,4 +1,4 @@
-"""`enginebench runs`: which runs there are, and a page of them all."""
+"""`enginebench runs`: which runs there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from settings_flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.table import Table
 
@@ -25,31 +24,23 @@ LEFT_OUT = ("model", "engine", "stage", "scenario", "findings")  # by a narrow t
 
 @with_flags(RunsSettings)
 def list_runs(as_json: AsJson = False, **given: Any) -> None:
-    """List the runs of a folder, and write a page of them all to its index.html.
+    """List the runs of a folder.
 
     Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
     """
     from analysis.console import stderr
-    from analysis.report.index.index import render_index, runs_in
-    from records.files import write_atomically
+    from analysis.report.index.index import runs_in
 
-    log = stderr()
-    runs_folder: Path = read_settings(RunsSettings, given).runs
-    found = runs_in(runs_folder)
+    settings: RunsSettings = read_settings(RunsSettings, given)
+    found = runs_in(settings.runs)
     if not found:
-        log.print(f"there is no run in {runs_folder}/ yet: `enginebench run concurrent` makes one.", style="red")
+        said = f"there is no run in {settings.runs}/ yet: `enginebench run concurrent` makes one."
+        stderr().print(said, style="red")
         raise typer.Exit(2)
-    page = runs_folder / "index.html"
-    try:
-        write_atomically(page, render_index(found, runs_folder))
-    except OSError as error:
-        log.print(f"{page} cannot be written ({error.strerror}).", style="red")
-        raise typer.Exit(2) from None
     if as_json:
-        typer.echo(json.dumps({"runs": [_document(run) for run in found], "page": str(page)}, allow_nan=False))
-        return
-    _print(found)
-    typer.echo(f"Index: {page}")
+        typer.echo(json.dumps({"runs": [_document(run) for run in found]}, allow_nan=False))
+    else:
+        _print(found)
 
 
 def _document(run: IndexedRun) -> dict[str, object]:
@@ -73,7 +64,7 @@ def _print(runs: Sequence[IndexedRun]) -> None:
             break
     console.print(table)
     if count:
-        also = f"A wider terminal, the page and --json also have {in_words(LEFT_OUT[:count])}."
+        also = f"A wider terminal and --json also have {in_words(LEFT_OUT[:count])}."
         console.print(Text(also, style="dim"))
 
 

@@ -1,4 +1,4 @@
-"""All runs of a folder on one page, to be sorted by any column: from what each run's `summary.json` says.
+"""All runs of a folder, from what each run's `summary.json` says.
 
 Runs without a report have no numbers yet, only what is in `meta.json`.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.report.charts.palette import variables
-from analysis.report.templating import environment
 from analysis.run.load import NotARun
 from analysis.verdict.comparison.compare import compare
 from analysis.verdict.summary import RunSummary, read_summary
@@ -56,12 +54,6 @@ class IndexedRun:
             if self.findings.get(severity)
         ]
         return ", ".join(counted) or "none"
-
-    @property
-    def gravity(self) -> int:
-        """For sorting: invalid runs last."""
-        weights = {"invalid": 10_000, "warn": 100, "note": 1}
-        return sum(weights[severity] * count for severity, count in (self.findings or {}).items())
 
 
 def runs_in(folder: Path) -> list[IndexedRun]:
@@ -112,12 +104,3 @@ def _document(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def render_index(runs: Sequence[IndexedRun], folder: Path) -> str:
-    """The page; links are relative to `folder`, where it is to lie."""
-    return (
-        environment()
-        .get_template("index.html.j2")
-        .render(runs=runs, folder=folder, light=variables("light"), dark=variables("dark"))
-    )

@@ -39,16 +39,16 @@ def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding
     return in_order([replace(finding, label=run.meta.label) for finding in found])
 
 
-def imported_from(imported: Imported) -> Finding:
+def _imported_from(imported: Imported) -> Finding:
     """What the file of another tool does not have; these numbers are n/a and never guessed."""
-    lacks = f"; it has no {in_words(imported.lacks)}" if imported.lacks else ""
-    evidence = f"the run was made by {imported.tool} and imported from {imported.file}{lacks}"
+    lacks = in_words(imported.lacks)
+    evidence = f"the run was made by {imported.tool} and imported from {imported.file}; it has no {lacks}"
     return Finding("imported", "note", evidence, "measure with enginebench for what is missing")
 
 
 def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
     if run.meta.imported is not None:
-        yield imported_from(run.meta.imported)
+        yield _imported_from(run.meta.imported)
     measured = {stage.index for stage in stages}
     unreached = [key.label for key in keys_of(run).values() if key.index not in measured]
     cut = [stage.label for stage in stages if not stage.complete]

@@ -14,11 +14,11 @@ from analysis.run.windows import Flows, Window
 class ClientUse:
     """Of several processes, each level is that of the one with the largest mean."""
 
-    cpu: Level | None = None  # cores
-    loop_lag: Level | None = None  # seconds by which the event loop was late
-    run_delay: Level | None = None  # share of the time in which the process was ready to run and had no core
-    chunk_rate: float | None = None  # streamed chunks per second, in the busiest tenth of the window
-    error: float | None = None  # seconds by which TTFT may be off at p99, by the calibration
+    cpu: Level | None  # cores
+    loop_lag: Level | None  # seconds by which the event loop was late
+    run_delay: Level | None  # share of the time in which the process was ready to run and had no core
+    chunk_rate: float | None  # streamed chunks per second, in the busiest tenth of the window
+    error: float | None  # seconds by which TTFT may be off at p99, by the calibration
 
 
 def client_use_of(run: RunData, window: Window, flows: Flows) -> ClientUse:

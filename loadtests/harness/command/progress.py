@@ -63,7 +63,7 @@ class Tally:
 
     def update(self) -> None:
         """Read the lines that were written since the last call."""
-        for _, line in self._records.lines():
+        for line in self._records.lines():
             self._count(msgspec.json.decode(line, type=Ended))
 
     def _count(self, ended: Ended) -> None:

@@ -54,7 +54,7 @@ def end_run(environment: Environment, sentence: str) -> None:
     environment.process_exit_code, _last = 2, sentence
     logger.error(sentence)
     if isinstance(runner, WorkerRunner):
-        runner.send_message(MESSAGE, sentence)
+        runner.send_message(MESSAGE, {"sentence": sentence})
         return
     runner.log_exception("enginebench", sentence, "")  # for the page
     gevent.spawn(runner.quit if options is not None and options.headless else runner.stop)
@@ -64,7 +64,7 @@ class RequiredEvent(EventHook):
     """An event of Locust's whose listeners must all succeed, those of a user's own file too."""
 
     def __init__(self, name: str, before: EventHook) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._name = name
         self._handlers = list(before._handlers)
 
@@ -115,4 +115,4 @@ def _know_the_environment(environment: Environment, **_: Any) -> None:
 
 
 def _take(environment: Environment, msg: Any, **_: Any) -> None:
-    end_run(environment, f"{msg.data} (worker {msg.node_id})")
+    end_run(environment, f"{msg.data['sentence']} (worker {msg.node_id})")

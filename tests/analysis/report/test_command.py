@@ -51,6 +51,15 @@ def test_without_arguments_the_newest_run_is_reported(folders: tuple[Path, Path]
     assert "transformers served" in done.stdout
 
 
+def test_a_report_needs_requests(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """A saved baseline has the summaries alone."""
+    saved = CliRunner().invoke(app, ["gate", "--baseline", str(tmp_path), "--save-baseline", str(folders[0])])
+    assert saved.exit_code == 0, saved.output
+    done = command(tmp_path)
+    assert done.exit_code == 2
+    assert "has a summary and no requests: compare it with `enginebench compare`" in " ".join(done.stderr.split())
+
+
 def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = command(*folders, "--json", "--output", page, "--margin", "1.2")

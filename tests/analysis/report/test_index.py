@@ -1,9 +1,8 @@
-"""`enginebench runs`: a table, and a page that sorts itself."""
+"""`enginebench runs`: a table of all runs."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -52,7 +51,6 @@ def test_runs_are_listed_newest_first_with_the_numbers_of_their_heaviest_stage(r
 def test_the_table_names_every_run(runs: Path) -> None:
     done = listed("--runs", runs)
     assert [name for name in ("fresh", "new", "old", "no report yet", "6 users") if name not in done.stdout] == []
-    assert f"Index: {runs / 'index.html'}" in done.stdout.replace("\n", "")
 
 
 def test_a_narrow_terminal_breaks_no_id(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,23 +62,11 @@ def test_a_narrow_terminal_breaks_no_id(runs: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr("analysis.console.PIPE_WIDTH", 80)
     shown = listed("--runs", tmp_path).stdout
     assert f" {long} " in shown
-    assert max(map(len, shown[: shown.index("Index:")].splitlines())) <= 80
-    assert "A wider terminal, the page and --json also have model, engine and stage." in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "A wider terminal and --json also have model, engine and stage." in shown
     monkeypatch.setattr("analysis.console.PIPE_WIDTH", 60)
     narrower = listed("--runs", tmp_path).stdout
     assert "also have model, engine, stage, scenario and findings." in " ".join(narrower.split())
-
-
-def test_the_page_needs_nothing_else_and_links_to_the_reports(runs: Path) -> None:
-    listed("--runs", runs)
-    page = (runs / "index.html").read_text()
-    assert not re.search(r"(src|href)=\"?(https?:)?//", page)
-    links = re.findall(r'href="([^"]+)"', page)
-    assert links == ["new/report.html", "old/report.html"]
-    assert all((runs / link).exists() for link in links)
-    assert "&lt;fresh&gt;" in page
-    rows = re.findall(r"<tr>\s*<td", page)
-    assert len(rows) == 3
 
 
 def test_a_summary_of_another_version_leaves_the_run_without_numbers(runs: Path, tmp_path: Path) -> None:
