@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator
@@ -37,7 +36,6 @@ from servers.openai.schemas import (
     Tokenized,
 )
 from servers.settings import ServerSettings
-from servers.traces import configured_tracer
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorDocument, "description": "The request is invalid, or uses a feature that is not supported."},
@@ -61,14 +59,10 @@ STREAM = {
 
 
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
-    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
-
-    Raises `ValueError` with a sentence where traces are asked for and OpenTelemetry is not installed.
-    """
+    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
     metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
     gpus = GpuCollector(settings.gpu_period)
-    tracer = configured_tracer(engine.name)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,13 +73,11 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
         finally:
             await lifecycle.close()
             gpus.stop()
-            if tracer is not None:
-                await asyncio.to_thread(tracer.close)
 
     app = FastAPI(title="enginebench", version=own_version(), lifespan=lifespan, redoc_url=None)
     app.state.lifecycle = lifecycle
     errors.install(app)
-    context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics, tracer)
+    context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics)
     app.state.context = context
     _document_generation(app)
     _add_tokens(app, context)
