@@ -225,10 +225,7 @@ class ActiveRun:
             self._disturbance.stop()
         gevent.killall(self._reporters)
         if isinstance(self._runner, WorkerRunner):
-            self._counts.final = True
             self._runner.send_message(MESSAGE, self._counts.message())
-        if self.exporter is not None:
-            self.exporter.run_over()
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
