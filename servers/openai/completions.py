@@ -48,7 +48,7 @@ class Context:
 
 
 class CompletionPaths:
-    """Answers the two completion paths ahead of FastAPI's routing, which only documents them.
+    """Answers the two completion paths ahead of FastAPI's routing, which only refuses their other methods.
 
     A stream is resumed and sends once per token; each layer of the framework between them would be passed both times.
     """
