@@ -50,7 +50,7 @@ class RequestSettings:
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
     )
     prompt_kind: Kind = request_setting(
-        "words", "What prompts are made of: words, code, or token ids (--endpoint completions)."
+        "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
     shared_prefix_tokens: tuple[int, ...] = request_setting(
         (0,),
