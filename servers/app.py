@@ -26,11 +26,12 @@ from servers.openai.intake import Intake
 from servers.openai.prompts import Tokenizer
 from servers.settings import ServerSettings
 
+
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
     """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
     metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
-    gpus = GpuCollector(settings.gpu_period)
+    gpus = GpuCollector()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

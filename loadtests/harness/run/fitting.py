@@ -42,8 +42,7 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    field = "max_tokens" if scenario.max_tokens_field == "auto" else scenario.max_tokens_field
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature, max_tokens_field=field)
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
@@ -51,7 +50,7 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
         if not trials:
             request = replace(wanted, prompt=(Message("user", text),))
             extra = json.loads(scenario.extra_body or "{}")
-            trials.append(target.try_out(request, dialect, extra, scenario.max_tokens_field != "auto"))
+            trials.append(target.try_out(request, dialect, extra))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields

@@ -116,9 +116,6 @@ class RequestSettings:
         metavar="JSON",
         read=checked_object,
     )
-    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = request_setting(
-        "auto", "Field that limits the answer in OpenAI's chat API; auto: the one that the server accepts."
-    )
     no_stream: bool = request_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
     temperature: float | None = request_setting(
         0.0,

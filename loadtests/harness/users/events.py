@@ -24,8 +24,8 @@ from locust.env import Environment
 from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
-from loadtests.harness.exporter.exporter import Exporter
 from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.exporter.exporter import Exporter
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.plan import RunPlan

@@ -213,7 +213,7 @@ def test_a_stopped_run_is_counted_to_its_end(tmp_path: Path) -> None:
         options = ["--stages", "4", "--stage-seconds", "60", "--exporter", f"127.0.0.1:{port}"]
         with on_its_page(server, tmp_path, *options, processes=2) as (locust, page):
             locust.wait_until(lambda: locust.stage is not None and len(locust.records) > 8)
-            page.get("/stop").raise_for_status()
+            page.post("/stop").raise_for_status()
             locust.wait_until(lambda: stopped(page))
             metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
     counted = {

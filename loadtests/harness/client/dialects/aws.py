@@ -1,4 +1,4 @@
-"""Requests to Amazon, signed by botocore with the credentials that it finds: variables, profiles, SSO, a machine's role.
+"""Requests to Amazon, signed by botocore with the credentials that it finds: variables, profiles, SSO, roles.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
 """
@@ -16,7 +16,7 @@ INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[b
 
 
 def aws_signer(service: str, host: str, key_variable: str) -> Signer:
-    """Signs for the region in `host`, else for the configured one. `key_variable` may hold a key that needs no signature.
+    """Signs for the region in `host`, else for the configured one. `key_variable` is for a key that needs no signature.
 
     Raises `ValueError` with a sentence where botocore, credentials or a region is missing. Credentials that end are
     renewed while requests are signed; the signer raises `OSError` where that fails.
