@@ -14,7 +14,6 @@ from loadtests.harness.users.locustfile import locust_classes
 SCENARIO = Scenario(
     load=users("1,2,4,8,16,32"),
     stage_seconds=300,
-    prompt_kind="code",
     prompt_tokens=tokens("5000"),
     turn_tokens=length("lognormal:60,1.1"),
     output_tokens=tokens("lognormal:150,1.575,8000"),

@@ -1,8 +1,7 @@
-"""The FastAPI application: its paths and their documentation. `create_app` is the entry point."""
+"""The FastAPI application and its paths. `create_app` is the entry point."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from engines.process.replicas import ServedEngine
 from servers.exposition import exposition
@@ -21,54 +20,18 @@ from servers.http import errors
 from servers.http.access import check_key, read_body
 from servers.http.errors import ApiError
 from servers.lifecycle import Lifecycle
-from servers.metrics import Metrics, Snapshot, own_version, registry_of
-from servers.openai.completions import Context
+from servers.metrics import Metrics, Snapshot, registry_of
+from servers.openai.completions import PATHS, Context
 from servers.openai.intake import Intake
-from servers.openai.openapi import OpenApiDocument, takes
 from servers.openai.prompts import Tokenizer
-from servers.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
-from servers.openai.schemas import (
-    ChatCompletion,
-    Completion,
-    Detokenized,
-    ErrorDocument,
-    ModelCard,
-    ModelList,
-    Tokenized,
-)
 from servers.settings import ServerSettings
-from servers.traces import configured_tracer
-
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorDocument, "description": "The request is invalid, or uses a feature that is not supported."},
-    401: {"model": ErrorDocument, "description": "No valid API key."},
-    404: {"model": ErrorDocument, "description": "No such model."},
-    408: {"model": ErrorDocument, "description": "The body took too long to arrive."},
-    413: {"model": ErrorDocument, "description": "The body is too large."},
-    415: {"model": ErrorDocument, "description": "The body is not `application/json`."},
-    503: {"model": ErrorDocument, "description": "The engine is loading, restarting or stopping."},
-}
-FAILURES: dict[int | str, dict[str, Any]] = {
-    429: {"model": ErrorDocument, "description": "The queue is full; `Retry-After` estimates the wait."},
-    500: {"model": ErrorDocument, "description": "The engine failed."},
-    504: {"model": ErrorDocument, "description": "The answer took longer than the request allows."},
-}
-EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
-STREAM = {
-    "content": {"text/event-stream": {"itemSchema": EVENT}},
-    "description": "The answer; with `stream`, server-sent events of JSON, the last of which is `[DONE]`.",
-}
 
 
 def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSettings) -> FastAPI:
-    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`.
-
-    Raises `ValueError` with a sentence where traces are asked for and OpenTelemetry is not installed.
-    """
+    """The application around one engine. The engine is loaded in the app's lifespan; see `app.state.lifecycle`."""
     lifecycle = Lifecycle(engine, tokenizer, settings)
     metrics = Metrics(engine.name, lambda: _snapshot(lifecycle))
-    gpus = GpuCollector(settings.gpu_period)
-    tracer = configured_tracer(engine.name)
+    gpus = GpuCollector()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,20 +42,18 @@ def create_app(engine: ServedEngine, tokenizer: Tokenizer, settings: ServerSetti
         finally:
             await lifecycle.close()
             gpus.stop()
-            if tracer is not None:
-                await asyncio.to_thread(tracer.close)
 
-    app = FastAPI(title="enginebench", version=own_version(), lifespan=lifespan, redoc_url=None)
+    # Without /openapi.json and /docs, which would lack the bodies: `servers.http.access` reads them and
+    # `servers.openai.intake` validates them, because FastAPI would not limit their size and would parse them twice.
+    app = FastAPI(lifespan=lifespan, openapi_url=None)
     app.state.lifecycle = lifecycle
     errors.install(app)
-    context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics, tracer)
+    context = Context(settings, lifecycle, Intake(tokenizer, settings), metrics)
     app.state.context = context
-    _document_generation(app)
+    _add_completions(app)
     _add_tokens(app, context)
     _add_description(app, context)
     _add_observation(app, lifecycle, metrics, registry_of([metrics, gpus]))
-    document = OpenApiDocument(app, settings, tokenizer.vocab_size)
-    app.openapi = lambda: document(engine.info)  # type: ignore[method-assign]
     return app
 
 
@@ -107,32 +68,18 @@ def _snapshot(lifecycle: Lifecycle) -> Snapshot:
     )
 
 
-def _document_generation(app: FastAPI) -> None:
-    """`CompletionPaths` answers these."""
+def _add_completions(app: FastAPI) -> None:
+    """`CompletionPaths` answers them ahead of these routes, which refuse every other method."""
 
-    @app.post(
-        "/v1/chat/completions",
-        response_model=ChatCompletion,
-        responses=REFUSALS | FAILURES | {200: STREAM},
-        openapi_extra=takes(ChatRequest),
-    )
-    async def chat_completions() -> Response:
-        """Reply to a chat, as server-sent events where `stream` is true."""
+    async def answered_ahead() -> None:
         raise NotImplementedError
 
-    @app.post(
-        "/v1/completions",
-        response_model=Completion,
-        responses=REFUSALS | FAILURES | {200: STREAM},
-        openapi_extra=takes(CompletionRequest),
-    )
-    async def completions() -> Response:
-        """Complete a prompt, as server-sent events where `stream` is true."""
-        raise NotImplementedError
+    for path in PATHS:
+        app.post(path)(answered_ahead)
 
 
 def _add_tokens(app: FastAPI, context: Context) -> None:
-    @app.post("/tokenize", response_model=Tokenized, responses=REFUSALS, openapi_extra=takes(TokenizeRequest))
+    @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a chat as the model's template renders it."""
         info = context.lifecycle.info()
@@ -140,7 +87,7 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
         ids = await context.intake.tokens(content, info)
         return _json({"count": len(ids), "max_model_len": info.context_length, "tokens": ids})
 
-    @app.post("/detokenize", response_model=Detokenized, responses=REFUSALS, openapi_extra=takes(DetokenizeRequest))
+    @app.post("/detokenize")
     async def detokenize(request: Request) -> Response:
         """The text of token ids."""
         info = context.lifecycle.info()
@@ -149,30 +96,35 @@ def _add_tokens(app: FastAPI, context: Context) -> None:
 
 
 def _add_description(app: FastAPI, context: Context) -> None:
-    refusals: dict[int | str, dict[str, Any]] = {status: REFUSALS[status] for status in (401, 503)}
     started = int(time.time())
 
-    def card() -> ModelCard:
+    def card() -> dict[str, Any]:
         info = context.lifecycle.info()
-        return ModelCard(id=context.intake.model_name(info), created=started, max_model_len=info.context_length)
+        return {
+            "id": context.intake.model_name(info),
+            "object": "model",
+            "created": started,
+            "owned_by": "enginebench",
+            "max_model_len": info.context_length,
+        }
 
-    @app.get("/v1/models", responses=refusals)
-    async def list_models(request: Request) -> ModelList:
+    @app.get("/v1/models")
+    async def list_models(request: Request) -> dict[str, Any]:
         """The model that this server serves."""
         check_key(request.scope["headers"], context.settings)
-        return ModelList(data=[card()])
+        return {"object": "list", "data": [card()]}
 
-    @app.get("/v1/models/{name:path}", responses=refusals | {404: REFUSALS[404]})
-    async def get_model(request: Request, name: str) -> ModelCard:
+    @app.get("/v1/models/{name:path}")
+    async def get_model(request: Request, name: str) -> dict[str, Any]:
         """A model by its name."""
         check_key(request.scope["headers"], context.settings)
-        if (found := card()).id != name:
+        if (found := card())["id"] != name:
             raise ApiError(
-                404, f"This server has no model of that name; it serves `{found.id}`.", code="model_not_found"
+                404, f"This server has no model of that name; it serves `{found['id']}`.", code="model_not_found"
             )
         return found
 
-    @app.get("/v1/engine", responses=refusals)
+    @app.get("/v1/engine")
     async def describe_engine(request: Request) -> dict[str, Any]:
         """The engine: versions, model, number format, device, batching and options."""
         check_key(request.scope["headers"], context.settings)
@@ -185,13 +137,13 @@ def _add_observation(app: FastAPI, lifecycle: Lifecycle, metrics: Metrics, regis
         """200 while the server process runs, in every state of its engine."""
         return {"status": "ok", "engine": lifecycle.engine.name, "state": lifecycle.state}
 
-    @app.get("/ready", responses={503: REFUSALS[503]})
+    @app.get("/ready")
     async def ready() -> dict[str, str]:
         """200 while requests are accepted, 503 with the reason otherwise."""
         lifecycle.info()
         return {"status": "ready", "engine": lifecycle.engine.name}
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics")
     async def scrape(request: Request) -> Response:
         """Metrics in Prometheus' text format."""
         metrics.engine_stats = await lifecycle.engine.stats()

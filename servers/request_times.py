@@ -24,7 +24,6 @@ class RequestTimes:
         "_metrics",
         "_prompt_tokens",
         "admitted",
-        "finish_reason",
         "first",
         "last",
         "produced",
@@ -40,7 +39,6 @@ class RequestTimes:
         self.first: float | None = None
         self.last: float | None = None
         self.produced = 0
-        self.finish_reason: FinishReason | None = None
 
     def admit(self, now: float) -> None:
         self.admitted = now
@@ -71,7 +69,6 @@ class RequestTimes:
 
     def complete(self, finish_reason: FinishReason, now: float, engine: Usage | None = None) -> Ending:
         """The answer is complete. Where it has no token, all the time since admission counts as prefill."""
-        self.finish_reason = finish_reason
         first = now if self.first is None else self.first
         last = now if self.last is None else self.last
         decode = last - first

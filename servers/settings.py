@@ -12,7 +12,7 @@ from settings_schema import setting
 
 MIB = 1024 * 1024
 ADDRESS, LIMITS, CONNECTIONS, ENGINE = "Address and access", "Limits", "Slow clients", "The engine's process"
-LOG = "Log and metrics"
+LOG = "Log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,6 @@ class ServerSettings:
     warmup_tokens: int = setting(
         8, "Tokens generated before the server is ready; 0 means no warm-up.", metavar="N", least=0, group=ENGINE
     )
-    gpu_period: float = setting(1.0, "Seconds between two readings of the GPUs.", metavar="S", least=0.05, group=LOG)
 
     api_keys: tuple[str, ...] = field(default=(), repr=False)  # from `api_key` and `api_key_file`; none: no key needed
 

@@ -16,6 +16,7 @@ import msgspec
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 
 from engines.contract.base import EngineError, EngineOverloaded
 
@@ -103,8 +104,9 @@ def install(app: FastAPI) -> None:
 
     async def framework_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        paths = ", ".join(route.path for route in app.routes if isinstance(route, Route))
         message = {
-            404: f"This server has no path {request.url.path}; /openapi.json lists its paths.",
+            404: f"This server has no path {request.url.path}; its paths are {paths}.",
             405: f"{request.url.path} does not support {request.method}.",
         }.get(error.status_code, str(error.detail))
         return ApiError(error.status_code, message, headers=error.headers or {}).response()

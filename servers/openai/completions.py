@@ -28,7 +28,6 @@ from servers.openai.intake import AcceptedRequest, Intake
 from servers.openai.wire import Ending, Endpoint, Wire
 from servers.request_times import RequestTimes
 from servers.settings import ServerSettings
-from servers.traces import SpanExport
 
 PATHS: dict[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 EVENT_STREAM = [
@@ -46,11 +45,10 @@ class Context:
     lifecycle: Lifecycle
     intake: Intake
     metrics: Metrics
-    tracer: SpanExport | None = None
 
 
 class CompletionPaths:
-    """Answers the two completion paths ahead of FastAPI's routing, which only documents them.
+    """Answers the two completion paths ahead of FastAPI's routing, which only refuses their other methods.
 
     A stream is resumed and sends once per token; each layer of the framework between them would be passed both times.
     """
@@ -74,11 +72,8 @@ class CompletionResponse:
         self._endpoint: Endpoint = endpoint
         self._head_sent = False
         self._gone = False
-        self._accepted: AcceptedRequest | None = None
-        self._times: RequestTimes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = clock()
         outcome: Outcome = "cancelled"  # also where this task is cancelled because the server stops
         self._send = send
         try:
@@ -98,16 +93,14 @@ class CompletionResponse:
             await self._refuse(unexpected(error), scope, receive)
         finally:
             self._context.metrics.requests[self._endpoint, outcome] += 1
-            if (tracer := self._context.tracer) is not None:
-                tracer.record(scope["headers"], self._endpoint, outcome, arrived, self._accepted, self._times)
 
     async def _answer(self, scope: Scope, receive: Receive) -> None:
         context = self._context
         info = context.lifecycle.info()
         content = await read_body(scope, receive, context.settings)
         received = clock()
-        self._accepted = accepted = await context.intake.accept(content, self._endpoint, info)
-        self._times = times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
+        accepted = await context.intake.accept(content, self._endpoint, info)
+        times = RequestTimes(context.metrics, received, len(accepted.request.prompt_token_ids))
         try:
             async with asyncio.timeout(accepted.timeout - (clock() - received)) as deadline:
                 watcher = asyncio.get_running_loop().create_task(self._watch(receive, deadline))

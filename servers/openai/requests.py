@@ -70,9 +70,6 @@ MAX_STOP_STRINGS = 4
 OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
 LONGEST_UNUSED = 64  # bytes of JSON; longer values are not among those above
 
-ANY_TEXT = {"type": "string"}
-NULL = {"type": "null"}
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 B = TypeVar("B", bound="Body")
 
 
@@ -89,7 +86,7 @@ else:
 
 
 class Body(UnusedFields, kw_only=True):
-    model: Annotated[str | None, Meta(description="As listed by /v1/models; optional.")] = None
+    model: str | None = None
 
 
 class TextPart(Struct, forbid_unknown_fields=True, gc=False):
@@ -97,53 +94,43 @@ class TextPart(Struct, forbid_unknown_fields=True, gc=False):
     text: str
 
 
-_CONTENT = {"anyOf": [ANY_TEXT, {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}, NULL]}
-
-
 class Message(UnusedInMessages, kw_only=True):
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[Raw | UnsetType, Meta(extra_json_schema=_CONTENT)] = UNSET
-    name: Annotated[str | None, Meta(description="Accepted, but not shown to the model.")] = None
+    content: Raw | UnsetType = UNSET  # text, an array of text parts, or null
+    name: str | None = None  # accepted, but not shown to the model
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
-    include_usage: Annotated[bool | None, Meta(description="Send `usage` in a separate last chunk.")] = None
-    continuous_usage_stats: Annotated[bool | None, Meta(description="Send the current usage in every chunk.")] = None
-    include_obfuscation: Annotated[
-        bool | None, Meta(description="Not supported.", extra_json_schema={"enum": [False, None]})
-    ] = None
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None  # refused where true
 
 
 class Sampling(Body, kw_only=True):
-    """The fields that both endpoints share."""
+    """The fields that both endpoints share; docs/server.md explains them."""
 
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
-    temperature: Annotated[
-        Annotated[float, Meta(ge=0, le=2)] | None, Meta(description="1 by default; 0 is greedy.")
-    ] = None
-    top_p: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="1 by default; 0 is greedy.")] = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    stop: Annotated[Raw | UnsetType, Meta(description=f"A string, or up to {MAX_STOP_STRINGS}.")] = UNSET
+    stop: Raw | UnsetType = UNSET
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    ignore_eos: Annotated[bool | None, Meta(description="Continue to max_tokens past the end-of-text token.")] = None
-    min_tokens: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Fewest tokens of an answer.")] = None
-    timeout: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="Seconds for the whole answer.")] = None
-
-
-_MESSAGES = {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}}
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    timeout: Annotated[float, Meta(gt=0)] | None = None  # seconds for the whole answer
 
 
 class ChatRequest(Sampling, kw_only=True):
-    messages: Annotated[Raw, Meta(extra_json_schema=_MESSAGES)]
+    messages: Raw
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
 class CompletionRequest(Sampling, kw_only=True):
-    prompt: Annotated[Raw, Meta(description="Text or token ids of one prompt.")]
-    echo: Annotated[bool | None, Meta(description="Repeat the prompt before the answer.")] = None
+    prompt: Raw
+    echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
@@ -151,15 +138,13 @@ class TokenizeRequest(Body, kw_only=True):
     """As in vLLM: either `prompt` or `messages`."""
 
     prompt: str | None = None
-    messages: Annotated[Raw | UnsetType, Meta(extra_json_schema=_MESSAGES)] = UNSET
-    add_special_tokens: Annotated[
-        bool | None, Meta(description="True by default for a prompt, false for messages.")
-    ] = None
+    messages: Raw | UnsetType = UNSET
+    add_special_tokens: bool | None = None  # by default true for a prompt, false for messages
     add_generation_prompt: bool = True
 
 
 class DetokenizeRequest(Body, kw_only=True):
-    tokens: Annotated[Raw, Meta(extra_json_schema=IDS)]
+    tokens: Raw
 
 
 def read(content: bytes, shape: type[B], context_length: int) -> B:

@@ -34,7 +34,7 @@ def access_to(
     key = environment.get(variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise ValueError(f"{variable} is not an API key: a key is printable ASCII without spaces.")
-    signer = dialect.signer(key, environment, urlsplit(url).hostname or "")
+    signer = dialect.signer(key, urlsplit(url).hostname or "")
     return Access({**dialect.headers(key), **dict(headers)}, signer, insecure)
 
 

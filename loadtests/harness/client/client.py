@@ -81,6 +81,7 @@ class Client:
         before, t_connect = self._connection, monotonic_ns()
         try:
             self.connect()
+            message = self._message(call)
         except OSError as error:
             outcome: Outcome = "timeout" if isinstance(error, TimeoutError) else "disconnected"
             return self._unsent(call, t_sched, t_connect, outcome, error.strerror, on_end)
@@ -91,7 +92,7 @@ class Client:
         opened = self._connection is not before
         answer = call.dialect.answer()
         exchange = Exchange(self._connection, answer, call.streamed, self._silence_timeout, self._request_timeout)
-        exchange.start(self._message(call), t_sched + self._patience * 1e9)
+        exchange.start(message, t_sched + self._patience * 1e9)
         try:
             exchange.wait()
         finally:
@@ -118,7 +119,7 @@ class Client:
         detail: str | None,
         on_end: Callable[[Observation], None],
     ) -> Observation:
-        """A request for which no connection could be opened."""
+        """A request for which no connection could be opened, or no signature made."""
         self.free_at = monotonic_ns()
         observation = Observation(
             outcome=outcome,

@@ -85,7 +85,6 @@ class Counts:
     def __init__(self, buckets: Buckets) -> None:
         self.stages: dict[int, StageCounts] = {}
         self.scheduled = 0
-        self.final = False  # nothing follows
         self._buckets = buckets
         self._changed: set[int] = set()
 
@@ -141,11 +140,11 @@ class Counts:
             ]
             for index, one in ((index, self.stages[index]) for index in changed)
         ]
-        return {"scheduled": self.scheduled, "final": self.final, "stages": stages}
+        return {"scheduled": self.scheduled, "stages": stages}
 
     def take(self, message: Mapping[str, Any]) -> None:
         """The other side of `message`."""
-        self.scheduled, self.final = message["scheduled"], message["final"]
+        self.scheduled = message["scheduled"]
         for index, outcomes, (good, output, prompt), histograms, sketches in message["stages"]:
             stage = self.stages[index] = StageCounts(self._buckets.empty())
             stage.outcomes = dict(zip(OUTCOMES, outcomes, strict=True))

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import gevent
@@ -29,9 +28,7 @@ logger = logging.getLogger(__name__)
 
 MESSAGE = "enginebench_counts"  # from Locust's workers to its master
 INTERVAL = 1.0  # seconds between two of them, and between two samples of the offered rate
-LOOK = 0.05  # seconds
 RECENT = 10  # samples over which it is taken
-LAST_MESSAGES = 5.0  # seconds that workers get to send their counts once more
 MOST_STAGES = 50  # labels; a search may have more stages, which then share one label
 OTHER_STAGES = "other"
 
@@ -52,9 +49,7 @@ class Exporter:
         self._stages, self._users = stages, users
         self._plan = plan.meta.plan
         self._workers: dict[str, Counts] = {}
-        self._last_message: dict[str, float] = {}  # when each worker sent its last message
         self._samples: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)  # when how many requests were scheduled
-        self._final_at: float | None = None
         self._page: Page | None = None
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
@@ -66,45 +61,12 @@ class Exporter:
 
     def take(self, worker: str, message: Mapping[str, Any]) -> None:
         self._workers.setdefault(worker, Counts(self._buckets)).take(message)
-        self._last_message[worker] = time.monotonic()
-
-    @property
-    def awaits_counts(self) -> bool:
-        """Whether there is a regular reader, and a worker with more to report."""
-        waits = self._page is not None and self._page.scrapes.waited_for(time.monotonic()) is not None
-        return waits and not all(one.final for one in self._workers.values())
-
-    def run_over(self) -> None:
-        """No user is left, or the run was interrupted. Workers that have stopped users have ended all requests: the
-        next report of each is final. Locust stops listening to its workers soon after this."""
-        asked = time.monotonic()
-        while (
-            self._users() == 0
-            and any(at < asked and not self._workers[worker].final for worker, at in self._last_message.items())
-            and time.monotonic() < asked + LAST_MESSAGES
-        ):
-            gevent.sleep(LOOK)
-        self._final_at = time.monotonic()
-
-    def finish(self) -> None:
-        """At the end of the process: wait for the last scrape of regular readers, then close."""
-        page, self._page = self._page, None
-        if page is None:
-            return
-        with suppress(KeyboardInterrupt):  # a second interrupt ends the wait
-            page.wait_for_last_scrape(max(self._final_at or 0.0, *self._last_message.values(), 0.0))
-        self._close(page)
 
     def close(self) -> None:
-        """At once: another run takes its place."""
-        page, self._page = self._page, None
-        if page is not None:
-            self._close(page)
-
-    def _close(self, page: Page) -> None:
-        if self._greenlet is not None:
+        """Another run takes its place."""
+        if self._page is not None and self._greenlet is not None:
             gevent.kill(self._greenlet)
-        page.close()
+            self._page.close()
 
     def _processes(self) -> list[Counts]:
         return [*([self._own] if self._own is not None else []), *self._workers.values()]
@@ -129,7 +91,7 @@ class Exporter:
         now = Now(
             stage=labels[begun[-1].index] if begun else "",
             stage_index=begun[-1].index if begun else 0,
-            users=None if is_open else self._users() if self._final_at is None else 0,
+            users=None if is_open else self._users(),
             in_flight=total.in_flight,
             offered=self._offered() if is_open else None,
         )

@@ -10,7 +10,7 @@ from loadtests.harness.client.dialects.registry import Endpoint
 from loadtests.harness.run.target import Target
 from loadtests.harness.workload.material import Material, assumed, with_template
 from loadtests.harness.workload.measuring import measured
-from loadtests.harness.workload.words import START, WORDS, Kind, source_of
+from loadtests.harness.workload.words import START, WORDS, Kind
 
 
 def material_for(
@@ -28,7 +28,7 @@ def material_for(
         special = endpoint == "completions"
         material = measured(lambda text: len(tokenizer.encode(text, add_special_tokens=special).ids), kind, ids)
         if material is not None and not special:
-            start = tried(START[source_of(kind)])
+            start = tried(START)
             # Without the server's count nothing is known of its chat template.
             return with_template(material, start, known=start is not None)
     else:
@@ -36,7 +36,7 @@ def material_for(
     if material is None:
         if kind == "ids":
             raise ValueError(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
-        start = tried(START[source_of(kind)])
+        start = tried(START)
         return with_template(assumed(kind, endpoint != "completions"), start, known=False)
     return material
 

@@ -16,7 +16,7 @@ from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from loadtests.harness.workload.material import Material
-from loadtests.harness.workload.words import START, source_of
+from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
 
@@ -42,8 +42,7 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()
-    field = "max_tokens" if scenario.max_tokens_field == "auto" else scenario.max_tokens_field
-    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature, max_tokens_field=field)
+    wanted = ModelRequest(model, (), TRIAL_TOKENS, temperature=scenario.temperature)
     trials: list[Trial] = []
 
     def tried(text: str) -> int | None:
@@ -51,11 +50,11 @@ def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served
         if not trials:
             request = replace(wanted, prompt=(Message("user", text),))
             extra = json.loads(scenario.extra_body or "{}")
-            trials.append(target.try_out(request, dialect, extra, scenario.max_tokens_field != "auto"))
+            trials.append(target.try_out(request, dialect, extra))
         return trials[0].prompt_tokens
 
     if engine is None:  # not one of our servers, all of which take the same fields
-        tried(START[source_of(scenario.prompt_kind)])
+        tried(START)
     material = material_for(target, model, scenario.endpoint, scenario.prompt_kind, settings.tokenizer, tried)
     accepted = trials[0].request if trials else wanted
     return Served(

@@ -84,12 +84,12 @@ class Target:
         """What `/tokenize` answers to `prompt` or `messages`, as vLLM has it; empty where there is no such page."""
         return self._optional("POST", "/tokenize", body)
 
-    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any], field_is_given: bool) -> Trial:
+    def try_out(self, request: ModelRequest, dialect: Dialect, extra: dict[str, Any]) -> Trial:
         """Send one request before the run, and change it where the server says in a 400 what it does not take.
 
-        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`, unless the field's name
-        `field_is_given`. Raises `UnreachableServer` when the server does not let this client in or has no such API;
-        other failures are left to the run, which counts them.
+        That is a `temperature`, and `max_tokens` where it requires `max_completion_tokens`. Raises `UnreachableServer`
+        when the server does not let this client in or has no such API; other failures are left to the run, which counts
+        them.
         """
         while True:
             answer = self._send(request, dialect, extra)
@@ -106,7 +106,7 @@ class Target:
                 read = dialect.answer()
                 read.whole(answer.content, (None, monotonic_ns()))
                 return Trial(request, read.prompt_tokens)
-            changed = _without_what_is_refused(request, answer, field_is_given)
+            changed = _without_what_is_refused(request, answer)
             if changed is None:
                 return Trial(request)
             request = changed
@@ -148,14 +148,12 @@ class Target:
             ) from error
 
 
-def _without_what_is_refused(
-    request: ModelRequest, answer: httpx.Response, field_is_given: bool
-) -> ModelRequest | None:
+def _without_what_is_refused(request: ModelRequest, answer: httpx.Response) -> ModelRequest | None:
     """The request changed as the server's 400 requires; `None` where it names no field."""
     reason = message_of(answer.content)
     if answer.status_code != 400:
         return None
-    if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens" and not field_is_given:
+    if "max_completion_tokens" in reason and request.max_tokens_field == "max_tokens":
         logger.info("The model accepts max_completion_tokens instead of max_tokens.")
         return replace(request, max_tokens_field="max_completion_tokens")
     if "temperature" in reason and request.temperature is not None:

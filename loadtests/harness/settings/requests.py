@@ -50,7 +50,7 @@ class RequestSettings:
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
     )
     prompt_kind: Kind = request_setting(
-        "words", "What prompts are made of: words, code, or token ids (--endpoint completions)."
+        "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
     shared_prefix_tokens: tuple[int, ...] = request_setting(
         (0,),
@@ -115,9 +115,6 @@ class RequestSettings:
         'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
         metavar="JSON",
         read=checked_object,
-    )
-    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = request_setting(
-        "auto", "Field that limits the answer in OpenAI's chat API; auto: the one that the server accepts."
     )
     no_stream: bool = request_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
     temperature: float | None = request_setting(

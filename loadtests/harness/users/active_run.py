@@ -19,7 +19,6 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtests.harness.client.access import access_to
 from loadtests.harness.exporter.counts import Buckets, Counts
 from loadtests.harness.exporter.exporter import INTERVAL, MESSAGE, Exporter
-from loadtests.harness.recording.annotations import grafana_annotations
 from loadtests.harness.recording.recorder import Recorder
 from loadtests.harness.recording.telemetry import Scraper, TelemetrySampler
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT
@@ -86,7 +85,6 @@ class ActiveRun:
             (lambda: int(runner.user_count)) if makes_load else None,
             self._recorder,
         )
-        self._annotations = grafana_annotations(plan.meta, self.start) if plans else None
         self.exporter: Exporter | None = None
         if plans:
             own = self._counts if makes_load else None
@@ -240,15 +238,10 @@ class ActiveRun:
             self._disturbance.stop()
         gevent.killall(self._reporters)
         if isinstance(self._runner, WorkerRunner):
-            self._counts.final = True
             self._runner.send_message(MESSAGE, self._counts.message())
-        if self.exporter is not None:
-            self.exporter.run_over()
         if self._recorder is not None:
             self._recorder.close()
         self._telemetry.stop()
-        if self._annotations is not None:
-            self._annotations.close()
         if self.conductor is not None:
             logger.info("This run is in %s", self.folder)
 
@@ -258,8 +251,6 @@ class ActiveRun:
         search = self.conductor.search if self.conductor is not None else None
         self._meta = replace(self._meta, stages=stages, plan=plan, search=search)
         self.over = over
-        if self._annotations is not None:
-            self._annotations.show(stages)
         self._write_meta()
 
     def _happened(self, event: RunEvent) -> None:

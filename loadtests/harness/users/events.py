@@ -14,7 +14,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +22,11 @@ import gevent
 from gevent.event import Event
 from locust import argument_parser, events
 from locust.env import Environment
-from locust.exception import RPCError, StopTest
+from locust.exception import StopTest
 from locust.runners import STATE_INIT, MasterRunner, Runner, WorkerRunner
 
-from loadtests.harness.exporter.exporter import LAST_MESSAGES, Exporter
 from loadtests.harness.exporter.exporter import MESSAGE as COUNTS_MESSAGE
+from loadtests.harness.exporter.exporter import Exporter
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.plan import RunPlan
@@ -63,7 +62,6 @@ _current: ActiveRun | None = None
 _exporter: Exporter | None = None
 """Of the current run, or the last one: it is served until the next one begins or the process ends."""
 
-_runner: Runner | None = None
 _initialised = Event()
 _command: str | None = None
 """The shell command of the command line. Locust's page can change options, but must not change this one."""
@@ -81,9 +79,8 @@ def _add_options(parser: Any) -> None:
 
 @events.init.add_listener
 def _register_messages(environment: Environment, **_: Any) -> None:
-    global _command, _runner
+    global _command
     runner, _command = environment.runner, getattr(environment.parsed_options, "command", None)
-    _runner = runner
     if isinstance(runner, MasterRunner):
         runner.register_message(PROGRESS_MESSAGE, _take_report)
         runner.register_message(COUNTS_MESSAGE, _take_counts)
@@ -233,33 +230,6 @@ def _end(environment: Environment | None = None, **_: Any) -> None:
             print(search.sentence)
             if environment.process_exit_code is None:
                 environment.process_exit_code = 0 if search.state == "found" else 1
-
-
-@events.quitting.add_listener
-def _last_scrape(**_: Any) -> None:
-    """While the master still receives workers' messages. An interrupted run ends later: `_last_scrape_at_exit`."""
-    if _current is None:
-        _last_scrape_at_exit()
-
-
-@events.quit.add_listener
-def _last_scrape_at_exit(**_: Any) -> None:
-    global _exporter
-    if _exporter is None:
-        return
-    if isinstance(_runner, MasterRunner) and not len(_runner.greenlet):
-        _receive_last_counts(_exporter, _runner)
-    _exporter.finish()
-    _exporter = None
-
-
-def _receive_last_counts(exporter: Exporter, runner: MasterRunner) -> None:
-    """Locust's master stops listening half a second after it has stopped its workers; busy ones need longer."""
-    with suppress(gevent.Timeout, RPCError), gevent.Timeout(LAST_MESSAGES):
-        while exporter.awaits_counts:
-            _, message = runner.server.recv_from_client()  # type: ignore[no-untyped-call]
-            if message.type == COUNTS_MESSAGE:
-                exporter.take(message.node_id, message.data)
 
 
 @events.init.add_listener

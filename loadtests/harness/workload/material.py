@@ -1,6 +1,6 @@
 """Prompts of an exact number of tokens, out of pieces whose tokens are known.
 
-    start | words | lines of code | instruction
+    start | words | instruction
 
 A tokenizer cuts text at white space before it does anything else, so a word with its space costs the same wherever it
 stands: what the pieces cost is measured once, before the run (`measuring.py`), and making a prompt is addition.
@@ -15,21 +15,16 @@ from itertools import chain
 from random import Random
 
 from loadtests.harness.workload.words import (
-    ASSUMED_CHARACTERS,
     ASSUMED_INSTRUCTION,
     ASSUMED_TEMPLATE,
     INSTRUCTION,
-    LINES,
     START,
     WORDS,
     Kind,
-    Source,
     Unit,
-    source_of,
 )
 
 MIN_WORDS = 4  # however short the prompt: with fewer, the prompts of many users would repeat
-WORDS_BEFORE_CODE = 12
 LONG = 2048  # tokens from which a prompt is made of runs that were drawn beforehand,
 UNIQUE = 512  # after so many that are its own, so that a prefix cache cannot hit the runs
 RUN, RUNS = 64, 512  # pieces of a run, and how many runs there are
@@ -103,7 +98,6 @@ class Material:
     template: int
     instruction: int
     words: tuple[Unit, ...]
-    lines: tuple[Unit, ...] = ()
     ids: tuple[int, ...] = ()
     exact: bool = False
 
@@ -112,11 +106,11 @@ class Material:
 
         The first `shared_tokens` after the start are the same for all of one `shared_seed`.
         """
-        start = START[self._source] + (self._shared(shared_tokens, shared_seed) if shared_tokens else "")
+        start = START + (self._shared(shared_tokens, shared_seed) if shared_tokens else "")
         rest = tokens - self.template - shared_tokens - self.instruction
         least = MIN_WORDS * self._words.cheapest
         if rest >= least:
-            return start + self._text(rest, rng) + INSTRUCTION[self._source]
+            return start + self._text(rest, rng) + INSTRUCTION
         return start + self._text(max(least, rest + self.instruction), rng)
 
     def of_blocks(self, tokens: int, blocks: Sequence[tuple[Random, int]]) -> str:
@@ -124,7 +118,7 @@ class Material:
 
         The first block holds the chat template too. Prompts that begin with the same blocks begin with the same text.
         """
-        parts, left = [START[self._source]], tokens
+        parts, left = [START], tokens
         for rng, size in blocks:
             whole = min(size, left)
             left -= whole
@@ -135,7 +129,7 @@ class Material:
         """A later message of a conversation, which adds `tokens` tokens and what the template puts around it."""
         least = MIN_WORDS * self._words.cheapest
         if tokens >= least + self.instruction:
-            return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION[self._source]
+            return self._text(tokens - self.instruction, rng).lstrip() + INSTRUCTION
         return self._text(max(least, tokens), rng).lstrip()
 
     def token_ids(self, tokens: int, rng: Random) -> tuple[int, ...]:
@@ -151,14 +145,9 @@ class Material:
         return self._words.costliest
 
     def _text(self, tokens: int, rng: Random) -> str:
-        """Words, and lines of code where there are some, of `tokens` tokens in all."""
-        lines, for_words = "", tokens
-        if self._lines is not None:
-            reserved = WORDS_BEFORE_CODE * self._words.costliest
-            lines, left = self._lines.drawn(tokens - reserved, rng)
-            for_words = left + reserved
-        words, left = self._words.drawn(for_words, rng)
-        return words + self._words.filling(left, rng) + lines
+        """Words of `tokens` tokens in all."""
+        words, left = self._words.drawn(tokens, rng)
+        return words + self._words.filling(left, rng)
 
     def _shared(self, tokens: int, seed: str) -> str:
         if (tokens, seed) not in self._made:
@@ -175,16 +164,8 @@ class Material:
         return Pieces(self.words)
 
     @cached_property
-    def _lines(self) -> Pieces | None:
-        return Pieces(self.lines) if self.lines else None
-
-    @cached_property
     def _made(self) -> dict[tuple[int, str], str]:
         return {}
-
-    @property
-    def _source(self) -> Source:
-        return source_of(self.kind)
 
 
 def assumed(kind: Kind, chat: bool) -> Material:
@@ -194,7 +175,6 @@ def assumed(kind: Kind, chat: bool) -> Material:
         template=1 + (ASSUMED_TEMPLATE if chat else 0),
         instruction=ASSUMED_INSTRUCTION,
         words=tuple((word, 1) for word in WORDS),
-        lines=tuple((line, max(1, len(line) // ASSUMED_CHARACTERS)) for line in LINES) if kind == "code" else (),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from loadtests.harness.workload.material import Material, assumed
-from loadtests.harness.workload.words import INSTRUCTION, LINES, START, WORDS, Kind, Unit, source_of
+from loadtests.harness.workload.words import INSTRUCTION, START, WORDS, Kind, Unit
 
 Count = Callable[[str], int | None]
 """How many tokens a prompt of this text has, chat template included; `None` where that is not known."""
@@ -23,21 +23,18 @@ CHECKED_LENGTHS = (24, 60, 250, 700)
 
 def measured(count: Count, kind: Kind, ids: Sequence[int]) -> Material | None:
     """`None` where nothing can be counted. `ids` are token ids that the tokenizer has given to words."""
-    source = source_of(kind)
-    start = START[source]
-    template = count(start)
+    template = count(START)
     if template is None:
         return None
 
     def cost(units: Sequence[str]) -> int:
-        return (count(start + "".join(units)) or 0) - template
+        return (count(START + "".join(units)) or 0) - template
 
     words = _costs(cost)
-    lines = [(line, cost([line])) for line in LINES] if kind == "code" else []
-    if len(words) < ENOUGH_WORDS or any(tokens < 1 for _, tokens in lines):
+    if len(words) < ENOUGH_WORDS:
         return replace(assumed(kind, chat=False), template=template)
-    instruction = cost([WORDS[0], INSTRUCTION[source]]) - cost([WORDS[0]])
-    material = Material(kind, template, instruction, tuple(words), tuple(lines), tuple(ids))
+    instruction = cost([WORDS[0], INSTRUCTION]) - cost([WORDS[0]])
+    material = Material(kind, template, instruction, tuple(words), tuple(ids))
     rng = Random("check")
     lengths = [length * material.costliest + template for length in CHECKED_LENGTHS]
     return replace(material, exact=all(count(material.prompt(tokens, rng)) == tokens for tokens in lengths))

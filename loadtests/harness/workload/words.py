@@ -1,10 +1,10 @@
-"""What prompts are made of: common English words, or lines of code, and what is asked about them."""
+"""What prompts are made of: common English words, and what is asked about them."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["words", "code", "ids"]
+Kind = Literal["words", "ids"]
 Unit = tuple[str, int]
 """A piece of text that follows other text, white space first, and how many tokens it adds."""
 
@@ -22,51 +22,8 @@ government system better set told nothing night end why called eyes find going l
 business case group face money form kind service best among power important different interest
 """
 WORDS = tuple(f" {word}" for word in dict.fromkeys(VOCABULARY.split()))
-# Each ends in a letter and starts with white space: so tokenizers cut before it, and its tokens do not depend on what
-# stands around it.
-LINES = tuple(
-    f"\n    {line}"
-    for line in """
-total = count + price
-if left and not right: return left
-for item in values: total += item
-result = other if found else total
-return result
-while node is not None: node = node.parent
-names = [item.name for item in values if item.name]
-except KeyError: return None
-with lock: queue = list(waiting)
-import json
-from random import choice
-value = table.get(key) or fallback
-assert left < right
-print("the total is", total, "of", count)
-first, second = second, first
-yield from children
-lookup = {key: value for key, value in pairs}
-raise ValueError("no value") from error
-self.size = size if size else default
-await asyncio.sleep(delay) or result
-seen = set(names) | others
-elif state == "ready": state = running
-average = total / count if count else None
-del table[key], result
-lambda left, right: left or right
-text = "".join(parts) or empty
-""".strip().splitlines()
-)
-Source = Literal["words", "code"]
-START: dict[Source, str] = {"words": "the", "code": "#"}
+START = "the"
 """How every prompt begins: the word behind it has white space before it, as all others."""
-INSTRUCTION: dict[Source, str] = {
-    "words": "\n\nWrite a long story that uses these words.",
-    "code": "\n\nExplain in detail what this code does.",
-}
+INSTRUCTION = "\n\nWrite a long story that uses these words."
 ASSUMED_TEMPLATE = 10  # tokens of a chat template, where nothing is known of it
 ASSUMED_INSTRUCTION = 10
-ASSUMED_CHARACTERS = 4  # of code per token
-
-
-def source_of(kind: Kind) -> Source:
-    """What stands for `kind` where text is needed."""
-    return "code" if kind == "code" else "words"

@@ -37,6 +37,12 @@ SLACK = 2_000_000  # nanoseconds
 EVERY = pytest.mark.parametrize("endpoint", sorted(ANSWERS))
 
 
+@pytest.fixture(autouse=True)
+def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
 def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[Observation, str, bytes]:
     """What was observed, the text that a conversation goes on from, and the request as the server got it."""
     seen, text, server = served(endpoint, script, streamed)
@@ -46,7 +52,7 @@ def ask(endpoint: Endpoint, *script: Step, streamed: bool = True) -> tuple[Obser
 def served(endpoint: Endpoint, script: Sequence[Step], streamed: bool) -> tuple[Observation, str, WireServer]:
     dialect, request = DIALECTS[endpoint], replace(REQUEST, streamed=streamed)
     with WireServer(script) as server:
-        access = access_to(server.url, endpoint, (), False, CREDENTIALS | {dialect.key_variable: ""})
+        access = access_to(server.url, endpoint, (), False, {})
         client = Client(server.url, headers=access.headers, signer=access.signer)
         call = Call(dialect.path(request), msgspec.json.encode(dialect.body(request)), streamed, dialect)
         seen = client.request(call, time.monotonic_ns(), lambda _: None)
@@ -230,31 +236,6 @@ def test_a_header_that_is_none_gets_a_sentence_without_its_value(text: str) -> N
     with pytest.raises(ValueError, match="a header is `Name: value`") as refused:
         parse_headers(text)
     assert text not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("environment", "sentence"),
-    [
-        pytest.param({"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY", id="half of the credentials"),
-        pytest.param({k: CREDENTIALS[k] for k in list(CREDENTIALS)[:2]}, "AWS_REGION", id="no region"),
-    ],
-)
-def test_bedrock_says_what_it_lacks(environment: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        access_to("http://127.0.0.1:1", "bedrock", (), False, environment)
-
-
-def test_bedrock_requests_are_signed_for_the_region_in_the_address() -> None:
-    _, _, request = ask("bedrock", *_at_once("bedrock"))
-    head = request.decode().split("\r\n")
-    (authorization,) = (line for line in head if line.startswith("Authorization: "))
-    assert "/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date, Signature=" in authorization
-    access = access_to(
-        "https://bedrock-runtime.eu-west-3.amazonaws.com", "bedrock", (), False,
-        {k: CREDENTIALS[k] for k in list(CREDENTIALS)[:2]},
-    )  # fmt: skip
-    assert access.signer is not None
-    assert "/eu-west-3/bedrock/" in access.signer("h", "/model/a%3Ab/converse", b"{}")["Authorization"]
 
 
 def test_a_damaged_frame_is_a_bad_stream() -> None:

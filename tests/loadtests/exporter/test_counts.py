@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.harness.exporter.counts import ICL, METRICS, Buckets, Counts, together
 from loadtests.harness.exporter.edges import edges_around
-from loadtests.harness.exporter.page import Scrapes
 from loadtests.harness.exporter.text import Now, RunFacts, families
 from records.request import RequestRecord
 from records.slo import RunObjectives, parse_objectives
@@ -157,29 +156,6 @@ def test_buckets_never_decrease() -> None:
     values = [count for _, count in sorted(buckets)]
     assert values == sorted(values)
     assert values[-1] == 40
-
-
-@pytest.mark.parametrize(
-    ("scrapes", "until"),
-    [
-        pytest.param([], None, id="nobody reads"),
-        pytest.param([("a", 90.0, None)], None, id="once by hand"),
-        pytest.param([("a", 95.0, 4.0)], 108.0, id="once by a Prometheus that names its timeout"),
-        pytest.param([("a", 85.0, None), ("a", 95.0, None)], 120.0, id="every ten seconds"),
-        pytest.param([("a", 85.0, 4.0), ("a", 95.0, 4.0)], 120.0, id="a seen interval counts before the timeout"),
-        pytest.param([("a", 10.0, None), ("a", 20.0, None)], None, id="it has stopped reading"),
-        pytest.param([("a", 90.0, None), ("a", 101.0, None)], None, id="it has read since"),
-        pytest.param(
-            [("a", 90.0, None), ("a", 101.0, None), ("b", 97.0, None), ("b", 99.0, None)], 104.0, id="one of two has"
-        ),
-    ],
-)
-def test_who_is_waited_for(scrapes: list[tuple[str, float, float | None]], until: float | None) -> None:
-    """The last counts are final at 100 s."""
-    seen = Scrapes()
-    for reader, at, timeout in scrapes:
-        seen.seen(reader, at, timeout)
-    assert seen.waited_for(100.0) == until
 
 
 def test_addresses() -> None:

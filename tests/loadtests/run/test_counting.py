@@ -54,9 +54,7 @@ def workload(made_of: Material, model: str, endpoint: Endpoint) -> Workload:
     ("endpoint", "kind"),
     [
         pytest.param("chat", "words", id="words in a chat"),
-        pytest.param("chat", "code", id="code in a chat"),
         pytest.param("completions", "words", id="words as text"),
-        pytest.param("completions", "code", id="code as text"),
         pytest.param("completions", "ids", id="token ids"),
     ],
 )
@@ -71,14 +69,13 @@ def test_all_requests_have_the_tokens_that_were_planned(bytes_server: Served, en
             assert answer["usage"]["prompt_tokens"] == ask.planned_prompt_tokens
 
 
-@pytest.mark.parametrize("kind", ["words", "code"])
-def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path, kind: Kind) -> None:
+def test_a_byte_pair_tokenizer_is_met_exactly(tokenizer: Path) -> None:
     """The file stands for the server's /tokenize, which the scripted server lacks."""
     from tokenizers import Tokenizer
 
     count = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     with ScriptedServer(Script(tokenizes=False)) as server:
-        made_of = material(server.url, "scripted-model", "completions", kind, tokenizer)
+        made_of = material(server.url, "scripted-model", "completions", "words", tokenizer)
     assert made_of.exact
     assert len(made_of.words) > 200
     assert {cost for _, cost in made_of.words} == {1}

@@ -2,7 +2,6 @@
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
@@ -90,27 +89,22 @@ ASKED = ModelRequest("m", (Message("user", "the"),), 16, temperature=0.0)
 
 
 @pytest.mark.parametrize(
-    ("refuses", "field", "given", "becomes"),
+    ("refuses", "becomes"),
     [
-        pytest.param({}, "max_tokens", False, ("max_tokens", 0.0), id="a server that takes everything"),
-        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", False,
-                     ("max_completion_tokens", 0.0), id="another name for the limit"),
-        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, "max_tokens", True, ("max_tokens", 0.0),
-                     id="a name that was given stays"),
-        pytest.param({"temperature": "'temperature' does not support 0.0 with this model"}, "max_tokens", False,
-                     ("max_tokens", None), id="no temperature"),
-        pytest.param({"max_tokens": "use 'max_completion_tokens'", "temperature": "no temperature"}, "max_tokens",
-                     False, ("max_completion_tokens", None), id="neither"),
+        pytest.param({}, ("max_tokens", 0.0), id="a server that takes everything"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens' instead"}, ("max_completion_tokens", 0.0),
+                     id="another name for the limit"),
+        pytest.param({"temperature": "'temperature' does not support 0.0 with this model"}, ("max_tokens", None),
+                     id="no temperature"),
+        pytest.param({"max_tokens": "use 'max_completion_tokens'", "temperature": "no temperature"},
+                     ("max_completion_tokens", None), id="neither"),
     ],
 )  # fmt: skip
-def test_what_a_model_refuses_is_left_out(
-    refuses: dict[str, str], field: str, given: bool, becomes: tuple[str, float | None]
-) -> None:
+def test_what_a_model_refuses_is_left_out(refuses: dict[str, str], becomes: tuple[str, float | None]) -> None:
     with ScriptedServer(Script(refuses=refuses)) as server, target(server.url) as asked:
-        trial = asked.try_out(replace(ASKED, max_tokens_field=field), CHAT, {}, given)
+        trial = asked.try_out(ASKED, CHAT, {})
     assert (trial.request.max_tokens_field, trial.request.temperature) == becomes
-    refused_still = given and bool(refuses)
-    assert trial.prompt_tokens == (None if refused_still else 8)
+    assert trial.prompt_tokens == 8
 
 
 @pytest.mark.parametrize(
@@ -129,10 +123,10 @@ def test_what_stands_in_the_way_of_every_request_is_said_before_the_run(
         target(server.url) as asked,
         pytest.raises(UnreachableServer, match=sentence),
     ):
-        asked.try_out(ASKED, DIALECTS[endpoint], {}, False)
+        asked.try_out(ASKED, DIALECTS[endpoint], {})
 
 
 def test_a_server_that_is_busy_is_left_to_the_run() -> None:
     with ScriptedServer(Script(statuses=[503])) as server, target(server.url) as asked:
-        assert asked.try_out(ASKED, CHAT, {"top_k": 1}, False).prompt_tokens is None
+        assert asked.try_out(ASKED, CHAT, {"top_k": 1}).prompt_tokens is None
         assert server.bodies[0]["top_k"] == 1

@@ -130,7 +130,6 @@ def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp
     assert max(one.turn or 0 for one in locust.records) > 10
     assert all((one.prompt_tokens or 0) + (one.planned_output_tokens or 0) <= context for one in locust.records)
     assert max(one.planned_output_tokens or 0 for one in locust.records) <= 8000 / 32
-    assert server.bodies[0]["messages"][0]["content"].startswith("# "), "prompts are code"
 
 
 def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str
 def words(body: dict[str, Any]) -> list[str]:
     """What follows the start that all prompts have."""
     text: str = body["messages"][0]["content"]
-    start, *rest = text.removesuffix(INSTRUCTION["words"]).split()
-    assert start == START["words"]
+    start, *rest = text.removesuffix(INSTRUCTION).split()
+    assert start == START
     return rest
 
 
@@ -144,8 +144,8 @@ def test_a_prompt_has_the_words_that_make_its_tokens() -> None:
 )
 def test_short_prompts_do_without_the_instruction(tokens: int, words: int, with_instruction: bool) -> None:
     prompt = A_TOKEN_A_WORD.prompt(tokens, Random(1))
-    assert prompt.endswith(INSTRUCTION["words"]) == with_instruction
-    assert len(prompt.removesuffix(INSTRUCTION["words"]).split()) == 1 + words
+    assert prompt.endswith(INSTRUCTION) == with_instruction
+    assert len(prompt.removesuffix(INSTRUCTION).split()) == 1 + words
 
 
 def test_a_shared_prefix_is_the_same_for_all_and_the_rest_is_not() -> None:

@@ -269,7 +269,8 @@ def test_an_unknown_model_is_refused_with_the_name_of_the_served_one(server: Ser
 
 
 def test_an_unknown_path_and_method(server: Served) -> None:
-    assert "/nowhere" in refusal(server.client.get("/nowhere"), 404)["message"]
+    message = refusal(server.client.get("/nowhere"), 404)["message"]
+    assert all(path in message for path in ("/nowhere", CHAT, TEXT, "/v1/models"))
     response = server.client.get(CHAT)
     refusal(response, 405)
     assert response.headers["allow"] == "POST"
@@ -288,20 +289,3 @@ def test_the_connection_survives_a_refusal(server: Served) -> None:
         for _ in range(3):
             assert client.post(CHAT, json={}).status_code == 400
             assert client.post(CHAT, json=body()).status_code == 200
-
-
-def test_the_openapi_document_describes_bodies_and_refusals(server: Served) -> None:
-    document = server.client.get("/openapi.json").json()
-    operation = document["paths"][CHAT]["post"]
-    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-    schema = document["components"]["schemas"][reference.rpartition("/")[2]]
-    assert {"messages", "max_tokens", "stream_options", "timeout"} <= set(schema["properties"])
-    context = server.client.get("/v1/engine").json()["context_length"]
-    assert schema["properties"]["max_tokens"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": context - 1}
-    assert schema["properties"]["logprobs"]["enum"] == [False, None], "the fake engine offers none"
-    assert schema["properties"]["n"]["enum"] == [1, None]
-    assert "security" not in operation
-    assert {"200", "400", "401", "404", "413", "415", "429", "500", "503", "504"} <= set(operation["responses"])
-    assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
-    for name in json.dumps(document).split("#/components/schemas/")[1:]:
-        assert name.partition('"')[0] in document["components"]["schemas"]

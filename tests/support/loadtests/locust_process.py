@@ -90,7 +90,7 @@ def start(
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_", "GRAFANA_"))
+        if not name.startswith(("ENGINEBENCH", "OPENAI", "ANTHROPIC", "AWS_"))
     }
     command += ["--headless"] if headless else []
     if POSSIBLE and preparation is None:

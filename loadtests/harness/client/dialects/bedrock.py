@@ -1,6 +1,6 @@
 """Amazon Bedrock's Converse API: binary event frames, and requests signed with AWS credentials.
 
-    AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… enginebench run concurrent --endpoint bedrock --model MODEL_ID \
+    AWS_PROFILE=… enginebench run concurrent --endpoint bedrock --model MODEL_ID \
         --url https://bedrock-runtime.us-east-1.amazonaws.com
 
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
@@ -8,17 +8,15 @@ https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStre
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
+from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer, given
 from loadtests.harness.client.dialects.event_stream import FrameReader
-from loadtests.harness.client.dialects.sigv4 import Credentials, signed_headers
 
 SERVICE = "bedrock"
 FINISH_REASONS = {
@@ -150,26 +148,5 @@ class Converse(Dialect):
             **({"system": [{"text": system}]} if system else {}),
         }
 
-    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
-        if key:
-            return None
-        access, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
-        region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or _region_of(host)
-        if not (access and secret):
-            raise ValueError(
-                f"Bedrock needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or {self.key_variable}."
-            )
-        if region is None:
-            raise ValueError("Bedrock signs requests for a region: set AWS_REGION, such as us-east-1.")
-        credentials = Credentials(access, secret, environment.get("AWS_SESSION_TOKEN"))
-
-        def sign(authority: str, path: str, body: bytes) -> Mapping[str, str]:
-            headers = {"Host": authority, "Content-Type": "application/json"}
-            return signed_headers(credentials, region, SERVICE, "POST", path, headers, body)
-
-        return sign
-
-
-def _region_of(host: str) -> str | None:
-    match = re.match(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com", host)
-    return match[1] if match else None
+    def signer(self, key: str | None, host: str) -> Signer | None:
+        return None if key else aws_signer(SERVICE, host, self.key_variable)

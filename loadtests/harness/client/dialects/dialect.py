@@ -14,7 +14,9 @@ from loadtests.harness.client.answer import Answer
 
 Role = Literal["system", "user", "assistant"]
 Signer = Callable[[str, str, bytes], Mapping[str, str]]
-"""Makes the headers that depend on the request itself, from the `Host` header, the path and the body."""
+"""Makes the headers that depend on the request itself, from the `Host` header, the path and the body.
+
+Raises `OSError` with a sentence where that is no longer possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Dialect(ABC):
         """Headers of every request. `key` is the server's key, where one was given."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def signer(self, key: str | None, environment: Mapping[str, str], host: str) -> Signer | None:
+    def signer(self, key: str | None, host: str) -> Signer | None:
         """For APIs whose requests are signed. Raises `ValueError` with a sentence where credentials are missing."""
         return None
 
