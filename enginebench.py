@@ -20,7 +20,7 @@ COMMANDS = {
     "engines": "engines.cli",
     "models": "engines.cli",
     "doctor": "engines.cli",
-    "bench": "bench.cli",
+    "bench": "engines.bench.cli",
     "serve": "servers.cli",
     "run": "loadtests.cli",
     "answers": "loadtests.cli",

@@ -17,7 +17,7 @@ from settings_schema import setting
 if TYPE_CHECKING:
     from engines.models.size import ModelSize
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1", "q4_k", "gguf"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "q8_0", "q4_0", "gguf"]
 
 
 @dataclass(frozen=True, slots=True)

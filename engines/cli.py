@@ -2,18 +2,184 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from engines.command.listing import engines_app
-from engines.command.terminal import AsJson, console_of, escape, fail, mark, print_json, table_of
+if TYPE_CHECKING:
+    from rich.console import Console
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+SHOW = "show"
+
+
+class NamesToo(TyperGroup):
+    """`engines NAME` is short for `engines show NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            args = [SHOW, *args]
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer()
+engines_app = typer.Typer(cls=NamesToo, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND NAME]")
 models_app = typer.Typer(invoke_without_command=True)
 app.add_typer(engines_app, name="engines")
 app.add_typer(models_app, name="models")
+
+
+@engines_app.callback()
+def engines(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the engines and which of them can run on this machine, or the options of one.
+
+    Examples:
+
+      enginebench engines transformers
+
+      enginebench engines install vllm
+    """
+    if context.invoked_subcommand is not None:
+        return
+    rows = _rows()
+    if as_json:
+        _print_json(list(rows.values()))
+        return
+    here = {name: row for name, row in rows.items() if row["why_not_here"] is None}
+    table = _table("runs here", "version", "batching", "what it is")
+    for name, row in here.items():
+        table.add_row(f"[bold]{name}[/]", row["version"] or "", row["batching"], _escape(row["title"]))
+    missing = _table("not here", "what it is, and what it lacks")
+    for name, row in rows.items():
+        if name in here:
+            continue
+        missing.add_row(f"[bold]{name}[/]", f"{_escape(row['title'])}\n[dim]{_escape(row['why_not_here'])}[/]")
+    console = _console()
+    console.print(table)
+    if len(here) < len(rows):
+        console.print()
+        console.print(missing)
+    console.print(f"\n{len(here)} of {len(rows)} engines can run here; `enginebench engines NAME` shows options.")
+
+
+@engines_app.command(SHOW, hidden=True)
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="An engine.", show_default=False)],
+    option: Annotated[
+        list[str] | None, typer.Option("-o", "--option", metavar="NAME=VALUE", help="Check this option's value.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the options of one engine."""
+    rows = _rows(name)
+    _check(name, option or [])
+    if as_json or (context.parent is not None and context.parent.params.get("as_json")):
+        _print_json(list(rows.values()))
+        return
+    table = _table("option", "default", "what it sets")
+    for one in rows[name]["options"]:
+        choices = f" ({', '.join(one['choices'])})" if one["choices"] else ""
+        table.add_row(f"[bold]{one['name']}[/]", str(one["default"]), _escape(one["help"] + choices))
+    console = _console()
+    console.print(table)
+    if (reason := rows[name]["why_not_here"]) is not None:
+        console.print(f"\n[bold]{name}[/] cannot run here: {_escape(reason)}")
+    console.print(f"\nSet them like this: enginebench serve --engine {name} -o option=value")
+
+
+@engines_app.command()
+def install(
+    name: Annotated[str, typer.Argument(help="An engine that needs an environment of its own.", show_default=False)],
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Which packages: auto takes cuda where there is a GPU.")
+    ] = "auto",
+) -> None:
+    """Make the environment of an engine in the user's cache, or continue an interrupted installation.
+
+    enginebench's own environment is not changed. UV_TORCH_BACKEND=cpu takes the small build of torch from PyTorch's
+    own index.
+
+    Example:  enginebench engines install vllm
+    """
+    from engines.contract.base import EngineUnavailable
+    from engines.models.progress import terminal_progress
+
+    environment = _environment(name)
+    began = time.monotonic()
+    try:
+        # Lines, not bars: uv draws its own.
+        with terminal_progress(bars=False) as progress:
+            folder = environment.install(None if device == "auto" else device, progress)
+    except EngineUnavailable as error:
+        _fail(f"{name} cannot be installed: {error}")
+    typer.echo(f"{name} is installed in {folder} ({time.monotonic() - began:.0f} s).")
+
+
+@engines_app.command()
+def uninstall(name: Annotated[str, typer.Argument(help="An installed engine.", show_default=False)]) -> None:
+    """Remove the environment that `install` made.
+
+    Example:  enginebench engines uninstall vllm
+    """
+    from engines.models.progress import terminal_progress
+
+    environment = _environment(name)
+    with terminal_progress(bars=False) as progress:
+        removed = environment.uninstall(progress)
+    typer.echo(f"{environment.folder} is removed." if removed else f"{name} is not installed.")
+
+
+def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
+    """What is known of every engine, or of one, by name."""
+    from engines.contract.registry import engine_class, names, settings, spec
+
+    try:
+        specs = {one: spec(one) for one in (names() if name is None else [name])}
+    except ValueError as error:
+        _fail(str(error))
+    return {
+        one: asdict(known)
+        | {
+            "name": one,
+            "version": engine_class(one).version_here(),
+            "why_not_here": engine_class(one).why_not_here(),
+            "options": [
+                {"name": each.name, "default": each.default, "choices": each.choices, "help": each.help}
+                for each in settings(one)
+            ],
+        }
+        for one, known in specs.items()
+    }
+
+
+def _check(name: str, given: list[str]) -> None:
+    from engines.contract.registry import check_options
+    from settings_schema import options_by_engine
+
+    try:
+        check_options(name, options_by_engine(given, [name])[name])
+    except ValueError as error:
+        _fail(f"{name}: {error}")
+
+
+def _environment(name: str) -> Any:
+    from engines.contract.registry import engine_class, names
+    from engines.process.installed import InstalledEngine
+
+    try:
+        kind = engine_class(name)
+    except ValueError as error:
+        _fail(str(error))
+    if not issubclass(kind, InstalledEngine):
+        own = [one for one in names() if issubclass(engine_class(one), InstalledEngine)]
+        _fail(f"{name} needs no environment of its own; these do: {', '.join(own)}.")
+    return kind.environment
 
 
 @models_app.callback()
@@ -29,7 +195,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     from engines.models.presets import PRESETS, WEIGHT_BYTES
 
     if as_json:
-        print_json(
+        _print_json(
             [
                 {name: value for name, value in asdict(preset).items() if name != "config"}
                 | {"architecture": preset.architecture, "context_length": preset.context_length}
@@ -38,7 +204,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             ]
         )
         return
-    table = table_of("model\nsource", "licence\narchitecture")
+    table = _table("model\nsource", "licence\narchitecture")
     for column in ("params (M)\ncontext", "f32, f16 GB\n8, 4-bit GB"):
         table.add_column(column, justify="right", no_wrap=True)
     for preset in PRESETS.values():
@@ -49,7 +215,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
             f"{preset.parameters / 1e6:,.0f}\n[dim]{preset.context_length:,}[/]",
             f"{f32}{f16}\n[dim]{eight}{four}[/]",
         )
-    console = console_of()
+    console = _console()
     console.print(table)
     console.print(
         "\nGB are weights plus the cache of one sequence of 4096 tokens; context is in tokens. smollm2-135m is the "
@@ -77,10 +243,10 @@ def fetch(
         with terminal_progress() as progress:
             model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
     except (ValueError, EngineUnavailable) as error:
-        fail(str(error))
+        _fail(str(error))
     if as_json:
         gguf = None if model.gguf is None else str(model.gguf)
-        print_json(
+        _print_json(
             {
                 "name": model.name,
                 "folder": str(model.folder),
@@ -99,19 +265,19 @@ def doctor(as_json: AsJson = False) -> None:
 
     Exits with 2 only if enginebench cannot work at all.
     """
-    from engines.command.doctor import examine
     from engines.machine.cuda import by_outcome
+    from engines.machine.doctor import examine
 
     checks = examine()
     broken = [check for check in checks if check.required and not check.ok]
     if as_json:
-        print_json([asdict(check) for check in checks])
+        _print_json([asdict(check) for check in checks])
     else:
-        table = table_of("check", "", "found")
+        table = _table("check", "", "found")
         for check in by_outcome(checks):
-            remedy = "" if check.ok else f"\n[dim]{escape(check.remedy)}[/]"
-            table.add_row(check.name, mark(check.ok, check.required), escape(check.found) + remedy)
-        console = console_of()
+            remedy = "" if check.ok else f"\n[dim]{_escape(check.remedy)}[/]"
+            table.add_row(check.name, _mark(check.ok, check.required), _escape(check.found) + remedy)
+        console = _console()
         console.print(table)
         optional = sum(not check.ok for check in checks) - len(broken)
         console.print(
@@ -121,3 +287,41 @@ def doctor(as_json: AsJson = False) -> None:
         )
     if broken:
         raise typer.Exit(2)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for position, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=position == 0)  # names stay in one piece
+    return table
+
+
+def _mark(ok: bool, required: bool = False) -> str:
+    if ok:
+        return "[green]ok[/]"
+    return "[bold red]missing[/]" if required else "[yellow]missing[/]"
+
+
+def _escape(text: str) -> str:
+    from rich import markup
+
+    return markup.escape(text)
+
+
+def _print_json(document: Any) -> None:
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(sentence, err=True)
+    raise typer.Exit(2)

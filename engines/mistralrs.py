@@ -31,9 +31,9 @@ from engines.contract.base import (
     first_line,
 )
 from engines.models.fetch import context_length
-from engines.models.random.weights import with_weights
+from engines.models.random_model import with_weights
+from engines.text.answer import StopStrings
 from engines.text.detokenize import tokenizer_of
-from engines.text.stop import StopStrings
 from settings_schema import setting
 
 if TYPE_CHECKING:

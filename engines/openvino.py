@@ -31,10 +31,10 @@ from engines.contract.base import (
 )
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
-from engines.models.gguf.write import file_for, format_of
+from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
+from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer
-from engines.text.stop import StopStrings
 from settings_schema import setting
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from engines.contract.base import BlockingEngine, Chunk, EngineError, EngineInfo, EngineStats, GenerateRequest, Model
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
-from engines.models.presets import STACK
+from engines.models.size import STACK
 from engines.pytorch.device import OnTorch, expected_device, limit_spinning
 from engines.text.answer import AnswerText
 from engines.text.detokenize import tokenizer_of

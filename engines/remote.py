@@ -36,7 +36,6 @@ from engines.contract.base import (
 )
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
-from engines.text.events import events, message_of
 from settings_schema import setting
 
 if TYPE_CHECKING:
@@ -211,6 +210,31 @@ class RemoteEngine(Engine):
         return max(1, len(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
 
+async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects of a streamed answer, up to `[DONE]` or its end. Raises `EngineError` for an error event."""
+    rest = b""
+    async for data in answer.aiter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            content = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+            if content == b"[DONE]":
+                return
+            if content:
+                try:
+                    event = json.loads(content)
+                except ValueError as error:
+                    raise EngineError(f"the server sent an event that is no JSON: {content[:100]!r}.") from error
+                if "error" in event:
+                    raise EngineError(f"the server failed: {_message_of(event)}")
+                yield event
+
+
+def _message_of(document: Any) -> str:
+    """OpenAI's form is {"error": {"message": …}}; others write the text itself."""
+    error = document.get("error", document) if isinstance(document, dict) else document
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
 def _content(event: Mapping[str, Any]) -> tuple[str, FinishReason | None]:
     """Text and finish reason of an event; a chunk with nothing but usage has neither."""
     for choice in event.get("choices") or ():
@@ -242,7 +266,7 @@ def _refusal(answer: httpx.Response, content: bytes) -> EngineError:
     """The server's refusal as ours, with its own words."""
     words = f"the server answered {answer.status_code}"
     with contextlib.suppress(ValueError):
-        words = f"{words}: {message_of(json.loads(content))}"
+        words = f"{words}: {_message_of(json.loads(content))}"
     if answer.status_code == 429:
         return EngineOverloaded(words, _seconds(answer.headers.get("retry-after", "")))
     if answer.status_code in {401, 403}:

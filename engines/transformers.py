@@ -24,10 +24,9 @@ from engines.contract.base import (
     TokenLogprob,
 )
 from engines.models.fetch import context_length, fetch_model
-from engines.models.random.weights import with_weights
+from engines.models.random_model import with_weights
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
-from engines.pytorch.network import end_ids, read_network
-from engines.pytorch.quantised import Quantised, bits_of, loading_settings
+from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of

@@ -31,8 +31,7 @@ ENGINE = typer.Option(metavar="NAME", help="Serve this engine and test it; may b
 URL = typer.Option(metavar="URL", help="Test the OpenAI-compatible server at this URL.")
 MODEL = typer.Option(
     metavar="NAME",
-    help="Model that the engines load, or to request from --url; may be repeated, to compare models. all: every preset "
-    "that fits into memory; random:all: the same with random weights.",
+    help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
@@ -75,7 +74,7 @@ def run(
     from loadtests.harness.client.address import Address
     from loadtests.harness.command import drive
     from loadtests.harness.command.formats import same_format
-    from loadtests.harness.command.models import expanded, presets
+    from loadtests.harness.command.models import presets
 
     console = Console(stderr=True, highlight=False, markup=False)
     try:
@@ -86,7 +85,7 @@ def run(
         options = drive.engine_options(option or [], engine or [])
         texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
         known = presets() if engine and model else ()
-        tested = drive.subjects(engine or [""], expanded(model or [], known))
+        tested = drive.subjects(engine or [""], model or [])
         job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
         options, said = same_format(options)
         if url:
@@ -95,18 +94,18 @@ def run(
         _refuse(mistake, console)
     if said is not None:
         console.print(said, soft_wrap=True)
-    tested, all_fit = _that_fit(tested, options, known, model or [], console)
+    fitting = _that_fit(tested, options, known, console)
     folders: list[Path] = []
     try:
         with drive.sigterm_is_ctrl_c():
-            complete = _measure(job, options, tested, url, repeat, console, folders)
+            complete = _measure(job, options, fitting, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except drive.UsageError as mistake:
         _refuse(mistake, console)
     except KeyboardInterrupt:
         console.print(f"stopped; what was recorded is in {job.settings.runs}", soft_wrap=True)
         raise typer.Exit(2) from None
-    raise typer.Exit(code if complete and all_fit else 2)
+    raise typer.Exit(code if complete and fitting == tested else 2)
 
 
 def _refuse(mistake: Exception, console: Console) -> NoReturn:
@@ -115,20 +114,19 @@ def _refuse(mistake: Exception, console: Console) -> NoReturn:
 
 
 def _that_fit(
-    tested: list[Subject], options: dict[str, list[str]], known: Sequence[Preset], named: list[str], console: Console
-) -> tuple[list[Subject], bool]:
-    """Those that memory can hold, and whether all can that were `named` one by one. A sentence for each other."""
+    tested: list[Subject], options: dict[str, list[str]], known: Sequence[Preset], console: Console
+) -> list[Subject]:
+    """Those that memory can hold. A sentence for each other."""
     from loadtests.harness.command.models import free_memory, too_large
 
-    free, fitting, all_fit = free_memory() if known else 0, [], True
+    free, fitting = free_memory() if known else 0, []
     for subject in tested:
         refusal = too_large(subject.model or "", options.get(subject.engine, []), known, free)
         if refusal is None:
             fitting.append(subject)
         else:
             console.print(refusal, style="red", soft_wrap=True)
-            all_fit = all_fit and subject.model not in named
-    return fitting, all_fit
+    return fitting
 
 
 def _measure(

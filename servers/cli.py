@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from engines.process.watch import Watch
+from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
 from settings_flags import TrustRemoteCode, read_settings, with_flags
 

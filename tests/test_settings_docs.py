@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.plan.settings import PlanSettings
-from bench.settings import BenchSettings
+from engines.bench.settings import BenchSettings
 from engines.contract.registry import ENGINES, SharedOptions, engine_class
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings

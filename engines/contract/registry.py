@@ -64,16 +64,16 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.pytorch_baseline:PytorchBaselineEngine", "unoptimised on purpose: no cache", "python", "none"
     ),
     "torch-jit": EngineSpec(
-        "engines.static.torch_jit:TorchJitEngine", "our decoder, TorchScript trace", "python", "continuous"
+        "engines.static.ways_to_run:TorchJitEngine", "our decoder, TorchScript trace", "python", "continuous"
     ),
     "torch-compile": EngineSpec(
-        "engines.static.torch_compile:TorchCompileEngine", "our decoder, compiled by Inductor", "python", "continuous"
+        "engines.static.ways_to_run:TorchCompileEngine", "our decoder, compiled by Inductor", "python", "continuous"
     ),
     "cuda-graph": EngineSpec(
-        "engines.static.cuda_graph:CudaGraphEngine", "our decoder as CUDA graphs", "python", "continuous"
+        "engines.static.ways_to_run:CudaGraphEngine", "our decoder as CUDA graphs", "python", "continuous"
     ),
     "compile-cuda-graph": EngineSpec(
-        "engines.static.cuda_graph:CompileCudaGraphEngine", "our decoder compiled and captured", "python", "continuous"
+        "engines.static.ways_to_run:CompileCudaGraphEngine", "our decoder compiled and captured", "python", "continuous"
     ),
     "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "rust", "continuous"),
     "candle": EngineSpec("engines.candle:CandleEngine", "Candle's models, or our decoder", "rust", "none"),

@@ -25,7 +25,7 @@ from functools import cache
 
 from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, GenerateRequest
 from engines.fake.batch import Batch, Member
-from engines.text.stop import StopStrings
+from engines.text.answer import StopStrings
 from settings_schema import setting
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from engines.contract.base import EngineInfo, EngineUnavailable, Model, first_line
 from engines.models.fetch import context_length
-from engines.models.formats import quantised_format
+from engines.models.size import quantised_format
 from engines.process.installed import InstalledEngine
 from settings_schema import setting
 

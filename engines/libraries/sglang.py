@@ -28,9 +28,9 @@ from engines.contract.base import (
     first_line,
 )
 from engines.libraries.library import Library, LibraryOptions, given
-from engines.models.random.weights import weights_of
+from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
-from engines.text.stop import StopStrings
+from engines.text.answer import StopStrings
 from settings_schema import setting
 
 if TYPE_CHECKING:

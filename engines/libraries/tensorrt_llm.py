@@ -19,9 +19,9 @@ from typing import Any, Literal
 from engines.contract.base import BadRequest, Chunk, EngineError, FinishReason, GenerateRequest, Model, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
-from engines.models.random.weights import weights_of
+from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
-from engines.text.stop import StopStrings
+from engines.text.answer import StopStrings
 from settings_schema import setting
 
 NGRAM = 4  # longest run of tokens that is looked up to guess the next ones

@@ -35,8 +35,8 @@ from engines.contract.base import (
 )
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.machine.devices import usable_cores
-from engines.models.formats import quantised_format
-from engines.models.random.weights import weights_of
+from engines.models.random_model import weights_of
+from engines.models.size import quantised_format
 from engines.process.installed import Environment, Packages
 from settings_schema import setting
 

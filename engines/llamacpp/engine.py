@@ -36,9 +36,9 @@ from engines.contract.base import (
 )
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import context_length
-from engines.models.gguf.write import file_for, format_of
+from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
-from engines.text.events import events
+from engines.remote import events
 from settings_schema import setting
 
 if TYPE_CHECKING:

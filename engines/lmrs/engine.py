@@ -41,8 +41,8 @@ from engines.contract.base import (
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
 from engines.models.fetch import context_length
+from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
-from engines.text.stop import StopStrings
 from settings_schema import setting
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from engines.contract.base import EngineUnavailable, Model
 from engines.lmrs.tokens import HIGHEST_ID
 from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
-from engines.models.random.weights import layer_shapes, with_weights
+from engines.models.random_model import layer_shapes, with_weights
 from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, rotary_of, tensors_of, weight_files
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.models.random.llama_chat import AFTER_DATE, BEFORE_ASSISTANT, BEFORE_DATE, BEFORE_USER, END_OF_TURN
+from engines.models.random_model import AFTER_DATE, BEFORE_ASSISTANT, BEFORE_DATE, BEFORE_USER, END_OF_TURN
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from engines.contract.base import Engine, EngineUnavailable
-from engines.machine.nvml import NoAnswer, driver
+from engines.machine.devices import NoAnswer, driver
 
 # Minor version compatibility: the oldest driver for a CUDA major version, on Linux
 # (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).

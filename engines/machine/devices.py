@@ -1,11 +1,41 @@
-"""The GPUs and cores that processes started from here may use."""
+"""What processes started from here may use: cores, memory, and NVIDIA GPUs as its library NVML reports them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from engines.machine.nvml import NoAnswer, driver
+# Limit, use, and the page cache in that use, which is given back when it is needed: control groups of version 2 and 1.
+# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+GROUP_FILES = {
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+}
+
+
+class NoAnswer(Exception):
+    """No package, no library, no driver, or a question that the driver does not answer."""
+
+
+@contextmanager
+def driver() -> Iterator[Any]:
+    """The module `pynvml`, initialised. Raises `NoAnswer`, also where a question inside the block fails."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:  # each of the three has an exception of its own
+        raise NoAnswer(f"none found by NVML ({error})") from error
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise NoAnswer(f"NVML failed ({error})") from error
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def visible_gpus(environment: Mapping[str, str | None] | None = None) -> list[str]:
@@ -27,3 +57,84 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Bytes."""
+
+    free: int
+    total: int
+
+
+def free_memory() -> int:
+    """Bytes: what the machine has available, or what the limit of a control group leaves, if that is less."""
+    import psutil
+
+    return min([psutil.virtual_memory().available, *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _left_by_groups(membership: Path, mounted: Path) -> Iterator[int]:
+    """By every group of this process that has a limit, up to the root."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, version = mounted, 2
+        elif "memory" in controllers.split(","):
+            root, version = mounted / "memory", 1
+        else:
+            continue
+        group = root / path.lstrip("/")  # a container may see its own group as the root, under its path outside
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root) and (left := _left(folder, version)) is not None:
+                yield left
+
+
+def _left(folder: Path, version: int) -> int | None:
+    """`None` where the group has no limit."""
+    limit, used, cached = GROUP_FILES[version]
+    try:
+        most, now = int((folder / limit).read_text()), int((folder / used).read_text())
+        parts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such group, or `max`
+        return None
+    return max(0, most - now + sum(int(parts.get(name, 0)) for name in cached))
+
+
+def gpu_memory(names: Sequence[str]) -> list[GpuMemory]:
+    """Of each GPU, named as CUDA_VISIBLE_DEVICES does; none where the driver does not say."""
+    try:
+        with driver() as nvml:
+            found = [nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, name)) for name in names]
+            return [GpuMemory(int(one.free), int(one.total)) for one in found]
+    except NoAnswer:
+        return []
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def device_memory_of(pid: int | None) -> int | None:
+    """Bytes on all GPUs, of the process and all under it; `None` without a driver, or where they use no GPU."""
+    if pid is None:
+        return None
+    import psutil
+
+    try:
+        leader = psutil.Process(pid)
+        members = {leader.pid, *(child.pid for child in leader.children(recursive=True))}
+        with driver() as nvml:
+            used = [
+                process.usedGpuMemory
+                for index in range(nvml.nvmlDeviceGetCount())
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index))
+                if process.pid in members and process.usedGpuMemory is not None
+            ]
+    except (NoAnswer, psutil.Error):
+        return None
+    return sum(used) if used else None

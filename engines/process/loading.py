@@ -1,20 +1,28 @@
-"""From an engine's name and options to a process that is ready to be started; what cannot run here is refused."""
+"""From an engine's name and options to a process that is ready to be started.
+
+What cannot run here is refused before that; so is a model that does not fit into memory, with the figures:
+
+    enginebench serve --engine transformers --model random:llama-30b
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
-from engines.contract.base import EngineUnavailable, Launch, Model
+from engines.contract.base import Engine, EngineUnavailable, Launch, Model
 from engines.contract.registry import GivenOptions, check_options, engine_class, spec
-from engines.machine.devices import visible_gpus
+from engines.machine.devices import free_memory, gpu_memory, visible_gpus
 from engines.models.presets import PRESETS, RANDOM
-from engines.models.size import ModelSize
+from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
-from engines.process.child import ChildEngine
+from engines.process.child import ChildEngine, Watch
 from engines.process.environments import is_foreign, why_not_there
-from engines.process.memory import refuse_too_large
-from engines.process.watch import Watch
+from settings_schema import settings_of
+
+IGNORE = "-o memory=ignore"
+IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their own
 
 
 def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:
@@ -82,3 +90,63 @@ def size_of(model: Model) -> ModelSize | None:
         sum(file.stat().st_size for file in weight_files(model.folder)) if quantised else None,
         None if model.gguf is None else model.gguf.stat().st_size,
     )
+
+
+def refuse_too_large(
+    engine: str, kind: type[Engine], options: Any, size: ModelSize | None, processes: int, gpus: Sequence[str]
+) -> None:
+    """Raises `EngineUnavailable` where `processes` of this engine, with these options, take more than is free.
+
+    `gpus` are those of one process, as CUDA_VISIBLE_DEVICES names them; all processes share a CPU's memory. What is not
+    known (the model's size, the engine's need, a device's memory) is not checked.
+    """
+    need = None if size is None else kind.memory_need(options, size)
+    if need is None:
+        return
+    if need.device in IN_MAIN_MEMORY:
+        who = f"{engine} needs" if processes == 1 else f"{processes} replicas of {engine} need"
+        total, free, where = processes * need.total, free_memory(), "of memory"
+    else:
+        usable = [round(min(one.free, need.gpu_share * one.total)) for one in gpu_memory(_own(need, gpus))]
+        if not usable:
+            return
+        who, where = f"{engine} needs", "of GPU memory" if need.gpus == 1 else f"on each of {need.gpus} GPUs"
+        total, free = need.total // need.gpus, min(usable)
+    if total > free:
+        raise EngineUnavailable(
+            f"{need.model} does not fit: {who} at least {_size(total)} {where} ({_parts(need)}), and {_size(free)} can "
+            f"be used. {_remedy(need, kind, processes)}"
+        )
+
+
+def _own(need: MemoryNeed, gpus: Sequence[str]) -> Sequence[str]:
+    """`cuda:1` is the second of the visible ones."""
+    kind, _, number = need.device.partition(":")
+    first = int(number) if number.isdigit() else 0
+    return gpus[first : first + need.gpus] if kind == "cuda" else ()
+
+
+def _parts(need: MemoryNeed) -> str:
+    parts = [f"{_size(need.weights)} for weights in {need.dtype}"]
+    if need.cache:
+        parts.append(f"{_size(need.cache)} for keys and values")
+    return ", ".join([*parts, f"{_size(need.step)} for a step"])
+
+
+def _remedy(need: MemoryNeed, kind: type[Engine], processes: int) -> str:
+    bits = BITS.get(need.dtype, 0.0)
+    formats = next((one.choices for one in settings_of(kind.Options, flags=False) if one.name == "dtype"), ())
+    smaller = [format for format in formats if BITS.get(format, bits) < bits]
+    ways = ["a smaller model"]
+    if smaller:
+        ways.append(f"dtype={min(smaller, key=BITS.__getitem__)}")
+    if need.cache > need.total / 10 and need.cache_options:
+        ways.append(f"less for {' or '.join(f'`{name}`' for name in need.cache_options)}")
+    if processes > 1 and need.device in IN_MAIN_MEMORY:
+        ways.append("fewer `replicas`")
+    listed = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
+    return f"Choose {listed}; {IGNORE} loads it anyway."
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"

@@ -18,10 +18,9 @@ from typing import Any
 from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
 from engines.contract.registry import check_options, spec
 from engines.machine.devices import usable_cores, visible_gpus
-from engines.process.child import READY_CHECK, ChildEngine, State
+from engines.process.child import READY_CHECK, ChildEngine, State, Watch
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
-from engines.process.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,13 +119,13 @@ class Step(torch.nn.Module):
         `ids` is `[batch, tokens]`; row b continues a sequence of `starts[b]` tokens, whose keys and values are in the
         cache: for each layer a tensor of keys and one of values, `[batch, length, key heads, head width]`.
         """
-        place = self.place(ids, starts, cache[0].shape[1])
+        place = self._place(ids, starts, cache[0].shape[1])
         x = embedding(ids, self.weights.embedding)
         for index, weights in enumerate(self.weights.layers):
             x = self.run_layer(x, place, cache[2 * index], cache[2 * index + 1], weights)
         return self.run_head(x[place.rows[:, 0], last], self.weights.norm, self.weights.head)
 
-    def place(self, ids: torch.Tensor, starts: torch.Tensor, length: int) -> Place:
+    def _place(self, ids: torch.Tensor, starts: torch.Tensor, length: int) -> Place:
         """Where these tokens are, for attention over `length` of the cache."""
         batch, tokens = ids.shape
         at = starts[:, None] + self.counted[:tokens]

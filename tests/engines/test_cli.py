@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-import engines.command.doctor
+import engines.machine.doctor
 from enginebench import app
 from engines.contract.registry import ENGINES, engine_class
 from engines.machine.cuda import Check
@@ -133,7 +133,7 @@ def test_doctor_as_json_has_a_remedy_for_whatever_is_missing() -> None:
 def test_doctor_fails_only_where_the_tool_cannot_work(
     checks: list[Check], code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines.command.doctor, "examine", lambda: checks)
+    monkeypatch.setattr(engines.machine.doctor, "examine", lambda: checks)
     result = runner.invoke(app, ["doctor"], env={"COLUMNS": "80"})
     assert result.exit_code == code
     assert sentence in result.stdout

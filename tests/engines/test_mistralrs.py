@@ -12,7 +12,7 @@ from engines.contract.base import BadRequest, Chunk, EngineUnavailable, Generate
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS
-from engines.models.random.weights import with_weights
+from engines.models.random_model import with_weights
 
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 EMOJI = "<|im_start|>user\nRepeat exactly: 🎉🚀 日本語 é<|im_end|>\n<|im_start|>assistant\n"

@@ -1,7 +1,4 @@
-"""Which models are tested: `--model`, several times, and words that stand for all presets.
-
-A preset that this machine's memory cannot hold is refused before anything is downloaded or loaded.
-"""
+"""A preset that this machine's memory cannot hold is refused before anything is downloaded or loaded."""
 
 from __future__ import annotations
 
@@ -14,39 +11,26 @@ import psutil
 
 from loadtests.harness.command.server_process import PYTHON
 
-ALL, RANDOM = "all", "random:"
-RANDOM_ALL = RANDOM + ALL
-KINDS = {"float32": "float32", "q8_0": "8-bit", "q4_0": "4-bit", "q4_1": "4-bit"}  # by the engines' option `dtype`
+RANDOM = "random:"
+KINDS = {"float32": "float32", "q8_0": "8-bit", "q4_0": "4-bit"}  # by the engines' option `dtype`
 USUAL = "float16"  # as large as bfloat16; an engine's own choice takes no less
 MEBIBYTE = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`memory` are bytes by number format: weights, and the cache of one sequence. `trained`: its weights exist."""
+    """`memory` are bytes by number format: weights, and the cache of one sequence."""
 
     name: str
-    trained: bool
     memory: Mapping[str, int]
-
-    @property
-    def spec(self) -> str:
-        return self.name if self.trained else RANDOM + self.name
 
 
 def presets() -> tuple[Preset, ...]:
-    """As `enginebench models` lists them, smallest first."""
+    """As `enginebench models` lists them."""
     done = subprocess.run(
         [*PYTHON, "-m", "enginebench", "models", "--json"], capture_output=True, text=True, check=True
     )
-    found = [Preset(one["name"], one["licence"] != "none", one["memory_bytes"]) for one in json.loads(done.stdout)]
-    return tuple(sorted(found, key=lambda preset: preset.memory[USUAL]))
-
-
-def expanded(models: Sequence[str], known: Sequence[Preset]) -> list[str]:
-    """`all` is every preset, with random weights where it has no trained ones; `random:all` is the shape of each."""
-    every = {ALL: [preset.spec for preset in known], RANDOM_ALL: [RANDOM + preset.name for preset in known]}
-    return [each for model in models for each in every.get(model, [model])]
+    return tuple(Preset(one["name"], one["memory_bytes"]) for one in json.loads(done.stdout))
 
 
 def too_large(model: str, options: Sequence[str], known: Sequence[Preset], free: int) -> str | None:

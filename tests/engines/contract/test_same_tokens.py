@@ -10,7 +10,7 @@ import pytest
 from engines.contract.base import EngineInfo, Model
 from engines.contract.registry import engine_class
 from engines.models.fetch import fetch_model
-from engines.models.random.weights import with_weights
+from engines.models.random_model import with_weights
 from engines.process.loading import load_engine
 from tests.conftest import BackgroundLoop
 from tests.support.engines.small_model import small_model

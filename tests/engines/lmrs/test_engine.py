@@ -13,7 +13,7 @@ import pytest
 from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, GenerateRequest, Model
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
-from engines.models.random.llama_chat import BEFORE_DATE
+from engines.models.random_model import BEFORE_DATE
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.command.doctor import examine
 from engines.machine.cuda import OLDEST_TOOLKIT, Build, Check, Machine, by_outcome, judge, torch_in
+from engines.machine.doctor import examine
 
 H100 = Machine("580.95.05", (13, 0), ((9, 0),))
 OLD_DRIVER = Machine("570.124.06", (12, 8), ((9, 0),))

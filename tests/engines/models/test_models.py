@@ -13,9 +13,10 @@ import pytest
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.cache import cache_folder
 from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
-from engines.models.gguf.rotary import rotary_scaling
-from engines.models.presets import PRESETS, STACK, Preset
-from engines.models.random.model import fit_vocabulary
+from engines.models.from_gguf import rotary_scaling
+from engines.models.presets import PRESETS, Preset
+from engines.models.random_model import fit_vocabulary
+from engines.models.size import STACK
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
 
 pytestmark = pytest.mark.xdist_group("torch")

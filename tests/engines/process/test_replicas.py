@@ -11,10 +11,9 @@ from tokenizers import Tokenizer
 
 from engines.contract.base import EngineCrashed, GenerateRequest
 from engines.machine.devices import usable_cores, visible_gpus
-from engines.process.child import ChildEngine
+from engines.process.child import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of
 from engines.process.stream import Stream
-from engines.process.watch import Watch
 from tests.support.engines.small_model import small_model
 from tests.support.servers.served import served, until
 

@@ -190,7 +190,7 @@ def test_nothing_outlives_a_killed_server(hung: bool, target: str, tmp_path: Pat
 WHOLE_SERVER = """
 import sys
 from engines.process.child import ChildEngine
-from engines.process.watch import Watch
+from engines.process.child import Watch
 from servers.app import create_app
 from servers.http.address import listen
 from servers.openai.prompts import ByteTokenizer

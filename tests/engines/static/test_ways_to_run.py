@@ -1,23 +1,25 @@
-"""Traced, packaged, captured: every way to run a step says what the step itself says, again and again.
+"""Traced, captured: every way to run a step says what the step itself says, again and again.
 
 What `torch.compile` makes of it is in tests/engines/contract/test_engine_contract.py, with ten prompts too.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.contract.base import EngineUnavailable, GenerateRequest
-from engines.models.cache import cache_folder
-from engines.static import torch_compile
 from engines.static.batch import Batch
-from engines.static.cuda_graph import CompileCudaGraphEngine, CudaGraphEngine, captured
 from engines.static.engine import StaticEngine, StaticOptions
-from engines.static.torch_compile import TorchCompileEngine, TorchCompileOptions, missing_compiler
-from engines.static.torch_jit import TorchJitEngine
+from engines.static.ways_to_run import (
+    CompileCudaGraphEngine,
+    CudaGraphEngine,
+    TorchCompileEngine,
+    TorchJitEngine,
+    captured,
+    missing_compiler,
+)
 from tests.support.engines.static_decoder import (
     ONE_BUCKET,
     Small,
@@ -36,19 +38,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     return Small(tmp_path_factory.mktemp("small"))
 
 
-@pytest.fixture(scope="module")
-def cache() -> Iterator[Path]:
-    """For what is compiled, which takes a minute of CPU: kept while the sources are the same, because a package made by
-    other sources would hide a mistake of these."""
-    sources = b"".join(
-        Path(torch_compile.__file__).with_name(name).read_bytes() for name in ("torch_compile.py", "step.py")
-    )
-    folder = cache_folder() / "suite" / hashlib.sha256(sources).hexdigest()[:16]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENGINEBENCH_CACHE", str(folder))
-        yield folder
-
-
 def ten_prompts_then_together(batch: Batch, small: Small) -> None:
     """One after the other, which shows a cache that was frozen with the first request, then in one batch."""
     expected = [small.expected(one) for one in PROMPTS]
@@ -63,16 +52,6 @@ def test_as_it_is(small: Small) -> None:
 
 def test_traced(small: Small) -> None:
     ten_prompts_then_together(small.batch(TorchJitEngine(None, StaticOptions()).prepare), small)
-
-
-def test_compiled_ahead_of_time_and_kept(small: Small, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = TorchCompileEngine(None, TorchCompileOptions(aot=True)).prepare
-    ten_prompts_then_together(small.batch(prepare, ONE_BUCKET), small)
-    packages = {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/part.pt2")}
-    assert packages
-    monkeypatch.setattr("torch.export.export", None)  # a second start exports nothing
-    assert generated(small.batch(prepare, ONE_BUCKET), small.sequence(PROMPTS[3])) == [small.expected(PROMPTS[3])]
-    assert {path: path.stat().st_mtime_ns for path in cache.glob("aot/*/part.pt2")} == packages
 
 
 def test_captured(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +90,7 @@ def test_the_stand_in_refuses_what_a_gpu_would(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("engine", [CudaGraphEngine, CompileCudaGraphEngine])
-def test_captured_on_a_gpu(engine: type[StaticEngine], small: Small, cache: Path) -> None:
+def test_captured_on_a_gpu(engine: type[StaticEngine], small: Small) -> None:
     made = engine(small.model, engine.Options(dtype="float32", device="cuda", batches=(1, 4), lengths=(64,), chunk=16))
     made.load()
 
@@ -135,7 +114,7 @@ def test_what_inductor_cannot_compile_gets_a_sentence(small: Small, monkeypatch:
         raise RuntimeError("cc1plus: out of memory\nand a hundred lines more")
 
     monkeypatch.setattr("torch.compile", lambda *given, **settings: broken)
-    prepare = TorchCompileEngine(None, TorchCompileOptions()).prepare
+    prepare = TorchCompileEngine(None, StaticOptions()).prepare
     with pytest.raises(EngineUnavailable, match=r"could not compile a step \(RuntimeError: cc1plus: out of memory\)$"):
         small.batch(prepare, ONE_BUCKET)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from engines.contract.base import Model
+from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.fetch import fetch_model
 from engines.models.presets import LLAMA_3_ROPE, PRESETS
-from engines.models.random import model as random_model
-from engines.models.random.weights import with_weights
+from engines.models.random_model import with_weights
 
 PRESET = PRESETS["llama-3.2-tiny"]
 # Of 128 256, with which the product with the embeddings is nearly all of a step. This number, and the questions, are
@@ -24,9 +24,9 @@ def small_model() -> Model:
     shape = replace(PRESET, config={**PRESET.config, "vocab_size": VOCABULARY, "rope_scaling": None})
 
     def write(folder: Path) -> None:
-        random_model.write(shape, fetch_model().folder, folder)
+        random_model.write_model(shape, fetch_model().folder, folder)
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "rope_scaling": LLAMA_3_ROPE}))
 
-    folder = built_once(cache_folder() / "suite" / f"small-{random_model.identity(shape)}", write)
+    folder = built_once(cache_folder() / "suite" / f"small-{random_model.identity_of(shape)}", write)
     return with_weights(Model("small", folder, random_weights=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 from engines.contract.base import Model
 from engines.models.fetch import fetch_model
-from engines.models.random.model import fit_vocabulary
+from engines.models.random_model import fit_vocabulary
 from tests.support.engines.reference import Reference
 
 VOCABULARY = 512

@@ -1,0 +1,169 @@
+"""`enginebench bench`: engines measured without HTTP, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from analysis.settings import ClaimSettings, GateSettings
+from engines.bench.settings import BenchSettings, FileSettings
+from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engines.bench.document import BenchResult
+    from engines.bench.settings import Variant
+    from engines.contract.base import Model
+
+app = typer.Typer()
+
+
+@app.command()
+@with_flags(FileSettings, BenchSettings, GateSettings, ClaimSettings, leave_out={"margin", "allow_invalid", "markdown"})
+def bench(
+    engines: Annotated[list[str], typer.Argument(help="Engines to measure; `enginebench engines` lists them.")],
+    option: EngineSettings = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ENGINE.]NAME=A,B", help="Measure once for each value of a setting; may be repeated."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Model to load; may be repeated, to compare sizes. Default: smollm2-135m."),
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Measure engines without HTTP: loading, prefill, decode, generation, batches, memory.
+
+    Each engine runs as when served, in a child process on its pipe protocol. Rounds alternate between the engines, each
+    time in fresh processes. Figures are medians with MAD and a 95 % interval, and shares of this machine's measured
+    memory bandwidth and arithmetic.
+
+    Exit code: 0 good, 1 worse than the baseline, 2 a usage error, or an engine that could not be measured.
+
+    Examples:
+
+      enginebench bench transformers candle burn --rounds 5 --output bench.json
+
+      enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
+    """
+    from analysis.console import stderr
+    from analysis.mistakes import exit_with_sentence
+    from engines.bench.document import to_json
+    from engines.bench.gate import differences
+    from engines.bench.settings import variants_of
+    from records.files import write_atomically
+
+    log = stderr()
+    with exit_with_sentence(log):
+        files: FileSettings = read_settings(FileSettings, given)
+        settings: BenchSettings = read_settings(BenchSettings, given)
+        gating: GateSettings = read_settings(GateSettings, given)
+        allow_different = read_settings(ClaimSettings, given).allow_different
+        before = _before(files)
+        variants = variants_of(engines, model or [], option or [], sweep or [])
+        models = _models(variants, trust_remote_code)
+
+        def keep(found: BenchResult) -> None:
+            if before is not None:
+                differences(before, found, allow_different)  # after the first round, not after the last
+            for path in files.written:
+                write_atomically(path, to_json(found))
+
+        found = asyncio.run(_measure(variants, models, settings, log, keep))
+        _show(found, as_json)
+        passed = before is None or _judged(before, found, gating, allow_different, as_json)
+    if any(one.failure is not None for one in found.results):
+        raise typer.Exit(2)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _show(found: BenchResult, as_json: bool) -> None:
+    from analysis.console import stdout
+    from engines.bench.document import to_json
+    from engines.bench.tables import print_result
+
+    if as_json:
+        typer.echo(to_json(found), nl=False)
+    else:
+        print_result(stdout(), found)
+
+
+def _before(files: FileSettings) -> BenchResult | None:
+    """What the result is compared with; `None` without a baseline, or where the result becomes it."""
+    from engines.bench.document import read_result
+
+    if files.baseline is None and files.save_baseline:
+        raise ValueError("say where the baseline is saved: --baseline FILE.")
+    if files.baseline is None or files.save_baseline:
+        return None
+    if not files.baseline.is_file():
+        raise ValueError(f"there is no baseline at {files.baseline}: make one with --save-baseline.")
+    return read_result(files.baseline)
+
+
+def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
+    """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
+    from engines.contract.base import EngineUnavailable
+    from engines.contract.registry import spec
+    from engines.models.fetch import DEFAULT, fetch_model
+    from engines.models.progress import terminal_progress
+    from engines.process.loading import check_before_download
+
+    models: dict[str | None, Model | None] = {None: None}
+    needed = any(spec(one.engine).needs_model for one in variants)
+    try:
+        for one in variants:
+            check_before_download(one.engine, one.options, one.model)
+        for name in dict.fromkeys(one.model for one in variants):
+            if name is not None or needed:
+                with terminal_progress() as progress:
+                    models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+    except EngineUnavailable as error:
+        raise ValueError(str(error)) from error
+    return models
+
+
+async def _measure(
+    variants: Sequence[Variant],
+    models: Mapping[str | None, Model | None],
+    settings: BenchSettings,
+    log: Console,
+    keep: Callable[[BenchResult], None],
+) -> BenchResult:
+    """`keep` is given the result so far after every round."""
+    from engines.bench.session import Session
+
+    with log.status("Measuring …") as status:
+
+        def tell(line: str) -> None:
+            status.update(line)
+            if not log.is_terminal and line.endswith("loading"):
+                log.print(line)
+
+        session = Session(variants, models, settings, tell)
+        for _ in range(settings.rounds):
+            await session.take_round()
+            keep(session.result())
+    return session.result()
+
+
+def _judged(
+    before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
+) -> bool:
+    """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
+    from analysis.gate import outputs
+    from engines.bench.gate import judge
+
+    gate = judge(before, found, gating.fail_at / 100, allow_different)
+    outputs.write(gate, gating.junit, None)
+    if not as_json:
+        outputs.show(gate, as_json=False)
+    return gate.passed

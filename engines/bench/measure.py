@@ -1,0 +1,155 @@
+"""One turn of one case: its requests are sent together, and every chunk is stamped as it is read from the pipe.
+
+All times are by this process's clock, from before the request is written to the engine's pipe to the read that brought
+the tokens: that includes what the pipe costs, as it does when the engine is served. Where an engine reports its own
+time to the first token (a GPU engine may take it from CUDA events), that is a measure of its own.
+
+Prompts have an exact number of tokens and are all different, so that no prefix cache helps. They are text whose ids are
+the tokenizer's own, because some engines take text and check it against the ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from engines.bench.document import DECODE
+from engines.bench.settings import Case
+from engines.contract.base import GenerateRequest, Model
+from engines.process.child import ChildEngine
+from engines.process.stream import by_read
+from engines.text.detokenize import tokenizer_of
+
+WORDS = (
+    *("time", "people", "way", "water", "day", "part", "place", "year", "work", "back", "name", "sentence", "man"),
+    *("line", "land", "home", "hand", "high", "end", "house", "point", "world", "state", "story", "school", "night"),
+    *("city", "tree", "food", "earth", "eye", "head", "page", "letter", "mother", "answer", "study", "light", "sun"),
+)
+MADE_UP_IDS = 1000  # for an engine without a model
+
+
+class Prompts:
+    """Drawn from one seed: every engine of a round gets the same ones."""
+
+    def __init__(self, model: Model | None, seed: str) -> None:
+        self._random = Random(seed)
+        self._tokenizer: Any = None
+        if model is not None:
+            self._tokenizer = tokenizer_of(model.folder)
+            self._tokenizer.no_truncation()
+            self._start = len(self._encode(""))
+            self._words = [word for word in WORDS if len(self._encode(f" {word}")) == self._start + 1]
+            if not self._words:
+                raise ValueError(f"the tokenizer of {model.name} has no single token for any of the words in prompts.")
+
+    def of(self, tokens: int) -> tuple[str, tuple[int, ...]]:
+        """Text and ids. Raises `ValueError` where the tokenizer cannot make this length."""
+        if self._tokenizer is None:
+            return "", tuple(self._random.randrange(MADE_UP_IDS) for _ in range(tokens))
+        words = self._random.choices(self._words, k=max(tokens - self._start, 0))
+        text = "".join(f" {word}" for word in words)
+        ids = self._encode(text)
+        if len(ids) != tokens:
+            raise ValueError(f"this tokenizer makes {len(ids)} tokens of a prompt that should have {tokens}.")
+        return text, ids
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text).ids)
+
+
+Arrivals = Sequence[tuple[float, int]]
+"""When how many tokens arrived, in seconds."""
+
+
+class ShortAnswer(Exception):
+    """The engine ended an answer before it had the tokens that were asked for. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`first_token` is the engine's own time to its first token, in seconds, where it reports one."""
+
+    sent: float
+    arrivals: Arrivals
+    first_token: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.arrivals)
+
+    @property
+    def to_first(self) -> float:
+        return self.arrivals[0][0] - self.sent
+
+    @property
+    def to_last(self) -> float:
+        return self.arrivals[-1][0] - self.sent
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds per token after the first chunk; `None` where the answer was one chunk."""
+        later = self.tokens - self.arrivals[0][1]
+        return (self.arrivals[-1][0] - self.arrivals[0][0]) / later if later > 0 else None
+
+
+async def take_turn(engine: ChildEngine, case: Case, prompts: Prompts) -> list[Answer]:
+    """Raises `EngineError` and `ShortAnswer`."""
+    requests = [
+        GenerateRequest(text, ids, case.answer_tokens, ignore_eos=True)
+        for text, ids in (prompts.of(case.prompt_tokens) for _ in range(case.requests))
+    ]
+    answers = await asyncio.gather(*(_answer(engine, request) for request in requests), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer.tokens != case.answer_tokens:
+            raise ShortAnswer(f"it gave {answer.tokens} tokens where {case.answer_tokens} were asked for")
+    return [answer for answer in answers if isinstance(answer, Answer)]
+
+
+async def _answer(engine: ChildEngine, request: GenerateRequest) -> Answer:
+    sent = time.monotonic()
+    stream = engine.generate(request)
+    arrivals: list[tuple[float, int]] = []
+    try:
+        async for ready in stream:
+            arrivals += [(read_at, sum(tokens)) for read_at, tokens in by_read(ready)]
+    except BaseException:
+        stream.cancel()
+        raise
+    if not arrivals:
+        raise ShortAnswer("it ended an answer without a token")
+    return Answer(sent, arrivals, stream.usage.first_token if stream.usage is not None else None)
+
+
+def values_of(case: Case, answers: Sequence[Answer]) -> Mapping[str, float]:
+    """The values of one turn, by the measure's name. Seconds; tokens per second for batches."""
+    if case.kind == "batch":
+        return dict(_batch_values(case, answers))
+    (answer,) = answers
+    if case.kind == "prefill":
+        inside = {} if answer.first_token is None else {f"{case.name} inside": answer.first_token}
+        return {case.name: answer.to_first} | inside
+    per_token = answer.per_token
+    return {case.name: answer.to_last} | ({} if per_token is None else {DECODE: per_token})
+
+
+def _batch_values(case: Case, answers: Sequence[Answer]) -> Iterable[tuple[str, float]]:
+    began, ended = min(one.sent for one in answers), max(one.arrivals[-1][0] for one in answers)
+    yield case.name, sum(one.tokens for one in answers) / (ended - began)
+    rate = decode_rate([one.arrivals for one in answers])
+    if rate is not None:
+        yield f"{case.name} decode", rate
+
+
+def decode_rate(arrivals: Sequence[Arrivals]) -> float | None:
+    """Tokens per second while every request is being answered; `None` where there is no such time."""
+    start = max(arrived[0][0] for arrived in arrivals)
+    end = min(arrived[-1][0] for arrived in arrivals)
+    if end <= start:
+        return None
+    return sum(tokens for arrived in arrivals for at, tokens in arrived if start < at <= end) / (end - start)

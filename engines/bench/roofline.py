@@ -1,0 +1,252 @@
+"""How much of the device an engine uses: what a step must read and multiply at least, over what the device can do.
+
+One request's decode reads every weight once per token, so bytes of weights ÷ bandwidth is the least time that a token
+can take, whatever the engine; a prefill is bounded by multiplications instead (the roofline of Williams et al. 2009).
+Both limits are measured by what is fast rather than typical: the best of several passes, because a limit is what cannot
+be exceeded.
+
+    python -m engines.bench.roofline                  # this machine's CPU
+    python -m engines.bench.roofline cuda bfloat16    # a GPU, with torch and its CUDA events
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from engines.bench.document import Limit, Series, Share
+from engines.contract.base import Model
+from engines.machine.devices import usable_cores
+from engines.models.presets import PRESETS, RANDOM
+from engines.models.size import BITS
+from engines.models.stored import config_of, tensors_of
+
+ARRAY_BYTES = 1 << 30  # far above any L3 cache
+GPU_ARRAY_BYTES = 1 << 32  # and any L2 cache of a GPU
+PASSES = 6
+SIDE = 2048  # of the square matrices that are multiplied
+GPU_SIDE = 8192
+HALF = ("bfloat16", "float16")
+MEASURING_TIMEOUT = 120.0  # seconds
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class Reader:
+    """An array and a thread per core to read it. Build it once: filling a gigabyte takes longer than reading it."""
+
+    def __init__(self, size: int = ARRAY_BYTES) -> None:
+        self._size = size
+        self._parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
+
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+        with ThreadPoolExecutor(len(self._parts)) as threads:
+            # The cheapest thing to do with a word: numpy needs no more than the memory's time for it.
+            seconds = _fastest(lambda: list(threads.map(np.bitwise_or.reduce, self._parts)))
+        return self._size / seconds
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """Seconds of the fastest pass."""
+    taken = []
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def cpu_flops(side: int = SIDE) -> float:
+    """Of float32, by NumPy's BLAS on all cores. A product of n × n matrices takes 2n³ operations."""
+    a = np.ones((side, side), np.float32)
+    out = np.empty_like(a)
+    return 2 * side**3 / _fastest(lambda: np.matmul(a, a, out=out))
+
+
+def _torch_cpu_flops(dtype: str) -> float:
+    import torch
+
+    a = torch.ones((SIDE, SIDE), dtype=getattr(torch, dtype))
+    return 2 * SIDE**3 / _fastest(lambda: a @ a)
+
+
+def _gpu_limit(device: str, dtype: str) -> Limit:
+    """Timed by CUDA events. Not measured by this project so far: no GPU was at hand."""
+    import torch
+
+    def fastest(work: Callable[[], object]) -> float:
+        work()  # the first call picks an algorithm
+        taken = []
+        for _ in range(PASSES):
+            began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            began.record()
+            work()
+            ended.record()
+            ended.synchronize()
+            taken.append(began.elapsed_time(ended) / 1e3)  # it counts in milliseconds
+        return float(min(taken))
+
+    with torch.cuda.device(device), torch.inference_mode():
+        free, _ = torch.cuda.mem_get_info()
+        array = torch.ones(min(GPU_ARRAY_BYTES, free // 4) // 4, device=device)
+        bandwidth = array.numel() * 4 / fastest(array.sum)
+        del array
+        a = torch.randn((GPU_SIDE, GPU_SIDE), device=device).to(getattr(torch, dtype))
+        flops = 2 * GPU_SIDE**3 / fastest(lambda: a @ a)
+    return Limit(device, dtype, bandwidth, flops, f"torch {torch.__version__}")
+
+
+def measured_here(device: str, dtype: str) -> Limit:
+    """In this process. Raises `ImportError` where torch is needed and missing."""
+    if device.partition(":")[0] == "cuda":
+        return _gpu_limit(device, dtype)
+    bandwidth = Reader().bandwidth()
+    if dtype not in HALF:
+        return Limit("cpu", "float32", bandwidth, cpu_flops(), f"NumPy {np.__version__}")
+    import torch
+
+    return Limit("cpu", dtype, bandwidth, _torch_cpu_flops(dtype), f"NumPy {np.__version__}, torch {torch.__version__}")
+
+
+def arithmetic_of(dtype: str) -> str:
+    """The format in which an engine multiplies whose weights have `dtype`: quantised ones are expanded first."""
+    return dtype if dtype in HALF else "float32"
+
+
+async def measure_limit(device: str, dtype: str) -> Limit | None:
+    """In a process of its own, whose memory is free again afterwards. `None` for a device that cannot be measured."""
+    kind = device.partition(":")[0]
+    if kind not in {"cpu", "cuda"}:
+        return None
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "engines.bench.roofline", device, arithmetic_of(dtype)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(MEASURING_TIMEOUT):
+            output, _ = await process.communicate()
+        found: Mapping[str, object] = json.loads(output)
+    except (TimeoutError, ValueError):
+        return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return Limit(**found)  # type: ignore[arg-type]  # as this module wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """Numbers of weights: `matrices` that a decoded token multiplies, with the output head, `head` of them the head's;
+    `vectors` are norms and biases. `attention`: layers × width of the queries."""
+
+    matrices: int
+    head: int
+    vectors: int
+    attention: int
+
+    def bytes_per_step(self, dtype: str) -> float | None:
+        """Of weights that one step reads, once for the whole batch. `None` for a format that is not known here."""
+        bits = BITS.get(dtype)
+        return None if bits is None else self.matrices * bits / 8 + self.vectors * 4
+
+    @property
+    def decode_flops(self) -> float:
+        """Per token: a multiplication and an addition for each weight (Kaplan et al. 2020)."""
+        return 2.0 * self.matrices
+
+    def prefill_flops(self, tokens: int) -> float:
+        """Of one prompt. The head is needed for the last token alone; causal attention multiplies half a square for
+        the scores and half for the values."""
+        return 2.0 * tokens * (self.matrices - self.head) + 2.0 * self.head + 2.0 * self.attention * tokens**2
+
+
+def cost_of(model: Model) -> ModelCost | None:
+    """`None` where neither the weights nor a preset say."""
+    config = config_of(model.folder)
+    head = int(config.get("vocab_size", 0)) * int(config.get("hidden_size") or config.get("n_embd") or 0)
+    tied = bool(config.get("tie_word_embeddings", True))
+    shapes = {name: tensor.shape for name, tensor in tensors_of(model.folder).items()}
+    if shapes:
+        if HEAD in shapes and not tied:
+            shapes.pop(EMBEDDING, None)  # a token reads one row of it
+        elif EMBEDDING in shapes:
+            shapes.pop(HEAD, None)  # the same weights again
+        matrices = sum(prod(shape) for shape in shapes.values() if len(shape) > 1)
+        vectors = sum(prod(shape) for shape in shapes.values() if len(shape) < 2)
+        return ModelCost(matrices, head, vectors, _attention(config))
+    preset = PRESETS.get(model.name.removeprefix(RANDOM))
+    if preset is None:
+        return None
+    return ModelCost(preset.parameters - (0 if tied else head), head, 0, _attention(config))
+
+
+def _attention(config: Mapping[str, Any]) -> int:
+    heads = int(config.get("num_attention_heads") or config.get("n_head") or 0)
+    if not heads:  # a state-space model has none
+        return 0
+    width = int(config.get("hidden_size") or config.get("n_embd") or 0)
+    layers = int(config.get("num_hidden_layers") or config.get("n_layer") or 0)
+    return layers * heads * int(config.get("head_dim") or width // heads)
+
+
+def share_of(series: Series, dtype: str, cost: ModelCost | None, limits: Sequence[Limit | None]) -> Share | None:
+    """Medians over the rounds, each by the limits of the same round. `None` for a measure without such a bound.
+
+    Of memory, the weights alone are counted, which a step reads once for its whole batch; keys and values come on top.
+    """
+    if cost is None:
+        return None
+    pairs = [
+        (median(samples), limit)
+        for samples, limit in zip(series.rounds, limits, strict=True)
+        if samples and limit is not None
+    ]
+    needs = [_needs(series, value, dtype, cost) for value, _ in pairs]
+    if not needs or needs[0] is None:
+        return None
+    bandwidths, flops = [], []
+    for need, (_, limit) in zip(needs, pairs, strict=True):
+        assert need is not None
+        if need[0] is not None and limit.bandwidth:
+            bandwidths.append(need[0] / limit.bandwidth)
+        if limit.flops:
+            flops.append(need[1] / limit.flops)
+    return Share(median(bandwidths) if bandwidths else None, median(flops) if flops else None)
+
+
+def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[float | None, float] | None:
+    """Bytes and operations per second."""
+    measure, read = series.measure, cost.bytes_per_step(dtype)
+    if measure.family == "decode":
+        return None if read is None else read / value, cost.decode_flops / value
+    if measure.family == "batch" and measure.name.endswith("decode"):
+        assert measure.size is not None
+        return None if read is None else read * value / measure.size, cost.decode_flops * value
+    if measure.family == "prefill":
+        assert measure.size is not None
+        return None if read is None else read / value, cost.prefill_flops(measure.size) / value
+    return None
+
+
+def main() -> None:
+    from dataclasses import asdict
+
+    device, dtype = [*sys.argv[1:], *("cpu", "float32")[len(sys.argv) - 1 :]]
+    found = measured_here(device, dtype)
+    sys.stdout.write(json.dumps(asdict(found)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

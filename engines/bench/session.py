@@ -1,0 +1,119 @@
+"""All variants, round after round: A B, B A, A B …, each time in fresh processes, so that a drift favours none.
+
+A round is one sample of a variant for every comparison: two processes of the same engine differ by more than the
+requests within one do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from engines.bench.document import BenchResult, Limit, Result, Round, Series, measure_of
+from engines.bench.measure import Prompts
+from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, measure_limit, share_of
+from engines.bench.settings import BenchSettings, LeftOut, Variant
+from engines.bench.turns import Measured, Tell, measure_variant
+from engines.contract.base import EngineUnavailable, Model
+from loadtests.harness.run.host import host_facts, versions
+from records.command import typed_command
+
+PACKAGES = ("enginebench", "numpy", "torch", "transformers", "mistralrs")
+
+
+class Session:
+    """`models` has the model of every variant by its name; `tell` is given a line for each thing that is done."""
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        models: Mapping[str | None, Model | None],
+        settings: BenchSettings,
+        tell: Tell,
+    ) -> None:
+        self._variants, self._models, self._settings, self._tell = variants, models, settings, tell
+        self._made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._rounds: list[Round] = []
+        self._measured: dict[str, list[Measured | None]] = {one.label: [] for one in variants}
+        self._failures: dict[str, str] = {}
+
+    async def take_round(self) -> None:
+        """Measure every variant once more."""
+        number = len(self._rounds)
+        order = list(self._variants) if number % 2 == 0 else list(reversed(self._variants))
+        load_average, limits = os.getloadavg()[0], dict[tuple[str, str], Limit | None]()
+        for variant in order:
+            measured = await self._measure(variant, number)
+            self._measured[variant.label].append(measured)
+            if measured is None:
+                continue
+            key = (measured.info.device, arithmetic_of(measured.info.dtype))
+            if key not in limits:
+                self._tell(f"round {number + 1}: what {key[0]} allows in {key[1]}")
+                limits[key] = await measure_limit(*key)
+        known = tuple(limit for limit in limits.values() if limit is not None)
+        self._rounds.append(Round(tuple(one.label for one in order), load_average, known))
+
+    async def _measure(self, variant: Variant, number: int) -> Measured | None:
+        if variant.label in self._failures:
+            return None
+
+        def tell(what: str) -> None:
+            self._tell(f"round {number + 1}: {variant.label}, {what}")
+
+        tell("loading")
+        model = self._models[variant.model]
+        prompts = Prompts(model, f"bench round {number}")
+        try:
+            return await measure_variant(variant, model, self._settings, prompts, tell)
+        except (ValueError, EngineUnavailable) as error:
+            self._failures[variant.label] = str(error)
+            return None
+
+    def result(self) -> BenchResult:
+        """Of the rounds so far."""
+        return BenchResult(
+            made_at=self._made_at,
+            command=typed_command(),
+            host=host_facts(),
+            versions=versions(*PACKAGES),
+            settings=asdict(self._settings),
+            rounds=tuple(self._rounds),
+            results=tuple(self._result_of(variant) for variant in self._variants),
+        )
+
+    def _result_of(self, variant: Variant) -> Result:
+        rounds = self._measured[variant.label]
+        known = [one for one in rounds if one is not None]
+        info = known[0].info if known else None
+        model = self._models[variant.model]
+        cost = cost_of(model) if model is not None else None
+        names = dict.fromkeys(name for one in known for name in one.values)
+        left_out = dict[str, LeftOut]()
+        for one in known:
+            left_out |= {each.case: each for each in one.left_out if not all(each.case in two.values for two in known)}
+        return Result(
+            label=variant.label,
+            engine=variant.engine,
+            model=None if model is None else model.name,
+            options=dict(variant.options),
+            info=info,
+            series=tuple(self._series(name, rounds, cost) for name in names),
+            left_out=tuple(left_out.values()),
+            failure=self._failures.get(variant.label),
+        )
+
+    def _series(self, name: str, rounds: Sequence[Measured | None], cost: ModelCost | None) -> Series:
+        samples = tuple(() if one is None else tuple(one.values.get(name, ())) for one in rounds)
+        series = Series(measure_of(name), samples)
+        info = next(one.info for one in rounds if one is not None)
+        limits = [self._limit(index, info.device, arithmetic_of(info.dtype)) for index in range(len(rounds))]
+        return Series(series.measure, samples, share_of(series, info.dtype, cost, limits))
+
+    def _limit(self, index: int, device: str, dtype: str) -> Limit | None:
+        if index >= len(self._rounds):
+            return None
+        limits = self._rounds[index].limits
+        return next((one for one in limits if one.device == device and one.dtype == dtype), None)

@@ -1,0 +1,172 @@
+"""What `enginebench bench` measures: which engines with which options, which cases of each, how often and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from engines.contract.base import EngineInfo
+from settings_schema import options_by_engine, setting, write_list
+
+measure_setting = partial(setting, group="What is measured")
+effort_setting = partial(setting, group="How often")
+
+Sizes = tuple[int, ...]
+Kind = Literal["prefill", "generate", "batch"]
+MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, where no sizes are given
+
+
+def read_sizes(text: str) -> Sizes:
+    """`32,128,512`, ascending and each once. Raises `ValueError` with a sentence."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"sizes are whole numbers above 0 with commas between, such as 32,128,512, not `{text}`.")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+sizes_setting = partial(measure_setting, read=read_sizes, write=write_list)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    baseline: Path | None = setting(None, "Result to compare with, as by `enginebench gate`.", metavar="FILE")
+    save_baseline: bool = setting(False, "Write the result to --baseline; nothing is judged.")
+    output: Path | None = setting(None, "Write the JSON document to this file.", metavar="FILE")
+
+    @property
+    def written(self) -> list[Path]:
+        """Where the JSON document goes."""
+        kept = (self.output, self.baseline if self.save_baseline else None)
+        return [path for path in kept if path is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """Durations in seconds, lengths in tokens."""
+
+    prefill: Sizes = sizes_setting(
+        tuple(2**power for power in (5, 7, 9, 10, 11, 12, 13, 14, 15)),
+        "Prompt lengths for prefill, in tokens; those that exceed the context or the time are left out.",
+        metavar="TOKENS,…",
+    )
+    generate: Sizes = sizes_setting(
+        (10, 50, 100),
+        "Answer lengths for generation, in tokens. The longest one that fits gives the time per decoded token.",
+        metavar="TOKENS,…",
+    )
+    batch: Sizes = sizes_setting(
+        (),
+        "Requests sent at the same time. Default: powers of 2 up to 64, on a GPU up to 1024, limited by what the "
+        "engine runs together.",
+        metavar="REQUESTS,…",
+    )
+    prompt_tokens: int = measure_setting(32, "Prompt length for generation and batches.", metavar="TOKENS", least=1)
+    batch_tokens: int = measure_setting(32, "Answer length of each request in a batch.", metavar="TOKENS", least=2)
+    samples: int = effort_setting(100, "Samples of each measure, over all rounds.", metavar="N", least=1)
+    rounds: int = effort_setting(
+        5, "Rounds; in each one, every engine is restarted and measured.", metavar="N", least=1
+    )
+    warm_up: int = effort_setting(
+        3, "Requests before the first sample of a measure, in every round.", metavar="N", least=0
+    )
+    seconds: float = effort_setting(
+        5.0, "Time limit for the samples of one measure in one round.", metavar="S", least=0.01
+    )
+
+    @property
+    def samples_per_round(self) -> int:
+        return -(-self.samples // self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One engine with one model and one set of options; `label` is unique."""
+
+    label: str
+    engine: str
+    model: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def variants_of(
+    engines: Sequence[str], models: Sequence[str], options: Sequence[str], sweeps: Sequence[str]
+) -> list[Variant]:
+    """Every engine with every model and every combination of swept values. Raises `ValueError` with a sentence.
+
+    `options` are `[engine.]name=value`, `sweeps` are `[engine.]name=value,value,…`.
+    """
+    for words, what in ((engines, "engine"), (models, "model")):
+        if len(set(words)) < len(words):
+            raise ValueError(f"name each {what} once; for several settings of one engine use --sweep name=a,b.")
+    fixed, swept = options_by_engine(options, engines), options_by_engine(sweeps, engines)
+    return [
+        Variant(_label(engine, chosen, model if len(models) > 1 else None), engine, model, fixed[engine] | chosen)
+        for engine in engines
+        for model in (models or (None,))
+        for chosen in _combinations(swept[engine])
+    ]
+
+
+def _combinations(swept: Mapping[str, str]) -> list[dict[str, str]]:
+    values = [[value.strip() for value in text.split(",")] for text in swept.values()]
+    return [dict(zip(swept, chosen, strict=True)) for chosen in product(*values)]
+
+
+def _label(engine: str, chosen: Mapping[str, str], model: str | None) -> str:
+    return " ".join(filter(None, (engine, *(f"{name}={value}" for name, value in chosen.items()), model)))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`requests` are sent at the same time, each with a prompt of `prompt_tokens`, for answers of `answer_tokens`."""
+
+    kind: Kind
+    size: int  # prompt tokens of a prefill, answer tokens of a generation, requests of a batch
+    requests: int
+    prompt_tokens: int
+    answer_tokens: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A case that was not measured, or not to its end, and why."""
+
+    case: str
+    why: str
+
+
+def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], list[LeftOut]]:
+    """In the order in which they are measured: each kind by ascending size."""
+    wanted = [Case("prefill", tokens, 1, tokens, 1) for tokens in settings.prefill]
+    wanted += [Case("generate", tokens, 1, settings.prompt_tokens, tokens) for tokens in settings.generate]
+    wanted += [
+        Case("batch", requests, requests, settings.prompt_tokens, settings.batch_tokens)
+        for requests in settings.batch or _batches(info)
+    ]
+    possible, left_out = [], []
+    for case in wanted:
+        if case.prompt_tokens + case.answer_tokens > info.context_length:
+            left_out.append(LeftOut(case.name, f"the context holds {info.context_length} tokens"))
+        elif case.requests > info.max_concurrency:
+            left_out.append(LeftOut(case.name, f"the engine runs {info.max_concurrency} at a time with these options"))
+        else:
+            possible.append(case)
+    return possible, left_out
+
+
+def _batches(info: EngineInfo) -> list[int]:
+    most = MOST_ON_CPU if on_cpu(info.device) else MOST_ON_GPU
+    return [2**power for power in range(most.bit_length())]
+
+
+def on_cpu(device: str) -> bool:
+    """Also for an engine that computes nothing."""
+    return device.partition(":")[0] in {"cpu", "none"}

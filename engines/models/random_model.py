@@ -1,0 +1,223 @@
+"""Models of a preset's shape with random weights, to measure speed where the weights are not available.
+
+Only `config.json` and a tokenizer are written; each engine generates the weights from a fixed seed, or reads them from
+a file, which is written once. The tokenizer is the embedded model's, cut or extended to the preset's vocabulary: token
+counts of text are realistic, every id is one that the model has, and every id that it may produce has a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models.cache import built_once, cache_folder
+from engines.models.presets import LLAMA_3_ROPE, Preset
+from engines.models.stored import head_size
+from engines.text.detokenize import byte_alphabet
+
+PLAIN_TEMPLATE = "{%- for message in messages %}{{ message['content'] }}\n{%- endfor %}"
+
+SPREAD = 0.02  # standard deviation, as most models are initialised; a configuration may have its own
+FAMILIES = ("llama", "mistral", "qwen2")
+
+# Llama 3.2's chat template as token ids: `random:llama-3.2-1b` has it so that every engine, lm.rs with its built-in
+# template included, reads the same tokens.
+BEGIN, START_HEADER, END_HEADER, END_OF_TURN = 128000, 128006, 128007, 128009
+SYSTEM, USER, ASSISTANT, BLANK_LINE = 9125, 882, 78191, 271
+SPECIAL_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+# "Cutting Knowledge Date: December 2023\nToday Date: "
+KNOWLEDGE = (38766, 1303, 33025, 2696, 25, 6790, 220, 2366, 18, 198, 15724, 2696, 25, 220)
+
+BEFORE_DATE = (BEGIN, START_HEADER, SYSTEM, END_HEADER, BLANK_LINE, *KNOWLEDGE)
+AFTER_DATE = (BLANK_LINE, END_OF_TURN)
+BEFORE_USER = (START_HEADER, USER, END_HEADER, BLANK_LINE)
+BEFORE_ASSISTANT = (START_HEADER, ASSISTANT, END_HEADER, BLANK_LINE)
+
+
+def _marker(*ids: int) -> str:
+    return "".join(f"<|{id}|>" for id in ids)
+
+
+# A system message stands after the date, as in Llama's own template.
+CHAT_TEMPLATE = (
+    _marker(*BEFORE_DATE)
+    + "{{ strftime_now('%d %b %Y') }}"
+    + _marker(BLANK_LINE)
+    + "{% if messages[0].role == 'system' %}{{ messages[0].content | trim }}{% endif %}"
+    + _marker(END_OF_TURN)
+    + "{% for message in messages if message.role != 'system' %}"
+    + "{% if message.role == 'user' %}"
+    + _marker(*BEFORE_USER)
+    + "{% else %}"
+    + _marker(*BEFORE_ASSISTANT)
+    + "{% endif %}{{ message.content | trim }}"
+    + _marker(END_OF_TURN)
+    + "{% endfor %}{% if add_generation_prompt %}"
+    + _marker(*BEFORE_ASSISTANT)
+    + "{% endif %}"
+)
+
+
+def with_chat_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """A `tokenizer.json` in which the template's ids are special tokens, and the texts they had move to unused ids."""
+    vocabulary: dict[str, int] = dict(tokenizer["model"]["vocab"])
+    texts = {id: text for text, id in vocabulary.items()}
+    added = list(tokenizer["added_tokens"])
+    unused = max(vocabulary.values())
+    for id in sorted({*BEFORE_DATE, *AFTER_DATE, *BEFORE_USER, *BEFORE_ASSISTANT}):
+        displaced = texts[id]
+        del vocabulary[displaced]
+        if not displaced.startswith("Ġ<"):  # a real text, not one of `fit_vocabulary`'s placeholders
+            del vocabulary[texts[unused]]
+            vocabulary[displaced] = unused
+            unused -= 1
+        vocabulary[_marker(id)] = id
+        added.append({"id": id, "content": _marker(id), **SPECIAL_TOKEN})
+    return tokenizer | {"added_tokens": added, "model": tokenizer["model"] | {"vocab": vocabulary}}
+
+
+def identity_of(preset: Preset) -> str:
+    """Changes with everything that determines the weights."""
+    return hashlib.sha256(json.dumps([dict(preset.config), CHAT_TEMPLATE]).encode()).hexdigest()[:8]
+
+
+def write_model(preset: Preset, embedded: Path, folder: Path) -> None:
+    """Fill `folder` from the preset's configuration and the tokenizer of the embedded model's folder."""
+    tokenizer = json.loads((embedded / "tokenizer.json").read_text(encoding="utf-8"))
+    fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
+    tokens = json.loads((embedded / "config.json").read_text())
+    special = {name: tokens[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    template = (embedded / "chat_template.jinja").read_text(encoding="utf-8")
+    if preset.config.get("rope_scaling") == LLAMA_3_ROPE:
+        fitted, template = with_chat_tokens(fitted), CHAT_TEMPLATE
+        special |= {"bos_token_id": BEGIN, "eos_token_id": END_OF_TURN}
+    settings = json.loads((embedded / "tokenizer_config.json").read_text(encoding="utf-8"))
+    _fill(folder, preset, special, fitted, settings, template)
+
+
+def write_bytewise_model(preset: Preset, folder: Path) -> None:
+    """Fill `folder` for a model without a tokenizer of its own: a token per byte, and no chat markers."""
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    names = ["<pad>", "<s>", "</s>"]
+    tokens = [*names, *sorted(byte_alphabet())]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": id, "content": name, **SPECIAL_TOKEN} for id, name in enumerate(names)],
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": {token: id for id, token in enumerate(tokens)}, "merges": []},
+    }
+    fitted = fit_vocabulary(tokenizer, int(preset.config["vocab_size"]))
+    _fill(folder, preset, special, fitted, {}, PLAIN_TEMPLATE)
+
+
+def _fill(
+    folder: Path, preset: Preset, special: dict[str, int], tokenizer: Any, settings: dict[str, Any], template: str
+) -> None:
+    settings = settings | {"model_max_length": preset.context_length}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({**preset.config, **special}, indent=2, sort_keys=True) + "\n")
+
+
+def fit_vocabulary(tokenizer: dict[str, Any], size: int) -> dict[str, Any]:
+    """A byte-level BPE `tokenizer.json` with exactly `size` ids.
+
+    Merges were learned in the order of the ids they make, so the first ids and their merges form a tokenizer. Ids
+    beyond its vocabulary become words that no text is split into.
+    """
+    model = tokenizer["model"]
+    vocabulary = {token: id for token, id in model["vocab"].items() if id < size}
+    merges = [pair for pair in model["merges"] if "".join(pair) in vocabulary]
+    for id in range(len(model["vocab"]), size):
+        vocabulary[f"Ġ<{id}>"] = id  # Ġ is a space in byte-level BPE
+    return tokenizer | {"model": model | {"vocab": vocabulary, "merges": merges}}
+
+
+def with_weights(model: Model) -> Model:
+    """`model` with its random weights in a file. Raises `EngineUnavailable` for a family whose tensors are unknown."""
+    if not model.random_weights:
+        return model
+    config = json.loads((model.folder / "config.json").read_text())
+    if config["model_type"] not in FAMILIES:
+        raise EngineUnavailable(f"random weights are written for {', '.join(FAMILIES)}, not {config['model_type']}.")
+    shapes = dict(_tensors(config))
+    needed = 2 * sum(rows * columns for rows, columns in shapes.values())
+
+    def write(folder: Path) -> None:
+        for path in model.folder.iterdir():
+            shutil.copy(path, folder)
+        spread = config.get("initializer_range", SPREAD)
+        _write_weights(shapes, spread, folder / "model.safetensors")
+
+    folder = built_once(cache_folder() / "weights" / model.folder.name, write, needs_bytes=needed)
+    return replace(model, folder=folder, random_weights=False)
+
+
+def weights_of(model: Model) -> tuple[Path, bool]:
+    """A folder to load, and whether the library must make up the weights: those of families that we cannot write."""
+    try:
+        return with_weights(model).folder, False
+    except EngineUnavailable:
+        return model.folder, True
+
+
+def layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """The tensors of one layer of a Llama; norms are matrices of one row."""
+    width, inner, head = config["hidden_size"], config["intermediate_size"], head_size(config)
+    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    return {
+        "input_layernorm": (1, width),
+        "self_attn.q_proj": (queries, width),
+        "self_attn.k_proj": (keys, width),
+        "self_attn.v_proj": (keys, width),
+        "self_attn.o_proj": (width, queries),
+        "post_attention_layernorm": (1, width),
+        "mlp.gate_proj": (inner, width),
+        "mlp.down_proj": (width, inner),
+        "mlp.up_proj": (inner, width),
+    }
+
+
+def _tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Names and shapes; norms and biases are matrices of one row."""
+    width = config["hidden_size"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], width)
+    for layer in range(config["num_hidden_layers"]):
+        for name, (rows, columns) in layer_shapes(config).items():
+            yield f"model.layers.{layer}.{name}.weight", (rows, columns)
+            if config["model_type"] == "qwen2" and name.endswith(("q_proj", "k_proj", "v_proj")):
+                yield f"model.layers.{layer}.{name}.bias", (1, rows)
+    yield "model.norm.weight", (1, width)
+    if not config.get("tie_word_embeddings", False):
+        yield "lm_head.weight", (config["vocab_size"], width)
+
+
+def _write_weights(shapes: Mapping[str, tuple[int, int]], spread: float, path: Path) -> None:
+    import numpy as np
+
+    header, end = {}, 0
+    for name, (rows, columns) in shapes.items():
+        begin, end = end, end + 2 * rows * columns
+        shape = [columns] if rows == 1 else [rows, columns]
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    described = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(described)) + described)
+        for name, (rows, columns) in shapes.items():
+            generator = np.random.default_rng(zlib.crc32(name.encode()))
+            for _ in range(rows):
+                numbers = generator.standard_normal(columns, np.float32) * np.float32(spread)
+                if rows == 1:
+                    numbers = np.full(columns, 0 if name.endswith("bias") else 1, np.float32)
+                file.write((numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # the upper half of a float

@@ -1,0 +1,156 @@
+"""The ways in which a step is run: traced by TorchScript, compiled by Inductor, captured as a CUDA graph. Four engines.
+
+TorchScript takes the Python interpreter out of the step; the operations stay those of eager PyTorch. It is in
+maintenance: torch-compile is its successor.
+
+torch.compile: for each shape, a layer and the head are compiled by Inductor; the one layer serves all of them. A layer
+gets its weights and its part of the cache as inputs, so its compilation takes some seconds instead of a minute for all
+of them unrolled. What is compiled is kept in the user's cache.
+
+CUDA graphs: an eager step launches hundreds of kernels, and on a fast GPU one user's decoding waits for the host that
+launches them. A step captured once per batch size is launched as a whole. It reads its inputs from fixed places, so
+each token's are copied there first. Chunks of prompts are large enough to keep the GPU busy, and run without capture.
+`compile-cuda-graph` captures the layers that Inductor compiled.
+
+    enginebench serve --engine torch-jit -o batches=1,8
+    enginebench serve --engine torch-compile
+    enginebench serve --engine compile-cuda-graph -o batches=1,8,32
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from engines.contract.base import EngineUnavailable
+from engines.models.cache import cache_folder
+from engines.pytorch.device import missing_gpu
+from engines.static.engine import StaticEngine
+
+if TYPE_CHECKING:
+    import torch
+
+    from engines.static.buckets import StepShape
+    from engines.static.decoder import RunStep
+    from engines.static.step import Step
+
+SHAPES_KEPT = 256  # compilations of one function that torch.compile keeps; it stops at 8 by default
+WARM_UP_STEPS = 3  # before a capture: libraries allocate their workspaces and choose their kernels at the first calls
+
+
+class TorchJitEngine(StaticEngine):
+    name = "torch-jit"
+
+    def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that TorchScript is deprecated, and that lengths become constants
+            trace: Any = torch.jit.trace  # untyped
+            traced = trace(step.eval(), example, check_trace=False)
+            run: RunStep = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+            for _ in range(2):  # the first calls profile and optimise
+                run(*example)
+        return run
+
+
+class TorchCompileEngine(StaticEngine):
+    name = "torch-compile"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return StaticEngine.why_not_here() or missing_compiler()
+
+    def before_torch(self) -> None:
+        keep_compilations()
+
+    def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
+        return compiled_step(step, example)
+
+
+def keep_compilations() -> None:
+    """In the user's cache. To be called before torch is imported."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+
+
+def missing_compiler() -> str | None:
+    """One sentence where Inductor finds no compiler for what it writes."""
+    if any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
+        return None
+    return "Inductor needs a C++ compiler, and there is neither g++ nor clang++; on Debian: apt-get install g++"
+
+
+def compiled_step(step: Step, example: tuple[torch.Tensor, ...]) -> Step:
+    """The step with compiled parts. Raises `EngineUnavailable`, in one sentence, where that fails."""
+    import torch
+
+    from engines.static.step import Head, Layer, Step
+
+    torch._dynamo.config.recompile_limit = SHAPES_KEPT
+    torch._dynamo.config.accumulated_recompile_limit = SHAPES_KEPT
+    compile_part: Any = torch.compile  # untyped
+    try:
+        layer, head = (compile_part(part(step.shape), fullgraph=True, dynamic=False) for part in (Layer, Head))
+        compiled = Step(step.shape, step.weights, layer, head)
+        compiled(*example)  # `torch.compile` compiles at the first call
+        return compiled
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise EngineUnavailable(f"Inductor could not compile a step ({type(error).__name__}: {first})") from error
+
+
+class CudaGraphEngine(StaticEngine):
+    name = "cuda-graph"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return super().why_not_here() or missing_gpu()
+
+    def check_device(self, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise EngineUnavailable(f"{self.name} runs on a CUDA device, not on {device}.")
+
+    def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
+        return step if shape.tokens > 1 else captured(step, example)
+
+
+class CompileCudaGraphEngine(CudaGraphEngine):
+    name = "compile-cuda-graph"
+
+    @classmethod
+    def why_not_here(cls) -> str | None:
+        return TorchCompileEngine.why_not_here() or missing_gpu()
+
+    def before_torch(self) -> None:
+        keep_compilations()
+
+    def prepare(self, step: Step, shape: StepShape, example: tuple[torch.Tensor, ...]) -> RunStep:
+        return super().prepare(compiled_step(step, example), shape, example)
+
+
+def captured(step: RunStep, example: tuple[torch.Tensor, ...]) -> RunStep:
+    """The step as a CUDA graph. The cache in `example` is the one that every replay reads and writes."""
+    import torch
+
+    ids, starts, last, *cache = example
+    inputs = ids.clone(), starts.clone(), last.clone()
+    new_stream: Any = torch.cuda.Stream  # untyped
+    beside = new_stream()  # neither warm-up nor capture may run on the default stream
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(WARM_UP_STEPS):
+            step(*inputs, *cache)
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = step(*inputs, *cache)
+
+    def run(ids: torch.Tensor, starts: torch.Tensor, last: torch.Tensor, *cache: torch.Tensor) -> torch.Tensor:
+        for place, given in zip(inputs, (ids, starts, last), strict=True):
+            place.copy_(given)
+        graph.replay()
+        return logits
+
+    return run

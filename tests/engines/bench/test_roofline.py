@@ -1,0 +1,75 @@
+"""Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of the limits."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from engines.bench.document import Limit, Series, measure_of
+from engines.bench.roofline import ModelCost, Reader, arithmetic_of, cost_of, cpu_flops, share_of
+from engines.models.fetch import fetch_model
+
+PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
+HEAD = 49_152 * 576
+NORMS = 61 * 576  # of them, two per layer and one at the end
+COST = ModelCost(matrices=1_000_000, head=0, vectors=0, attention=0)
+LIMIT = Limit("cpu", "float32", bandwidth=8e9, flops=40e9, by="test")
+
+
+def series(name: str, *rounds: Sequence[float]) -> Series:
+    return Series(measure_of(name), tuple(map(tuple, rounds)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "bits"), [("float32", 32), ("q8_0", 8 + 16 / 32), ("q4_0", 4 + 16 / 32)], ids=lambda value: str(value)
+)
+def test_a_token_reads_every_matrix_once(weights: str, bits: float) -> None:
+    cost = cost_of(fetch_model())
+    assert cost is not None
+    assert cost.bytes_per_step(weights) == (PARAMETERS - NORMS) * bits / 8 + NORMS * 4
+
+
+def test_multiplications_of_a_prompt() -> None:
+    """Two for each weight and token, the head once; attention of 30 layers, 576 wide, over half of 100 × 100."""
+    cost = cost_of(fetch_model())
+    assert cost is not None
+    assert cost.decode_flops == 2 * (PARAMETERS - NORMS)
+    attention = 2 * 2 * 30 * 576 * 100 * 100 / 2
+    assert cost.prefill_flops(100) == 2 * 100 * (PARAMETERS - NORMS - HEAD) + 2 * HEAD + attention
+
+
+def test_random_weights_cost_what_the_preset_says() -> None:
+    cost = cost_of(fetch_model("random:llama-3.2-tiny"))
+    assert cost is not None
+    assert cost.matrices == 33_948_928, "its embedding is its head"
+    assert cost.bytes_per_step("bfloat16") == 2 * 33_948_928
+    assert cost.bytes_per_step("wibble") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bandwidth", "flops"),
+    [
+        pytest.param("decode", 0.001, 4e6 / 0.001 / 8e9, 2e6 / 0.001 / 40e9, id="a token reads 4 MB in 1 ms"),
+        pytest.param("batch 10 decode", 1000.0, 4e6 * 100 / 8e9, 2e6 * 1000 / 40e9, id="100 steps a second, 10 each"),
+        pytest.param("prefill 100", 0.01, 4e6 / 0.01 / 8e9, 2e8 / 0.01 / 40e9, id="100 tokens in 10 ms"),
+    ],
+)
+def test_shares_of_the_limits(name: str, value: float, bandwidth: float, flops: float) -> None:
+    share = share_of(series(name, [value] * 3, []), "float32", COST, [LIMIT, None])
+    assert share is not None
+    assert share.bandwidth == pytest.approx(bandwidth)
+    assert share.flops == pytest.approx(flops)
+
+
+def test_what_has_no_bound_has_no_share() -> None:
+    assert share_of(series("generate 10", [1.0]), "float32", COST, [LIMIT]) is None
+    assert share_of(series("decode", [1.0]), "float32", None, [LIMIT]) is None
+    assert share_of(series("decode", [1.0]), "float32", COST, [None]) is None
+    unknown = share_of(series("decode", [1.0]), "wibble", COST, [LIMIT])
+    assert unknown is not None
+    assert unknown.bandwidth is None, "bytes per weight are not known"
+
+
+def test_this_machine_has_limits() -> None:
+    assert 1e8 < Reader(1 << 24).bandwidth() < 1e13
+    assert 1e8 < cpu_flops(256) < 1e15
+    assert [arithmetic_of(dtype) for dtype in ("q8_0", "bfloat16", "none")] == ["float32", "bfloat16", "float32"]

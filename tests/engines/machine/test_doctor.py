@@ -1,0 +1,26 @@
+"""Checks of this machine that can go wrong by chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.machine import doctor
+
+
+@pytest.mark.parametrize(
+    ("attempts", "stamped"),
+    [
+        pytest.param([True], True, id="at once"),
+        pytest.param([False, False, True], True, id="the kernel enables stamping after the first bytes"),
+        pytest.param([False] * doctor.STAMP_ATTEMPTS, False, id="never"),
+    ],
+)
+def test_one_byte_without_a_stamp_is_no_answer(
+    attempts: list[bool], stamped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = iter(attempts)
+    monkeypatch.setattr(doctor, "_receives_a_stamp", lambda: next(results))
+    check = doctor._kernel_stamps()
+    assert check.ok is stamped
+    assert check.found == ("on loopback" if stamped else "no stamp came")
+    assert next(results, None) is None, "no more attempts than needed"

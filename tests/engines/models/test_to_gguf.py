@@ -1,0 +1,62 @@
+"""What is written as GGUF is what Transformers' own reader finds in it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.contract.base import EngineUnavailable, Model
+from engines.models.to_gguf import Format, gguf_of
+from tests.support.engines.tiny_models import write_tiny
+
+pytestmark = pytest.mark.xdist_group("torch")
+
+
+def read_back(file: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("family", "format", "error"),
+    [
+        pytest.param("llama", "float32", 0.0, id="rows of queries and keys are put in another order"),
+        pytest.param("qwen2", "float32", 0.0, id="biases, and rows that stay where they are"),
+        pytest.param("llama", "q8_0", 1 / 127, id="blocks of 8 bits"),
+    ],
+)
+def test_weights_come_back_as_they_were(
+    family: str, format: Format, error: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, said = write_tiny(tmp_path / "model", family)
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    file = gguf_of(model, format)
+    found = dict(read_back(file).named_parameters())
+    for name, parameter in said.model.named_parameters():
+        weights, read = parameter.detach(), found[name].detach()
+        assert float((weights - read).abs().max()) <= error * float(weights.abs().max()), name
+    stamp = file.stat().st_mtime_ns
+    assert gguf_of(model, format).stat().st_mtime_ns == stamp, "it is written once"
+
+
+def test_llama_3s_rotary_scaling_divides_each_frequency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gguf import GGUFReader
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaling = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 32.0, "low_freq_factor": 1.0}
+    scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    model, said = write_tiny(tmp_path / "model", "llama", rope_parameters=scaling)
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
+    reader = GGUFReader(gguf_of(model, "float16"))
+    (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == "rope_freqs.weight"]
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](said.model.config, "cpu")
+    plain = [500_000.0 ** (-2 * pair / 64) for pair in range(32)]
+    assert [base / factor for base, factor in zip(plain, factors, strict=True)] == pytest.approx(scaled.tolist(), 1e-5)
+
+
+def test_another_family_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(EngineUnavailable, match=r"not gpt2; give a \.gguf file"):
+        gguf_of(Model("m", tmp_path), "q8_0")
