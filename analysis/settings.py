@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from records.slo import Objective, parse_objectives, write_objectives
-from settings_schema import setting
+from settings.schema import setting
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails

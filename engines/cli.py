@@ -160,7 +160,7 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
 
 def _check(name: str, given: list[str]) -> None:
     from engines.contract.registry import check_options
-    from settings_schema import options_by_engine
+    from settings.schema import options_by_engine
 
     try:
         check_options(name, options_by_engine(given, [name])[name])

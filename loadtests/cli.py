@@ -14,7 +14,7 @@ import typer
 from loadtests.harness.answers.command import answers
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from settings_flags import AsJson, EngineSettings, given_texts, with_flags
+from settings.flags import AsJson, EngineSettings, given_texts, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import typer
 
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings_flags import TrustRemoteCode, read_settings, with_flags
+from settings.flags import TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
     from engines.contract.base import Model

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from settings_flags import Given, read_settings
-from settings_schema import setting
+from settings.flags import Given, read_settings
+from settings.schema import setting
 
 MIB = 1024 * 1024
 ADDRESS, LIMITS, CONNECTIONS, ENGINE = "Address and access", "Limits", "Slow clients", "The engine's process"

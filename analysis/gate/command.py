@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from analysis.settings import ClaimSettings, GateSettings, ReadSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
 
 
 @with_flags(ReadSettings, GateSettings, ClaimSettings, leave_out={"margin"})

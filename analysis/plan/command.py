@@ -10,7 +10,7 @@ import typer
 
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from analysis.plan.alternatives import Alternatives

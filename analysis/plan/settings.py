@@ -11,7 +11,7 @@ from typing import Literal
 from analysis.settings import slo_setting
 from records.load import Load, Rate, Users
 from records.slo import Objective
-from settings_schema import setting
+from settings.schema import setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
 Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""

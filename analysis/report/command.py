@@ -10,8 +10,8 @@ import typer
 
 from analysis.plan.settings import PlanSettings
 from analysis.settings import ClaimSettings, RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
-from settings_schema import settings_of
+from settings.flags import AsJson, read_settings, with_flags
+from settings.schema import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import typer
 
 from analysis.settings import ClaimSettings, GateSettings
 from engines.bench.settings import BenchSettings, FileSettings
-from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
 
 if TYPE_CHECKING:
     from rich.console import Console

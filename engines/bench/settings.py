@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from engines.contract.base import EngineInfo
-from settings_schema import options_by_engine, setting, write_list
+from settings.schema import options_by_engine, setting, write_list
 
 measure_setting = partial(setting, group="What is measured")
 effort_setting = partial(setting, group="How often")

@@ -225,7 +225,7 @@ class Engine(ABC):
     """One model, loaded once, that answers many requests.
 
     `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with
-    `settings_schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
+    `settings.schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
     only list engines.
     """
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Literal
 
 from engines.contract.base import Engine
-from settings_schema import Setting, from_text, setting, settings_of
+from settings.schema import Setting, from_text, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
 from engines.process.child import ChildEngine, Watch
 from engines.process.environments import is_foreign, why_not_there
-from settings_schema import settings_of
+from settings.schema import settings_of
 
 IGNORE = "-o memory=ignore"
 IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their own

@@ -18,7 +18,7 @@ from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavaila
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
-from settings_schema import setting, write_list
+from settings.schema import setting, write_list
 
 if TYPE_CHECKING:
     import torch

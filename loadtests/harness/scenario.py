@@ -26,7 +26,7 @@ from loadtests.harness.workload.playback import played, trace_stage
 from records.load import Load, Rate, Users
 from records.slo import Objective, parse_objectives
 from records.stage import StagePlan
-from settings_schema import settings_of
+from settings.schema import settings_of
 
 
 def users(counts: str) -> tuple[Load, ...]:

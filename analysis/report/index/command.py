@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from analysis.settings import RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

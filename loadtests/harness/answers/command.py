@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadtests.harness.answers.questions import MOST
-from settings_flags import AsJson, EngineSettings
+from settings.flags import AsJson, EngineSettings
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -31,7 +31,7 @@ from records.files import read_meta
 from records.run import RunMeta
 from records.slo import RunObjectives
 from records.stage import SECOND
-from settings_schema import from_environment, options_by_engine, settings_of
+from settings.schema import from_environment, options_by_engine, settings_of
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from records.command import typed_command
-from settings_schema import Setting, settings_of
+from settings.schema import Setting, settings_of
 
 COMMAND = "ENGINEBENCH_TYPED_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get

@@ -11,7 +11,7 @@ from loadtests.harness.schedule.stages import parse_users, parse_warm_up, write_
 from loadtests.harness.workload.distribution import PAUSE_GRAMMAR, Pause, parse_pause
 from loadtests.harness.workload.playback import TraceOptions, parse_options, write_options
 from records.load import Load, Rate
-from settings_schema import setting
+from settings.schema import setting
 
 load_setting = partial(setting, group="Load")
 

@@ -13,7 +13,7 @@ from loadtests.harness.workload.classes import RequestClass, parse_classes, writ
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
 from loadtests.harness.workload.words import Kind
-from settings_schema import setting, write_list
+from settings.schema import setting, write_list
 
 request_setting = partial(setting, group="Requests")
 lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_list)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
 from loadtests.harness.settings.requests import request_setting
-from settings_schema import Address, read_address, setting, write_address
+from settings.schema import Address, read_address, setting, write_address
 
 run_setting = partial(setting, group="Run")
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
-from settings_schema import setting
+from settings.schema import setting
 
 search_setting = partial(setting, group="Capacity search")
 

@@ -41,7 +41,7 @@ from loadtests.harness.users.disturbance import complete
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from records.load import Rate, Users
 from records.stage import Extent, StagePlan, stage_from
-from settings_schema import write_address
+from settings.schema import write_address
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape

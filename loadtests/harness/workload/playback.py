@@ -11,7 +11,7 @@ from loadtests.harness.schedule.trace import Trace, clipped, scaled
 from loadtests.harness.workload.trace_files import read_trace
 from records.load import TRACE, Rate
 from records.stage import Extent, StagePlan
-from settings_schema import from_text, setting, settings_of
+from settings.schema import from_text, setting, settings_of
 
 LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
 LAST = 1e-6  # seconds by which a stage is longer than its last arrival

@@ -19,7 +19,7 @@ from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.load import Users
 from records.metrics import BY_NAME
-from settings_schema import settings_of
+from settings.schema import settings_of
 from tests.support.loadtests.locust_process import MS, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

@@ -6,7 +6,7 @@
         api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True)
 
 `from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
-`settings_flags` makes a typer command's flags of it.
+`settings.flags` makes a typer command's flags of it.
 Standard library only: engines in foreign environments import it too.
 """
 
