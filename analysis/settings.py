@@ -13,7 +13,7 @@ CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fa
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
-    """One objective a line. Raises `ValueError` with a sentence."""
+    """One objective a line. Raises `UserMistake`."""
     return parse_objectives(text.splitlines())
 
 

@@ -49,11 +49,10 @@ def compare(
     """
     from analysis.compare.contrasts import contrast
     from analysis.console import stderr
-    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
     log = stderr()
-    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+    with log.status("Reading the runs …") as status:
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         summaries = summaries_of(

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from settings.schema import UserMistake
+
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
@@ -56,7 +58,7 @@ class EngineOverloaded(EngineError):
         self.retry_after = retry_after
 
 
-class EngineUnavailable(EngineError):
+class EngineUnavailable(EngineError, UserMistake):
     """The engine cannot run here, or is not loaded: a missing package, model or device."""
 
     kind = "unavailable"

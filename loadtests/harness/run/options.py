@@ -67,7 +67,7 @@ def _checked(one: Setting) -> Callable[[str], str]:
 
 
 def read_options(given: Mapping[str, Any], scenario: Scenario) -> tuple[Scenario, RunSettings]:
-    """The scenario and the run's settings as an options namespace has them. Raises `ValueError` with a sentence."""
+    """The scenario and the run's settings as an options namespace has them. Raises `UserMistake`."""
     return read(scenario, given), read(RunSettings(), given)
 
 

@@ -13,31 +13,31 @@ from loadtests.harness.workload.classes import RequestClass, parse_classes, writ
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
 from loadtests.harness.workload.words import Kind
-from settings.schema import setting, write_list
+from settings.schema import UserMistake, setting, write_list
 
 request_setting = partial(setting, group="Requests")
 lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_list)
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     try:
         numbers = tuple(whole_numbers(text))
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 0:
-        raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
+        raise UserMistake(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
     return numbers
 
 
 def checked_object(text: str) -> str:
-    """The text of a JSON object, or nothing. Raises `ValueError` with a sentence."""
+    """The text of a JSON object, or nothing. Raises `UserMistake`."""
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise ValueError(f"this is not JSON ({error}): `{text}`.") from None
+        raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):
-        raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+        raise UserMistake(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
     return text
 
 
