@@ -35,6 +35,7 @@ MODEL = typer.Option(
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
+RESULTS = "Results"  # a group of `--help`
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 
@@ -51,7 +52,10 @@ def run(
     repeat: Annotated[int, REPEAT] = 1,
     processes: Processes = 1,
     allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
+        bool,
+        typer.Option(
+            "--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.", rich_help_panel=RESULTS
+        ),
     ] = False,
     as_json: AsJson = False,
     **given: Any,

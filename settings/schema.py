@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 PREFIX = "ENGINEBENCH_"
+MOST_USED = "Most used"
+"""The group that stands first in `--help`, among the command's own options."""
 Address = tuple[str, int]
 
 

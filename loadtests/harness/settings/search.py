@@ -8,7 +8,7 @@ from typing import Literal
 
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
-from settings.schema import UserMistake, setting
+from settings.schema import MOST_USED, UserMistake, setting
 
 search_setting = partial(setting, group="Capacity search")
 
@@ -36,13 +36,14 @@ class SearchSettings:
         "stages",
         "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
     )
-    slo: tuple[Objective, ...] = search_setting(
+    slo: tuple[Objective, ...] = setting(
         (),
         f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
         repeatable=True,
+        group=MOST_USED,
     )
     search_range: tuple[float, float] = search_setting(
         (1.0, 10_000.0),
