@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -58,6 +59,8 @@ def test_every_request_is_recorded_once(finished: Locust, server: ScriptedServer
     assert len(finished.records) == len(server.bodies) > 50
     assert {record.outcome for record in finished.records} == {"ok"}
     assert len({record.request_id for record in finished.records}) == len(finished.records)
+    if sys.platform == "linux":
+        assert {record.stamps for record in finished.records} == {"kernel"}, "under Locust's patches as without them"
 
 
 def test_locusts_own_table_counts_requests_once_and_shows_ttft_and_tpot_beside_them(
