@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from settings.schema import UserMistake
+
 # Command -> the module that defines it, in the order of `--help`.
 COMMANDS = {
     "engines": "engines.cli",
@@ -43,6 +45,24 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         return get_group(importlib.import_module(COMMANDS[cmd_name]).app).commands[cmd_name]
+
+    def invoke(self, ctx: Any) -> Any:
+        """The one place where what a user can put right becomes a sentence and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except UserMistake as mistake:
+            _say(str(mistake))
+        except OSError as error:  # a folder that cannot be written to; 1 would be a verdict
+            if error.filename is None:  # the output, with which `main` deals
+                raise
+            _say(f"{error.filename}: {error.strerror or error}.")
+        raise typer.Exit(2)
+
+
+def _say(sentence: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, markup=False).print(sentence, style="red", soft_wrap=True)
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -83,8 +103,8 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except OSError as error:  # a full disk, a folder that cannot be written to; 1 would be a verdict
-        print(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}.", file=sys.stderr)
+    except OSError as error:  # a full disk
+        print(f"the output cannot be written: {error.strerror or error}.", file=sys.stderr)
         # What is still buffered would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from records.slo import Objective, parse_objectives, write_objectives
-from settings_schema import setting
+from settings.schema import setting
 
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails
 
 
 def parse_slo(text: str) -> tuple[Objective, ...]:
-    """One objective a line. Raises `ValueError` with a sentence."""
+    """One objective a line. Raises `UserMistake`."""
     return parse_objectives(text.splitlines())
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from engines.rust.programs import BatchOptions, RustEngine
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import ModelSize

@@ -6,10 +6,12 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
+
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,7 +119,7 @@ def install(
         with terminal_progress(bars=False) as progress:
             folder = environment.install(None if device == "auto" else device, progress)
     except EngineUnavailable as error:
-        _fail(f"{name} cannot be installed: {error}")
+        raise UserMistake(f"{name} cannot be installed: {error}") from None
     typer.echo(f"{name} is installed in {folder} ({time.monotonic() - began:.0f} s).")
 
 
@@ -139,10 +141,7 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of every engine, or of one, by name."""
     from engines.contract.registry import engine_class, names, settings, spec
 
-    try:
-        specs = {one: spec(one) for one in (names() if name is None else [name])}
-    except ValueError as error:
-        _fail(str(error))
+    specs = {one: spec(one) for one in (names() if name is None else [name])}
     return {
         one: asdict(known)
         | {
@@ -160,25 +159,22 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
 
 def _check(name: str, given: list[str]) -> None:
     from engines.contract.registry import check_options
-    from settings_schema import options_by_engine
+    from settings.schema import options_by_engine
 
     try:
         check_options(name, options_by_engine(given, [name])[name])
-    except ValueError as error:
-        _fail(f"{name}: {error}")
+    except UserMistake as mistake:
+        raise UserMistake(f"{name}: {mistake}") from None
 
 
 def _environment(name: str) -> Any:
     from engines.contract.registry import engine_class, names
     from engines.process.installed import InstalledEngine
 
-    try:
-        kind = engine_class(name)
-    except ValueError as error:
-        _fail(str(error))
+    kind = engine_class(name)
     if not issubclass(kind, InstalledEngine):
         own = [one for one in names() if issubclass(engine_class(one), InstalledEngine)]
-        _fail(f"{name} needs no environment of its own; these do: {', '.join(own)}.")
+        raise UserMistake(f"{name} needs no environment of its own; these do: {', '.join(own)}.")
     return kind.environment
 
 
@@ -235,15 +231,11 @@ def fetch(
 
     Example:  enginebench models fetch Qwen/Qwen2.5-0.5B-Instruct
     """
-    from engines.contract.base import EngineUnavailable
     from engines.models.fetch import fetch_model
     from engines.models.progress import terminal_progress
 
-    try:
-        with terminal_progress() as progress:
-            model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
-    except (ValueError, EngineUnavailable) as error:
-        _fail(str(error))
+    with terminal_progress() as progress:
+        model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
     if as_json:
         gguf = None if model.gguf is None else str(model.gguf)
         _print_json(
@@ -320,8 +312,3 @@ def _escape(text: str) -> str:
 def _print_json(document: Any) -> None:
     json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
-
-
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(sentence, err=True)
-    raise typer.Exit(2)

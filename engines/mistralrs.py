@@ -34,7 +34,7 @@ from engines.models.fetch import context_length
 from engines.models.random_model import with_weights
 from engines.text.answer import StopStrings
 from engines.text.detokenize import tokenizer_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

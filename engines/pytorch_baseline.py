@@ -26,7 +26,7 @@ from engines.pytorch.device import OnTorch, expected_device, limit_spinning
 from engines.text.answer import AnswerText
 from engines.text.detokenize import tokenizer_of
 from engines.text.sampling import Sampler, logprob_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

@@ -36,7 +36,7 @@ from engines.contract.base import (
 )
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     import httpx

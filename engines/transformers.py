@@ -30,7 +30,7 @@ from engines.pytorch.network import Quantised, bits_of, end_ids, loading_setting
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
 from engines.text.answer import AnswerText
 from engines.text.sampling import Sampler, logprob_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from engines.models.fetch import context_length
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

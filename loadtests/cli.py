@@ -7,14 +7,15 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loadtests.harness.answers.command import answers
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
-from settings_flags import AsJson, EngineSettings, given_texts, with_flags
+from settings.flags import AsJson, EngineSettings, given_texts, with_flags
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ MODEL = typer.Option(
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
+RESULTS = "Results"  # a group of `--help`
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 
@@ -50,7 +52,10 @@ def run(
     repeat: Annotated[int, REPEAT] = 1,
     processes: Processes = 1,
     allow_invalid: Annotated[
-        bool, typer.Option("--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.")
+        bool,
+        typer.Option(
+            "--allow-invalid", help="Name a winner and exit with 0 despite invalid findings.", rich_help_panel=RESULTS
+        ),
     ] = False,
     as_json: AsJson = False,
     **given: Any,
@@ -77,21 +82,16 @@ def run(
     from loadtests.harness.command.models import presets
 
     console = Console(stderr=True, highlight=False, markup=False)
-    try:
-        if bool(engine) == bool(url):
-            raise drive.UsageError(
-                "say what to test: --engine NAME to serve an engine, or --url URL of a running server."
-            )
-        options = drive.engine_options(option or [], engine or [])
-        texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
-        known = presets() if engine and model else ()
-        tested = drive.subjects(engine or [""], model or [])
-        job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
-        options, said = same_format(options)
-        if url:
-            Address.parse(url)
-    except (drive.UsageError, ValueError) as mistake:
-        _refuse(mistake, console)
+    if bool(engine) == bool(url):
+        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+    options = drive.engine_options(option or [], engine or [])
+    texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
+    known = presets() if engine and model else ()
+    tested = drive.subjects(engine or [""], model or [])
+    job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
+    options, said = same_format(options)
+    if url:
+        Address.parse(url)
     if said is not None:
         console.print(said, soft_wrap=True)
     fitting = _that_fit(tested, options, known, console)
@@ -100,17 +100,10 @@ def run(
         with drive.sigterm_is_ctrl_c():
             complete = _measure(job, options, fitting, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
-    except drive.UsageError as mistake:
-        _refuse(mistake, console)
     except KeyboardInterrupt:
         console.print(f"stopped; what was recorded is in {job.settings.runs}", soft_wrap=True)
         raise typer.Exit(2) from None
     raise typer.Exit(code if complete and fitting == tested else 2)
-
-
-def _refuse(mistake: Exception, console: Console) -> NoReturn:
-    console.print(str(mistake), style="red", soft_wrap=True)
-    raise typer.Exit(2) from None
 
 
 def _that_fit(
@@ -177,14 +170,9 @@ def collect(
 
     Example:  scp -r worker1:runs/RUN /tmp/worker1 && enginebench collect runs/RUN /tmp/worker1
     """
-    from loadtests.harness.recording.collect import NotThisRun
     from loadtests.harness.recording.collect import collect as gather
 
-    try:
-        new = gather(run, parts)
-    except NotThisRun as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(2) from None
+    new = gather(run, parts)
     print(f"{len(new)} files added to {run}" + (": " + ", ".join(path.name for path in new) if new else ""))
 
 
@@ -211,7 +199,7 @@ def calibrate(
     """
     from rich.console import Console
 
-    from loadtests.harness.calibration.calibrate import CalibrationFailed, calibrate, parse_grid
+    from loadtests.harness.calibration.calibrate import calibrate, parse_grid
     from loadtests.harness.calibration.result import Cell, path_here, save
     from loadtests.harness.calibration.table import WIDTH, sentence, table
     from loadtests.harness.command.drive import sigterm_is_ctrl_c
@@ -227,9 +215,6 @@ def calibrate(
         grid = parse_grid(loads) if loads else None
         with sigterm_is_ctrl_c():
             calibration = calibrate(grid, seconds, processes, progress)
-    except (CalibrationFailed, ValueError) as error:
-        log.print(str(error), style="red", soft_wrap=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         log.print("stopped; nothing was saved")
         raise typer.Exit(2) from None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings_flags import TrustRemoteCode, read_settings, with_flags
+from settings.flags import TrustRemoteCode, read_settings, with_flags
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from engines.contract.base import Model
@@ -41,16 +41,11 @@ def serve(
 
       enginebench serve --engine transformers --model smollm2-135m --port 0
     """
-    from engines.contract.base import EngineUnavailable
-
-    try:
-        settings = server_settings(given)
-        watch = read_settings(Watch, given)
-        failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings)
-    except (ValueError, EngineUnavailable) as error:
-        _fail(str(error))
+    settings = server_settings(given)
+    watch = read_settings(Watch, given)
+    failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings)
     if failure is not None:
-        _fail(f"{engine} could not be loaded: {failure}")
+        raise UserMistake(f"{engine} could not be loaded: {failure}")
 
 
 def _serve(
@@ -83,12 +78,12 @@ def _serve(
 
 
 def _options(given: list[str]) -> dict[str, str]:
-    """`["ttft=0.3"]` as a dictionary. Raises `ValueError`."""
+    """`["ttft=0.3"]` as a dictionary. Raises `UserMistake`."""
     options = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise ValueError(f"`-o {text}` is not of the form name=value.")
+            raise UserMistake(f"`-o {text}` is not of the form name=value.")
         options[name.strip()] = value
     return options
 
@@ -99,9 +94,3 @@ def _prepare(spec: str | None, trust_remote_code: bool) -> Model:
 
     with terminal_progress() as progress:
         return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
-
-
-def _fail(sentence: str) -> NoReturn:
-    """A user's mistake: one sentence, exit code 2."""
-    print(sentence, file=sys.stderr)
-    raise typer.Exit(2)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from settings_flags import Given, read_settings
-from settings_schema import setting
+from settings.flags import Given, read_settings
+from settings.schema import UserMistake, setting
 
 MIB = 1024 * 1024
 ADDRESS, LIMITS, CONNECTIONS, ENGINE = "Address and access", "Limits", "Slow clients", "The engine's process"
@@ -77,7 +77,7 @@ class ServerSettings:
 
 
 def server_settings(given: Given) -> ServerSettings:
-    """From flags, variables and the key file. Raises `ValueError` with a sentence.
+    """From flags, variables and the key file. Raises `UserMistake`.
 
     The key is removed from the environment, so that no child process inherits it.
     """
@@ -87,7 +87,7 @@ def server_settings(given: Given) -> ServerSettings:
     if settings.api_key is not None:
         keys.append(settings.api_key.strip())
     if any(not key.isascii() or not key.isprintable() or " " in key for key in keys):
-        raise ValueError("an API key is printable ASCII without spaces.")
+        raise UserMistake("an API key is printable ASCII without spaces.")
     return replace(settings, api_key=None, api_keys=tuple(keys))
 
 
@@ -96,10 +96,10 @@ def _keys_in(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text().splitlines()]
     except OSError as error:
-        raise ValueError(f"cannot read the API keys in {file}: {error.strerror}.") from error
+        raise UserMistake(f"cannot read the API keys in {file}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"cannot read the API keys in {file}: it is not UTF-8 text.") from error
+        raise UserMistake(f"cannot read the API keys in {file}: it is not UTF-8 text.") from error
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{file} holds no API key; write one per line.")
+        raise UserMistake(f"{file} holds no API key; write one per line.")
     return keys

@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 from engines.models.fetch import fetch_model
 from engines.rust import programs as rust_programs
 from tests.support.engines.reference import PROMPTS
+from tests.support.engines.suite_cache import suite_cache
 
 T = TypeVar("T")
 LONG = (  # longest first
@@ -28,6 +30,14 @@ LONG = (  # longest first
     "tests/loadtests/scenarios/",
 )
 TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Also before pytest-xdist starts its processes, which inherit the variable."""
+    if not hasattr(config, "workerinput"):
+        cache = ExitStack()
+        cache.enter_context(suite_cache())
+        config.add_cleanup(cache.close)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

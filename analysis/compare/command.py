@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analysis.settings import ClaimSettings, ReadSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +49,10 @@ def compare(
     """
     from analysis.compare.contrasts import contrast
     from analysis.console import stderr
-    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
     log = stderr()
-    with exit_with_sentence(log), log.status("Reading the runs …") as status:
+    with log.status("Reading the runs …") as status:
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         summaries = summaries_of(

@@ -23,6 +23,7 @@ from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
 from analysis.verdict.statistics import CONFIDENCE, REPEATS, Difference, Estimate, Spread, compare_runs, holm, spread
 from analysis.verdict.summary import RunSummary
+from settings.schema import UserMistake
 
 Verdict = Literal["better", "worse", "alike", "not shown"]
 """`alike`: the interval of the ratio lies within the practical margin. `not shown`: chance, or too few runs."""
@@ -101,16 +102,16 @@ def contrast(
     allow_invalid: bool = False,
     margin: float = MARGIN,
 ) -> Contrasts:
-    """Runs of two engines or more. Raises `ValueError` with a sentence where they cannot be compared."""
+    """Runs of two engines or more. Raises `UserMistake` where they cannot be compared."""
     contenders = {one.label: one for one in contenders_of(summaries)}
     if len(contenders) < 2:
-        raise ValueError(f"there is nothing to compare: all runs belong to {summaries[0].label}.")
+        raise UserMistake(f"there is nothing to compare: all runs belong to {summaries[0].label}.")
     name = _baseline(baseline, list(contenders))
     shared = [one.label for one in stages_of(summaries) if all(run.at(one.label) is not None for run in summaries)]
     if not shared:
-        raise ValueError("these runs have no stage in common.")
+        raise UserMistake("these runs have no stage in common.")
     if stage is not None and stage not in shared:
-        raise ValueError(f"the runs have no common stage `{stage}`; choose from {', '.join(shared)}.")
+        raise UserMistake(f"the runs have no common stage `{stage}`; choose from {', '.join(shared)}.")
     shown = stage or shared[-1]
     engines = tuple(label for label in contenders if label != name)
     scenarios = different_scenarios(summaries)
@@ -136,7 +137,7 @@ def _baseline(wanted: str | None, labels: Sequence[str]) -> str:
     if wanted is None:
         return BASELINE if BASELINE in labels else labels[0]
     if wanted not in labels:
-        raise ValueError(f"there are no runs of `{wanted}`; the baseline is one of {', '.join(labels)}.")
+        raise UserMistake(f"there are no runs of `{wanted}`; the baseline is one of {', '.join(labels)}.")
     return wanted
 
 

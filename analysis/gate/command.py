@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from analysis.settings import ClaimSettings, GateSettings, ReadSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
 
 
 @with_flags(ReadSettings, GateSettings, ClaimSettings, leave_out={"margin"})
@@ -42,11 +42,10 @@ def gate(
     from analysis.gate import outputs
     from analysis.gate.baseline import save_baseline as save
     from analysis.gate.gate import GateRefused, judge
-    from analysis.mistakes import exit_with_sentence
     from analysis.verdict.loading import summaries_of
 
     log = stderr()
-    with exit_with_sentence(log), log.status("Reading the runs …"):
+    with log.status("Reading the runs …"):
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         gating: GateSettings = read_settings(GateSettings, given)

@@ -16,6 +16,7 @@ import numpy as np
 
 from analysis.settings import CRITICAL
 from analysis.verdict.statistics import REPEATS, Estimate, Spread, ratio_test, spread, t_test
+from settings.schema import UserMistake
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its measures
 WARNING = 0.1  # worse by more than this, as a share of the baseline; from `CRITICAL` on a gate fails
@@ -65,11 +66,11 @@ class Check:
 
 
 def decide(samples: Sequence[Sample], warning: float = WARNING) -> tuple[Check, ...]:
-    """The gravest first. Raises `ValueError` with a sentence where a measure has too few runs to judge."""
+    """The gravest first. Raises `UserMistake` where a measure has too few runs to judge."""
     few = [one for one in samples if min(len(one.baseline), len(one.current)) < REPEATS]
     if few:
         runs = f"{len(few[0].baseline)} in the baseline and {len(few[0].current)} to judge"
-        raise ValueError(f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {runs}.")
+        raise UserMistake(f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {runs}.")
     confidence = 1 - 2 * FALSE_ALARMS / max(len(samples), 1)  # only the lower ends can make a gate fail
     checks = [_check(one, confidence, warning) for one in samples]
     order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}

@@ -13,9 +13,10 @@ from analysis.verdict.comparison.contenders import Contender, contenders_of, sta
 from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
 from analysis.verdict.summary import RunSummary
+from settings.schema import UserMistake
 
 
-class GateRefused(ValueError):
+class GateRefused(UserMistake):
     """The gate cannot answer. One sentence, with the way out; exit code 2."""
 
 

@@ -35,30 +35,20 @@ def import_results(
 
       enginebench import results/run-1.json results/run-2.json results/run-3.json --label vllm --output runs
     """
-    from analysis.console import stderr
     from analysis.imports.formats import read
-    from analysis.imports.source import NotImportable
     from analysis.imports.write import write_run
 
-    log = stderr()
     repeats: dict[str, int] = {}
-    try:
-        load = _load(users, rate)
-        for file in files:
-            results = read(file)
-            name = label or (results.source.model or file.stem).rpartition("/")[2]
-            repeat = repeats.get(name, 0)
-            repeats[name] = repeat + 1
-            folder = write_run(results, file, output, name, load, repeat)
-            requests = sum(len(stage.requests) for stage in results.stages)
-            typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
-            typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
-    except NotImportable as error:
-        log.print(str(error), style="red", soft_wrap=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        log.print(f"{error.filename}: {error.strerror}.", style="red", soft_wrap=True)
-        raise typer.Exit(2) from None
+    load = _load(users, rate)
+    for file in files:
+        results = read(file)
+        name = label or (results.source.model or file.stem).rpartition("/")[2]
+        repeat = repeats.get(name, 0)
+        repeats[name] = repeat + 1
+        folder = write_run(results, file, output, name, load, repeat)
+        requests = sum(len(stage.requests) for stage in results.stages)
+        typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
+        typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
 
 
 def _load(users: int | None, rate: float | None) -> Load | None:

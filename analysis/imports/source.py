@@ -12,6 +12,7 @@ from typing import Any
 from records.load import Load, Rate, Users
 from records.request import RequestRecord
 from records.stage import SECOND
+from settings.schema import UserMistake
 
 CLIENT_CLOCK = "kernel receive stamps, client lag"
 SERVER_TIMES = "the server's queue and prefill times"
@@ -19,7 +20,7 @@ TELEMETRY = "telemetry of the server, GPU and load generator"
 COMMON = (CLIENT_CLOCK, SERVER_TIMES, TELEMETRY)
 
 
-class NotImportable(Exception):
+class NotImportable(UserMistake):
     """A file that cannot be imported. One sentence, with the way out; that of a reader follows the file's name."""
 
 

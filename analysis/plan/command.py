@@ -10,7 +10,8 @@ import typer
 
 from analysis.plan.settings import PlanSettings
 from analysis.settings import RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from analysis.plan.alternatives import Alternatives
@@ -44,21 +45,19 @@ def plan(
       enginebench plan runs/a runs/b --peak 40req/s --slo ttft_p95=0.5 --slo tpot_p95=0.05 --headroom 0.2
     """
     from analysis.console import stderr
-    from analysis.mistakes import exit_with_sentence
     from analysis.plan.page.build import write_page
 
     log = stderr()
-    with exit_with_sentence(log):
-        where: RunsSettings = read_settings(RunsSettings, given)
-        settings: PlanSettings = read_settings(PlanSettings, given)
-        if settings.peak is None or not settings.slo:
-            raise ValueError("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
-        with log.status("Reading …"):
-            loaded = _loaded(names, where.runs)
-        with log.status("Simulating …"):
-            made, several = _made(loaded, settings)
-            if settings.html is not None:
-                write_page(made, settings.html)
+    where: RunsSettings = read_settings(RunsSettings, given)
+    settings: PlanSettings = read_settings(PlanSettings, given)
+    if settings.peak is None or not settings.slo:
+        raise UserMistake("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
+    with log.status("Reading …"):
+        loaded = _loaded(names, where.runs)
+    with log.status("Simulating …"):
+        made, several = _made(loaded, settings)
+        if settings.html is not None:
+            write_page(made, settings.html)
     _print(made, several, as_json)
 
 

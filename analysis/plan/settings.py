@@ -11,7 +11,7 @@ from typing import Literal
 from analysis.settings import slo_setting
 from records.load import Load, Rate, Users
 from records.slo import Objective
-from settings_schema import setting
+from settings.schema import UserMistake, setting
 
 Balancer = Literal["round_robin", "least_requests", "random"]
 Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
@@ -20,13 +20,13 @@ PEAK_GRAMMAR = "a rate such as 40req/s or a number of users such as 3000users"
 
 
 def parse_peak(text: str) -> Load:
-    """`40req/s` → a rate, `3000users` → users. Raises `ValueError` with a sentence."""
+    """`40req/s` → a rate, `3000users` → users. Raises `UserMistake`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(req/s|rps|users?)\s*", text)
     if match is None or not float(match[1]) > 0:
-        raise ValueError(f"--peak is {PEAK_GRAMMAR}, not `{text}`.")
+        raise UserMistake(f"--peak is {PEAK_GRAMMAR}, not `{text}`.")
     if match[2].startswith("user"):
         if not float(match[1]).is_integer():
-            raise ValueError(f"--peak is a whole number of users, not `{text}`.")
+            raise UserMistake(f"--peak is a whole number of users, not `{text}`.")
         return Users(int(float(match[1])))
     return Rate(float(match[1]))
 
@@ -36,11 +36,11 @@ def write_peak(peak: Load | None) -> str:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """`128` or `64-256` → the least and the most. Raises `ValueError` with a sentence."""
+    """`128` or `64-256` → the least and the most. Raises `UserMistake`."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high:
-        raise ValueError(f"a number of tokens is a number such as 128 or a range such as 64-256, not `{text}`.")
+        raise UserMistake(f"a number of tokens is a number such as 128 or a range such as 64-256, not `{text}`.")
     return low, high
 
 
@@ -61,11 +61,11 @@ def parse_named(text: str) -> Named:
 
 
 def parse_named_numbers(text: str) -> Named:
-    """The same of numbers. Raises `ValueError` with a sentence."""
+    """The same of numbers. Raises `UserMistake`."""
     pairs = parse_named(text)
     for _, value in pairs:
         if re.fullmatch(r"\d+(\.\d*)?|\.\d+", value) is None:
-            raise ValueError(f"a price or a number of GPUs is a number, or LABEL=NUMBER, not `{text.strip()}`.")
+            raise UserMistake(f"a price or a number of GPUs is a number, or LABEL=NUMBER, not `{text.strip()}`.")
     return pairs
 
 

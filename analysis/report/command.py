@@ -10,8 +10,8 @@ import typer
 
 from analysis.plan.settings import PlanSettings
 from analysis.settings import ClaimSettings, RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
-from settings_schema import settings_of
+from settings.flags import AsJson, read_settings, with_flags
+from settings.schema import UserMistake, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,26 +72,24 @@ def report(
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
-    from analysis.mistakes import exit_with_sentence
     from analysis.report.charts.library import start_engine
     from analysis.verdict.loading import summaries_of
 
     log = stderr()
-    with exit_with_sentence(log):
-        folder: RunsSettings = read_settings(RunsSettings, given)
-        claims: ClaimSettings = read_settings(ClaimSettings, given)
-        plan: PlanSettings = read_settings(PlanSettings, given)
-        _check_formats(output or ())
-        if plan.peak is not None and not plan.slo:
-            raise ValueError("--peak needs an objective, such as --slo ttft_p99=1.")
-        with log.status("Reading the runs …") as status:
+    folder: RunsSettings = read_settings(RunsSettings, given)
+    claims: ClaimSettings = read_settings(ClaimSettings, given)
+    plan: PlanSettings = read_settings(PlanSettings, given)
+    _check_formats(output or ())
+    if plan.peak is not None and not plan.slo:
+        raise UserMistake("--peak needs an objective, such as --slo ttft_p99=1.")
+    with log.status("Reading the runs …") as status:
 
-            def reading(name: str) -> None:
-                start_engine()  # not before the runs have been found: a command ends only when the engine has started
-                status.update(f"Reading {name} …")
+        def reading(name: str) -> None:
+            start_engine()  # not before the runs have been found: a command ends only when the engine has started
+            status.update(f"Reading {name} …")
 
-            summaries = summaries_of(names or (), folder.runs, plan.slo, tokenizer, reading, need_requests=True)
-            made, files = _made(summaries, output or (), claims, plan, status)
+        summaries = summaries_of(names or (), folder.runs, plan.slo, tokenizer, reading, need_requests=True)
+        made, files = _made(summaries, output or (), claims, plan, status)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:
         log.print("A finding makes this invalid; --allow-invalid accepts it.", style="red")
@@ -132,12 +130,12 @@ def _made(
 
 
 def _check_formats(output: Sequence[Path]) -> None:
-    """Raises `ValueError` for a suffix that names no format."""
+    """Raises `UserMistake` for a suffix that names no format."""
     from analysis.report.formats.files import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
-        raise ValueError(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
+        raise UserMistake(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
 
 
 def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:

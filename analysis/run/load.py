@@ -17,6 +17,7 @@ from analysis.run.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.run.tokens import TokenCounter
 from records.files import read_meta
 from records.run import RunMeta
+from settings.schema import UserMistake
 
 # What is held in memory; the rest stays on disk. Texts that repeat are numbered. Metrics are computed anew for each
 # window (`with_metrics`): they are the larger half, and no window has all of the requests.
@@ -39,7 +40,7 @@ COLUMNS = (
 )
 
 
-class NotARun(Exception):
+class NotARun(UserMistake):
     """A folder that cannot be reported on. One sentence, with the way out."""
 
 

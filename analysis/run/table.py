@@ -24,6 +24,7 @@ from analysis.run.lines import LISTS, SCHEMA, TEXT_SCHEMA, blocks_of, list_of, r
 from analysis.run.processes import read_blocks
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
+from settings.schema import UserMistake
 
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
@@ -76,7 +77,7 @@ def _known(folder: Path) -> dict[str, Any]:
 def _check_columns(table: Path) -> None:
     missing = {*SCHEMA, *BY_NAME} - {"text"} - set(pl.read_parquet_schema(table))
     if missing:
-        raise ValueError(f"{table} is from another version, and the lines it was made from are gone.")
+        raise UserMistake(f"{table} is from another version, and the lines it was made from are gone.")
 
 
 def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
@@ -139,7 +140,7 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: 
         else:
             partial.replace(path)
             return
-    raise ValueError(f"{path.parent} has records whose lists hold something other than whole numbers.")
+    raise UserMistake(f"{path.parent} has records whose lists hold something other than whole numbers.")
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

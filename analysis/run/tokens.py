@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records.run import RunMeta
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,7 +27,7 @@ class TokenCounter:
         self._looked = False
 
     def __call__(self, texts: list[str]) -> list[int] | None:
-        """How many tokens each text has; `None` where there is no tokenizer. Raises `ValueError` with a sentence."""
+        """How many tokens each text has; `None` where there is no tokenizer. Raises `UserMistake`."""
         if not self._looked:
             self._tokenizer = self._load()
             self._looked = True
@@ -40,12 +41,12 @@ class TokenCounter:
         path = next((path for path in self._candidates() if path.is_file()), None)
         if path is None:
             if self._given is not None:
-                raise ValueError(f"there is no tokenizer.json at {self._given}.")
+                raise UserMistake(f"there is no tokenizer.json at {self._given}.")
             return None
         try:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises a bare Exception for a malformed file
-            raise ValueError(f"{path} is not a tokenizer ({error}).") from None
+            raise UserMistake(f"{path} is not a tokenizer ({error}).") from None
 
     def _candidates(self) -> Iterator[Path]:
         if self._given is not None:

@@ -10,7 +10,8 @@ import typer
 
 from analysis.settings import ClaimSettings, GateSettings
 from engines.bench.settings import BenchSettings, FileSettings
-from settings_flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from settings.flags import AsJson, EngineSettings, TrustRemoteCode, read_settings, with_flags
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,31 +55,29 @@ def bench(
       enginebench bench candle -o concurrency=32 --sweep dtype=float32,q8_0,q4_0 --baseline bench.json --save-baseline
     """
     from analysis.console import stderr
-    from analysis.mistakes import exit_with_sentence
     from engines.bench.document import to_json
     from engines.bench.gate import differences
     from engines.bench.settings import variants_of
     from records.files import write_atomically
 
     log = stderr()
-    with exit_with_sentence(log):
-        files: FileSettings = read_settings(FileSettings, given)
-        settings: BenchSettings = read_settings(BenchSettings, given)
-        gating: GateSettings = read_settings(GateSettings, given)
-        allow_different = read_settings(ClaimSettings, given).allow_different
-        before = _before(files)
-        variants = variants_of(engines, model or [], option or [], sweep or [])
-        models = _models(variants, trust_remote_code)
+    files: FileSettings = read_settings(FileSettings, given)
+    settings: BenchSettings = read_settings(BenchSettings, given)
+    gating: GateSettings = read_settings(GateSettings, given)
+    allow_different = read_settings(ClaimSettings, given).allow_different
+    before = _before(files)
+    variants = variants_of(engines, model or [], option or [], sweep or [])
+    models = _models(variants, trust_remote_code)
 
-        def keep(found: BenchResult) -> None:
-            if before is not None:
-                differences(before, found, allow_different)  # after the first round, not after the last
-            for path in files.written:
-                write_atomically(path, to_json(found))
+    def keep(found: BenchResult) -> None:
+        if before is not None:
+            differences(before, found, allow_different)  # after the first round, not after the last
+        for path in files.written:
+            write_atomically(path, to_json(found))
 
-        found = asyncio.run(_measure(variants, models, settings, log, keep))
-        _show(found, as_json)
-        passed = before is None or _judged(before, found, gating, allow_different, as_json)
+    found = asyncio.run(_measure(variants, models, settings, log, keep))
+    _show(found, as_json)
+    passed = before is None or _judged(before, found, gating, allow_different, as_json)
     if any(one.failure is not None for one in found.results):
         raise typer.Exit(2)
     if not passed:
@@ -101,17 +100,16 @@ def _before(files: FileSettings) -> BenchResult | None:
     from engines.bench.document import read_result
 
     if files.baseline is None and files.save_baseline:
-        raise ValueError("say where the baseline is saved: --baseline FILE.")
+        raise UserMistake("say where the baseline is saved: --baseline FILE.")
     if files.baseline is None or files.save_baseline:
         return None
     if not files.baseline.is_file():
-        raise ValueError(f"there is no baseline at {files.baseline}: make one with --save-baseline.")
+        raise UserMistake(f"there is no baseline at {files.baseline}: make one with --save-baseline.")
     return read_result(files.baseline)
 
 
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
     """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
-    from engines.contract.base import EngineUnavailable
     from engines.contract.registry import spec
     from engines.models.fetch import DEFAULT, fetch_model
     from engines.models.progress import terminal_progress
@@ -119,15 +117,12 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
 
     models: dict[str | None, Model | None] = {None: None}
     needed = any(spec(one.engine).needs_model for one in variants)
-    try:
-        for one in variants:
-            check_before_download(one.engine, one.options, one.model)
-        for name in dict.fromkeys(one.model for one in variants):
-            if name is not None or needed:
-                with terminal_progress() as progress:
-                    models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
-    except EngineUnavailable as error:
-        raise ValueError(str(error)) from error
+    for one in variants:
+        check_before_download(one.engine, one.options, one.model)
+    for name in dict.fromkeys(one.model for one in variants):
+        if name is not None or needed:
+            with terminal_progress() as progress:
+                models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
     return models
 
 

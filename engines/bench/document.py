@@ -12,12 +12,13 @@ import msgspec
 
 from engines.bench.settings import LeftOut
 from engines.contract.base import EngineInfo
+from settings.schema import UserMistake
 
 SCHEMA = 1
 DECODE = "decode"  # the measure of the time per token of the longest generation
 
 
-class NotABench(ValueError):
+class NotABench(UserMistake):
     """A file that holds no result of this version. One sentence; exit code 2."""
 
 

@@ -23,6 +23,7 @@ from engines.contract.base import GenerateRequest, Model
 from engines.process.child import ChildEngine
 from engines.process.stream import by_read
 from engines.text.detokenize import tokenizer_of
+from settings.schema import UserMistake
 
 WORDS = (
     *("time", "people", "way", "water", "day", "part", "place", "year", "work", "back", "name", "sentence", "man"),
@@ -44,17 +45,17 @@ class Prompts:
             self._start = len(self._encode(""))
             self._words = [word for word in WORDS if len(self._encode(f" {word}")) == self._start + 1]
             if not self._words:
-                raise ValueError(f"the tokenizer of {model.name} has no single token for any of the words in prompts.")
+                raise UserMistake(f"the tokenizer of {model.name} has no single token for any of the words in prompts.")
 
     def of(self, tokens: int) -> tuple[str, tuple[int, ...]]:
-        """Text and ids. Raises `ValueError` where the tokenizer cannot make this length."""
+        """Text and ids. Raises `UserMistake` where the tokenizer cannot make this length."""
         if self._tokenizer is None:
             return "", tuple(self._random.randrange(MADE_UP_IDS) for _ in range(tokens))
         words = self._random.choices(self._words, k=max(tokens - self._start, 0))
         text = "".join(f" {word}" for word in words)
         ids = self._encode(text)
         if len(ids) != tokens:
-            raise ValueError(f"this tokenizer makes {len(ids)} tokens of a prompt that should have {tokens}.")
+            raise UserMistake(f"this tokenizer makes {len(ids)} tokens of a prompt that should have {tokens}.")
         return text, ids
 
     def _encode(self, text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from engines.contract.base import EngineInfo
-from settings_schema import options_by_engine, setting, write_list
+from settings.schema import UserMistake, options_by_engine, setting, write_list
 
 measure_setting = partial(setting, group="What is measured")
 effort_setting = partial(setting, group="How often")
@@ -21,10 +21,10 @@ MOST_ON_CPU, MOST_ON_GPU = 64, 1024  # requests of the largest batch, where no s
 
 
 def read_sizes(text: str) -> Sizes:
-    """`32,128,512`, ascending and each once. Raises `ValueError` with a sentence."""
+    """`32,128,512`, ascending and each once. Raises `UserMistake`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"sizes are whole numbers above 0 with commas between, such as 32,128,512, not `{text}`.")
+        raise UserMistake(f"sizes are whole numbers above 0 with commas between, such as 32,128,512, not `{text}`.")
     return tuple(sorted({int(part) for part in parts}))
 
 
@@ -95,13 +95,13 @@ class Variant:
 def variants_of(
     engines: Sequence[str], models: Sequence[str], options: Sequence[str], sweeps: Sequence[str]
 ) -> list[Variant]:
-    """Every engine with every model and every combination of swept values. Raises `ValueError` with a sentence.
+    """Every engine with every model and every combination of swept values. Raises `UserMistake`.
 
     `options` are `[engine.]name=value`, `sweeps` are `[engine.]name=value,value,…`.
     """
     for words, what in ((engines, "engine"), (models, "model")):
         if len(set(words)) < len(words):
-            raise ValueError(f"name each {what} once; for several settings of one engine use --sweep name=a,b.")
+            raise UserMistake(f"name each {what} once; for several settings of one engine use --sweep name=a,b.")
     fixed, swept = options_by_engine(options, engines), options_by_engine(sweeps, engines)
     return [
         Variant(_label(engine, chosen, model if len(models) > 1 else None), engine, model, fixed[engine] | chosen)

@@ -40,7 +40,7 @@ class Measured:
 async def measure_variant(
     variant: Variant, model: Model | None, settings: BenchSettings, prompts: Prompts, tell: Tell
 ) -> Measured:
-    """Raises `ValueError` and `EngineUnavailable` where it cannot be loaded, or no case can be measured."""
+    """Raises `UserMistake` and `EngineUnavailable` where it cannot be loaded, or no case can be measured."""
     engine = load_engine(variant.engine, model, variant.options)
     began = time.monotonic()
     measured = Measured(await engine.start())

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from settings.schema import UserMistake
+
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize
 
@@ -56,7 +58,7 @@ class EngineOverloaded(EngineError):
         self.retry_after = retry_after
 
 
-class EngineUnavailable(EngineError):
+class EngineUnavailable(EngineError, UserMistake):
     """The engine cannot run here, or is not loaded: a missing package, model or device."""
 
     kind = "unavailable"
@@ -225,7 +227,7 @@ class Engine(ABC):
     """One model, loaded once, that answers many requests.
 
     `Options` is a frozen dataclass of the settings people give as `-o name=value`, each declared with
-    `settings_schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
+    `settings.schema.setting`. Heavy imports belong inside the methods: the class itself is imported by commands that
     only list engines.
     """
 

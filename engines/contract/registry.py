@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Literal
 
 from engines.contract.base import Engine
-from settings_schema import Setting, from_text, setting, settings_of
+from settings.schema import Setting, UserMistake, from_text, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ def names() -> list[str]:
 
 
 def spec(name: str) -> EngineSpec:
-    """Raises `ValueError` with the choices."""
+    """Raises `UserMistake` with the choices."""
     found = ENGINES.get(name) or _installed().get(name)
     if found is None:
-        raise ValueError(f"no engine called `{name}`; choose from {', '.join(names())}.")
+        raise UserMistake(f"no engine called `{name}`; choose from {', '.join(names())}.")
     return found
 
 
@@ -124,7 +124,7 @@ def _installed() -> dict[str, EngineSpec]:
 
 
 def engine_class(name: str) -> type[Engine]:
-    """Raises `ValueError` with the choices."""
+    """Raises `UserMistake` with the choices."""
     return class_at(spec(name).target)
 
 
@@ -136,12 +136,12 @@ def class_at(target: str) -> type[Engine]:
 
 
 def settings(name: str) -> tuple[Setting, ...]:
-    """What may be set of an engine with `-o`. Raises `ValueError` with the choices."""
+    """What may be set of an engine with `-o`. Raises `UserMistake` with the choices."""
     return (*settings_of(engine_class(name).Options, flags=False), *settings_of(SharedOptions, flags=False))
 
 
 def check_options(name: str, options: Mapping[str, str]) -> GivenOptions:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     shared = {one.name for one in settings_of(SharedOptions)}
     own = {key: text for key, text in options.items() if key not in shared}
     return GivenOptions(

@@ -26,7 +26,7 @@ from functools import cache
 from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, GenerateRequest
 from engines.fake.batch import Batch, Member
 from engines.text.answer import StopStrings
-from settings_schema import setting
+from settings.schema import setting
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs", "far", "away", "again")
 VERSION = "1"

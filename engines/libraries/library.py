@@ -11,7 +11,7 @@ from engines.contract.base import EngineInfo, EngineUnavailable, Model, first_li
 from engines.models.fetch import context_length
 from engines.models.size import quantised_format
 from engines.process.installed import InstalledEngine
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

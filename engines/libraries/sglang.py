@@ -31,7 +31,7 @@ from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

@@ -22,7 +22,7 @@ from engines.models.fetch import context_length
 from engines.models.random_model import weights_of
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
-from settings_schema import setting
+from settings.schema import setting
 
 NGRAM = 4  # longest run of tokens that is looked up to guess the next ones
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}

@@ -38,7 +38,7 @@ from engines.machine.devices import usable_cores
 from engines.models.random_model import weights_of
 from engines.models.size import quantised_format
 from engines.process.installed import Environment, Packages
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

@@ -39,7 +39,7 @@ from engines.models.fetch import context_length
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.remote import events
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

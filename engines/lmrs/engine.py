@@ -43,7 +43,7 @@ from engines.lmrs.tokens import NEVER, Alphabet
 from engines.models.fetch import context_length
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

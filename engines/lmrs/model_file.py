@@ -24,6 +24,7 @@ from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE
 from engines.models.random_model import layer_shapes, with_weights
 from engines.models.stored import FLOAT_BYTES, StoredTensor, head_size, rotary_of, tensors_of, weight_files
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +45,7 @@ AT_A_TIME = 1 << 22  # weights in memory at once while a file is written: a whol
 def converted(model: Model, dtype: DType) -> Path:
     """`model.lmrs` of this model in the user's cache, written if it was not there.
 
-    Raises `ValueError` for a model that lm.rs does not know and `EngineUnavailable` for an incomplete one.
+    Raises `UserMistake` for a model that lm.rs does not know and `EngineUnavailable` for an incomplete one.
     """
     config = json.loads((model.folder / "config.json").read_text())
     check(config)
@@ -61,25 +62,25 @@ def converted(model: Model, dtype: DType) -> Path:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for a model that lm.rs would answer wrongly or end on."""
+    """Raises `UserMistake` for a model that lm.rs would answer wrongly or end on."""
     rope = rotary_of(config)
     is_llama_3_2 = config.get("model_type") == "llama" and config.get("tie_word_embeddings", False)
     if not is_llama_3_2 or any(rope.get(name) != value for name, value in LLAMA_3_ROPE.items()):
-        raise ValueError(
+        raise UserMistake(
             "lm.rs is supported here for Llama 3.2 only (its rotary scaling and tied embeddings are built into "
             f"lm.rs); this model is a {config.get('model_type')} with other settings. Try random:llama-3.2-1b."
         )
     if config["vocab_size"] <= HIGHEST_ID:
-        raise ValueError(
+        raise UserMistake(
             f"lm.rs's chat template uses token {HIGHEST_ID}; this model has {config['vocab_size']} tokens."
         )
     for name, (rows, columns) in tensors(config):
         if rows > 1 and (columns % BLOCK or rows % 4):
-            raise ValueError(
+            raise UserMistake(
                 f"lm.rs needs matrices with rows in fours and columns in blocks of {BLOCK}; {name} is {rows}×{columns}."
             )
     if config["num_attention_heads"] * head_size(config) >= 2 * config["hidden_size"]:
-        raise ValueError("lm.rs fails on attention that is twice as wide as the model, or wider.")
+        raise UserMistake("lm.rs fails on attention that is twice as wide as the model, or wider.")
 
 
 def tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:

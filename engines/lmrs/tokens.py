@@ -54,7 +54,7 @@ class Alphabet:
         return next((text for text, piece in self.pieces.items() if piece == id), chr(PRIVATE + id))
 
     def id(self, text: str) -> int:
-        """The token that lm.rs names by this text. Raises `ValueError` for one that is none."""
+        """The token that lm.rs names by this text. Raises `UserMistake` for one that is none."""
         return self.pieces[text] if text in self.pieces else ord(text) - PRIVATE
 
     def score(self, text: str) -> float:

@@ -10,14 +10,18 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from engines.machine.cuda import Check, gpu_checks
 from engines.machine.devices import NoAnswer, driver, free_memory, usable_cores
 from engines.models.cache import cache_folder
+from engines.process.environments import last_line
 
 OLDEST_PYTHON = (3, 11)
 DISK_WANTED = 2_000_000_000  # bytes: the default model, converted, and some runs
@@ -25,6 +29,7 @@ MEMORY_WANTED = 4_000_000_000  # bytes: two engines of the default model, one af
 FILES_WANTED = 4096  # open files: one connection per user in the load generator, and one in the server
 STAMP_ATTEMPTS = 5
 STAMP_DELAY = 0.02  # seconds from asking for stamps to sending
+LOAD_TEST_LIMIT = 60.0  # seconds; it takes five on a quiet machine
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 EXTRAS = ("transformers", "mistralrs")
 
@@ -33,6 +38,7 @@ def examine() -> list[Check]:
     """Every check, in the order to read them."""
     return [
         _python(),
+        _scenarios(),
         _cores(),
         _memory(),
         _disk(),
@@ -41,6 +47,7 @@ def examine() -> list[Check]:
         *_cuda(),
         _kernel_stamps(),
         _open_files(),
+        _load_test(),
         _program("prometheus", "to scrape a server; on Debian: apt-get install prometheus"),
         _program("chromium", "to look at reports from the tests; on Debian: apt-get install chromium"),
         _program("cargo", "to build the Rust engines; see https://rustup.rs"),
@@ -51,6 +58,32 @@ def _python() -> Check:
     wanted = ".".join(map(str, OLDEST_PYTHON))
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     return Check("Python", sys.version_info >= OLDEST_PYTHON, found, f"{wanted} or newer is needed.", required=True)
+
+
+def _scenarios() -> Check:
+    """Where plain Locust finds them: `locust -f FOLDER/concurrent.py`."""
+    package = find_spec("loadtests")
+    folders = package.submodule_search_locations if package is not None else None
+    found = folders[0] if folders else "not installed"
+    return Check("Scenarios", bool(folders), found, "Install enginebench again.", required=True)
+
+
+def _load_test() -> Check:
+    """A real one, as short as can be: it serves the scripted engine, and Locust sends requests to it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="enginebench-") as folder:
+        command = [sys.executable, "-P", "-m", "enginebench", "run", "concurrent", "--engine", "fake", "--runs", folder]
+        command += ["--stages", "1", "--stage-seconds", "1", "--warm-up", "0", "--exporter", "none"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TEST_LIMIT, cwd=folder)
+            said = last_line(done.stderr)
+        except subprocess.TimeoutExpired:
+            said = f"it has not ended after {LOAD_TEST_LIMIT:.0f} s"
+        records = [path.read_text() for path in Path(folder).glob("*/requests-*.jsonl")]
+    answered = sum(text.count('"outcome":"ok"') for text in records)
+    found = f"{answered} requests answered in {time.monotonic() - began:.0f} s" if answered else f"none ran: {said}"
+    remedy = "Run it by hand: enginebench run concurrent --engine fake --stages 1 --stage-seconds 1"
+    return Check("Load test", answered > 0, found, remedy, required=True)
 
 
 def _cores() -> Check:

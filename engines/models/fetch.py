@@ -25,6 +25,7 @@ from engines.models.progress import Progress, silent
 from engines.models.size import STACK, context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
+from settings.schema import UserMistake
 
 DEFAULT = "smollm2-135m"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -37,7 +38,7 @@ F32_PER_Q4 = 7  # bytes of 32-bit weights per byte of 4-bit GGUF, rounded up
 def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progress: Progress = silent) -> Model:
     """The model that `spec` names, downloaded and converted if it was not on this machine's disk.
 
-    Raises `ValueError` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
+    Raises `UserMistake` for an unknown name and `EngineUnavailable` where the model cannot be downloaded or is
     incomplete.
     """
     if spec.startswith(RANDOM):
@@ -46,7 +47,7 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
         if spec == DEFAULT:
             return _embedded(progress)
         if preset.hub_id is None:
-            raise ValueError(f"{spec} has no trained weights; name {RANDOM}{spec}.")
+            raise UserMistake(f"{spec} has no trained weights; name {RANDOM}{spec}.")
         return _from_hub(preset.hub_id, spec, trust_remote_code, progress)
     path = Path(spec).expanduser()
     if path.is_dir():
@@ -54,10 +55,10 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
     if path.is_file() and path.suffix == ".gguf":
         return _from_gguf(path.resolve(), progress)
     if path.suffix == ".gguf" or spec.startswith(("/", "./", "../", "~")):
-        raise ValueError(f"there is no model at {spec}; a model is a folder with config.json, or a .gguf file.")
+        raise UserMistake(f"there is no model at {spec}; a model is a folder with config.json, or a .gguf file.")
     if HUB_ID.fullmatch(spec):
         return _from_hub(spec, spec, trust_remote_code, progress)
-    raise ValueError(
+    raise UserMistake(
         f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf file, "
         "or owner/name on the Hugging Face hub."
     )
@@ -96,7 +97,7 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
 def _random(spec: str, progress: Progress) -> Model:
     name = spec.removeprefix(RANDOM)
     if name not in PRESETS:
-        raise ValueError(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
+        raise UserMistake(f"no preset called `{name}` for random weights; choose from {', '.join(PRESETS)}.")
     preset: Preset = PRESETS[name]
     folder = cache_folder() / "models" / f"random-{name}-{random_model.identity_of(preset)}"
     if preset.config["model_type"] == STACK:
@@ -110,7 +111,7 @@ def _random(spec: str, progress: Progress) -> Model:
 def _from_gguf(path: Path, progress: Progress) -> Model:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
-            raise ValueError(f"{path} is not a GGUF file.")
+            raise UserMistake(f"{path} is not a GGUF file.")
     folder = built_once(
         conversion_folder(path),
         lambda unfinished: _convert(path, unfinished, progress),
@@ -144,7 +145,7 @@ def _from_hub(hub_id: str, name: str, trust_remote_code: bool, progress: Progres
             f"or {local}"
         ) from error
     except errors.RepositoryNotFoundError as error:
-        raise ValueError(f"the Hugging Face hub has no model {hub_id} that you have access to; {local}") from error
+        raise UserMistake(f"the Hugging Face hub has no model {hub_id} that you have access to; {local}") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         reason = first_line(error).rstrip(".")
         raise EngineUnavailable(f"{hub_id} could not be downloaded ({reason}); {local}") from error

@@ -30,7 +30,7 @@ from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
 from engines.process.stream import Stream
 from engines.process.tree import Guard
-from settings_schema import setting
+from settings.schema import setting
 
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds

@@ -19,7 +19,7 @@ from engines.models.size import BITS, MemoryNeed, ModelSize
 from engines.models.stored import config_of, tensors_of, weight_files
 from engines.process.child import ChildEngine, Watch
 from engines.process.environments import is_foreign, why_not_there
-from settings_schema import settings_of
+from settings.schema import UserMistake, settings_of
 
 IGNORE = "-o memory=ignore"
 IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their own
@@ -28,7 +28,7 @@ IN_MAIN_MEMORY = ("cpu", "mps", "metal")  # devices that have no memory of their
 def check_before_download(name: str, options: Mapping[str, str], model: str | None) -> None:
     """Checks that need no downloaded model: `model` is the name that was given.
 
-    Raises `ValueError` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
+    Raises `UserMistake` for a wrong option, and `EngineUnavailable` for a preset that will not fit into the memory.
     """
     given = check_options(name, options)
     if model is not None and spec(name).needs_model:
@@ -51,9 +51,9 @@ def load_engine(
     kind = engine_class(name)
     given = check_options(name, options or {})  # a user's mistake is reported before any process starts
     if given.shared.replicas != processes:
-        raise ValueError("`replicas` is for `serve` and `run`; here one process is measured.")
+        raise UserMistake("`replicas` is for `serve` and `run`; here one process is measured.")
     if spec(name).needs_model and model is None:
-        raise ValueError(f"{name} needs a model; `enginebench models` lists what there is.")
+        raise UserMistake(f"{name} needs a model; `enginebench models` lists what there is.")
     launch = place(kind.launch(given.parsed, model))
     reason = why_not_there(launch, spec(name).target) if is_foreign(launch) else kind.why_not_here()
     if reason is not None:

@@ -21,6 +21,7 @@ from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import READY_CHECK, ChildEngine, State, Watch
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
+from settings.schema import UserMistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def load_replicas(name: str, model: Model | None, options: Mapping[str, str], wa
 
 
 def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[int]) -> list[Share]:
-    """For each replica. With fewer cores than replicas, replicas share them. Raises `ValueError` for too few GPUs."""
+    """For each replica. With fewer cores than replicas, replicas share them. Raises `UserMistake` for too few GPUs."""
     if not gpus:
         size, more = divmod(len(cores), count)
         if not size:
@@ -154,7 +155,7 @@ def shares_of(count: int, gpus_each: int, gpus: Sequence[str], cores: Sequence[i
         starts = [index * size + min(index, more) for index in range(count + 1)]
         return [Share(cores=tuple(cores[begin:end])) for begin, end in itertools.pairwise(starts)]
     if count * gpus_each > len(gpus):
-        raise ValueError(
+        raise UserMistake(
             f"{count} replicas with {gpus_each} GPUs each need {count * gpus_each}; there are {len(gpus)}."
         )
     return [Share(gpus=tuple(gpus[at * gpus_each : (at + 1) * gpus_each])) for at in range(count)]

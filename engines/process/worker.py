@@ -39,7 +39,7 @@ from engines.contract.protocol import (
     encode_chunk,
 )
 from engines.contract.registry import class_at
-from settings_schema import from_text
+from settings.schema import from_text
 
 OPEN_FILES = 65_536  # descriptors that an engine may have open, where the system allows it
 

@@ -14,7 +14,7 @@ from engines.contract.base import Engine, EngineInfo, EngineStats, EngineUnavail
 from engines.machine.cuda import machine, torch_in
 from engines.machine.devices import visible_gpus
 from engines.text.detokenize import tokenizer_of
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,7 @@ from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, 
 from engines.machine.devices import visible_gpus
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
-from settings_schema import setting
+from settings.schema import setting
 
 if TYPE_CHECKING:
     from engines.models.size import MemoryNeed, ModelSize

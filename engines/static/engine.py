@@ -18,7 +18,7 @@ from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavaila
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
-from settings_schema import setting, write_list
+from settings.schema import UserMistake, setting, write_list
 
 if TYPE_CHECKING:
     import torch
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     try:
         numbers = tuple(sorted({int(one) for one in text.split(",")}))
     except ValueError:
         numbers = ()
     if not numbers or numbers[0] < 1:
-        raise ValueError(f"a list of whole numbers from 1 is expected, as in 1,4,16; not `{text}`.")
+        raise UserMistake(f"a list of whole numbers from 1 is expected, as in 1,4,16; not `{text}`.")
     return numbers
 
 

@@ -26,7 +26,7 @@ from loadtests.harness.workload.playback import played, trace_stage
 from records.load import Load, Rate, Users
 from records.slo import Objective, parse_objectives
 from records.stage import StagePlan
-from settings_schema import settings_of
+from settings.schema import UserMistake, settings_of
 
 
 def users(counts: str) -> tuple[Load, ...]:
@@ -69,7 +69,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
     """Seconds and tokens. How a scenario is planned is here; its fields are those of the three."""
 
     def plan(self) -> tuple[StagePlan, ...]:
-        """The stages, of a search the first. Raises `ValueError` with a sentence when nothing would be measured."""
+        """The stages, of a search the first. Raises `UserMistake` when nothing would be measured."""
         search = self.search_plan()
         if search is not None:
             stage = Prober(search).next_stage()
@@ -90,19 +90,19 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         return with_classes_alone(stages, self.classes) if self.isolate else stages
 
     def played(self) -> Trace | None:
-        """The trace, read and scaled; `None` where there is none. Raises `ValueError` with a sentence."""
+        """The trace, read and scaled; `None` where there is none. Raises `UserMistake`."""
         if not self.trace:
             if self.needs_trace:
-                raise ValueError("give a trace with --trace PATH, such as the folder of a run.")
+                raise UserMistake("give a trace with --trace PATH, such as the folder of a run.")
             return None
         return played(str(Path(self.trace).absolute()), self.trace_as, self.seed)
 
     def search_plan(self) -> SearchPlan | None:
-        """What is searched for; `None` where the stages are given. Raises `ValueError` without an objective."""
+        """What is searched for; `None` where the stages are given. Raises `UserMistake` without an objective."""
         if self.by == "stages":
             return None
         if not self.slo:
-            raise ValueError("a search for capacity needs --slo, such as --slo ttft_p95=0.5,failures=0.01.")
+            raise UserMistake("a search for capacity needs --slo, such as --slo ttft_p95=0.5,failures=0.01.")
         return SearchPlan(self.by, self.slo, *self.search_range, self.search_seconds, self.arrivals)
 
     def facts(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
 def read(defaults: Any, given: Mapping[str, Any]) -> Any:
     """`defaults` (a scenario or run settings) with the values in `given` in place of its own, each as text or as read.
 
-    Raises `ValueError` with a sentence.
+    Raises `UserMistake`.
     """
     values = {}
     for one in settings_of(type(defaults)):
@@ -135,6 +135,6 @@ def _choose_loop(defaults: Scenario, values: dict[str, Any]) -> None:
     users_given = values.get("load", defaults.load) != defaults.load
     rates_given = values.get("rate", defaults.rate) != defaults.rate
     if users_given and rates_given:
-        raise ValueError("choose either users (--stages) or requests per second (--rate), not both.")
+        raise UserMistake("choose either users (--stages) or requests per second (--rate), not both.")
     if users_given:
         values["rate"] = ()

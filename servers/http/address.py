@@ -6,12 +6,13 @@ import errno
 import socket
 
 from servers.settings import ServerSettings
+from settings.schema import UserMistake
 
 BACKLOG = 2048  # connections that may wait to be accepted
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Bind the address, before a model is downloaded or loaded. Raises `ValueError` with a sentence."""
+    """Bind the address, before a model is downloaded or loaded. Raises `UserMistake`."""
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -19,7 +20,7 @@ def listen(settings: ServerSettings) -> socket.socket:
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while attempting")[0]
         remedy = "--port, or 0 for any" if error.errno in {errno.EADDRINUSE, errno.EACCES} else "--host"
-        raise ValueError(f"cannot listen on {host}:{port} ({reason}); choose another {remedy}.") from error
+        raise UserMistake(f"cannot listen on {host}:{port} ({reason}); choose another {remedy}.") from error
 
 
 def url_of(listener: socket.socket) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from analysis.cli import app
 from analysis.gate.decide import WARNING
 from analysis.settings import CRITICAL
+from enginebench import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, WORKFLOW = (DOCS / "comparing.md").read_text(), (DOCS / "ci" / "performance-gate.yml").read_text()

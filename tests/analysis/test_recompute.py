@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.cli import app
+from enginebench import app
 from tests.support.analysis import recompute
 from tests.support.analysis.recompute import NS, Line
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate

@@ -92,13 +92,6 @@ def test_the_answer_ends_like_those_of_other_engines(loaded: Loaded) -> None:
     chunks = loaded.chunks()
     assert "".join(chunk.text for chunk in chunks) == "The capital of France is Paris."
     assert (chunks[-1].text, chunks[-1].tokens, chunks[-1].finish_reason) == ("", 1, "stop")
-    assert loaded.chunks(max_tokens=4)[-1].finish_reason == "length"
-
-
-def test_a_stop_string_is_met_across_tokens(loaded: Loaded) -> None:
-    chunks = loaded.chunks(stop=("of France", "Paris"))
-    assert "".join(chunk.text for chunk in chunks) == "The capital "
-    assert chunks[-1].finish_reason == "stop"
 
 
 def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
@@ -108,11 +101,6 @@ def test_ignore_eos_goes_on_to_the_end(loaded: Loaded) -> None:
 def test_sampling_varies(loaded: Loaded) -> None:
     answers = {"".join(c.text for c in loaded.chunks("Random words:", temperature=1.5, max_tokens=6)) for _ in range(3)}
     assert len(answers) > 1
-
-
-def test_a_prompt_that_fills_the_context_is_refused(loaded: Loaded) -> None:
-    with pytest.raises(BadRequest, match="the prompt has 9001 tokens; this model takes 1 to 8191"):
-        loaded.chunks("word " * 9000)
 
 
 def test_requests_share_a_batch(loaded: Loaded) -> None:
@@ -133,22 +121,6 @@ def test_requests_share_a_batch(loaded: Loaded) -> None:
     assert len(ended) == 4
     # Not all of them: one that arrives after a step has another length, and waits for its group.
     assert sorted(started)[1] < min(ended), "two begin before the first one ends"
-
-
-def test_leaving_an_answer_frees_its_place() -> None:
-    alone = Loaded(concurrency=1)
-    long = alone.engine.generate_blocking(alone.request(max_tokens=8000, ignore_eos=True))
-    next(iter(long))
-    long.close()  # type: ignore[attr-defined]
-    left = time.monotonic()
-    assert sum(chunk.tokens for chunk in alone.chunks(max_tokens=3)) == 3
-    assert time.monotonic() - left < 60, "8000 tokens would take minutes"
-
-
-def test_it_says_what_it_is(loaded: Loaded) -> None:
-    info = loaded.info
-    assert (info.dtype, info.device, info.batching, info.max_concurrency) == ("float32", "cpu", "continuous", 8)
-    assert (info.language, info.context_length, info.features) == ("rust", 8192, ("stop", "ignore_eos"))
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])

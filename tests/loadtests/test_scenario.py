@@ -15,7 +15,7 @@ from loadtests.harness.scenario import Scenario, rates, read, slo, tokens, users
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.workload.distribution import Pause
 from records.load import Users
-from settings_schema import settings_of
+from settings.schema import settings_of
 
 SINGLE = Scenario(load=users("1"), stage_requests=100, warm_up=(0.1, True), prompt_tokens=tokens("10,50"))
 

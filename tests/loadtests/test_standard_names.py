@@ -25,7 +25,7 @@ assert not hasattr(concurrent, "SCENARIO")
 print(f"concurrent.futures works, beside {SCENARIO.load[0].label} from {loadtests.concurrent.__file__}")
 """
 
-ROOMS = ("enginebench.py", "loadtests", "records", "settings_schema.py", "settings_flags.py")
+ROOMS = ("enginebench.py", "loadtests", "records", "settings")
 
 
 def listed(command: list[str], folder: Path, path: str | None = None) -> str:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from enginebench import app
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings_schema import table
+from settings.schema import table
 from tests.support.servers.served import COMMAND, ROOT, body, served, until
 
 

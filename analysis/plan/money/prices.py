@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.plan.settings import PlanSettings, named
+from settings.schema import UserMistake
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 
@@ -45,15 +46,15 @@ class Prices:
     apis: Mapping[str, ApiPrice]
 
     def gpu(self, name: str) -> float:
-        """Raises `ValueError` with the choices."""
+        """Raises `UserMistake` with the choices."""
         found = {known.lower(): price for known, price in self.gpus.items()}
         if name.lower() not in found:
-            raise ValueError(f"the price list has no GPU called `{name}`; it has {', '.join(self.gpus)}.")
+            raise UserMistake(f"the price list has no GPU called `{name}`; it has {', '.join(self.gpus)}.")
         return found[name.lower()]
 
 
 def read_prices(path: Path | None) -> Prices:
-    """Raises `ValueError` with a sentence for a file that is no price list."""
+    """Raises `UserMistake` for a file that is no price list."""
     path = path or SHIPPED
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -69,9 +70,9 @@ def read_prices(path: Path | None) -> Prices:
             },
         )
     except OSError as error:
-        raise ValueError(f"the price list {path} cannot be read ({error.strerror}).") from None
+        raise UserMistake(f"the price list {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
+        raise UserMistake(
             f"{path} is not a price list ({error!r}): it has tables such as [gpus.H100] with per_hour, and "
             "[apis.NAME] with per_million_prompt_tokens and per_million_output_tokens."
         ) from None
@@ -92,7 +93,7 @@ def price_source(settings: PlanSettings, prices: Prices, label: str) -> Source |
 def gpu_hours(settings: PlanSettings, prices: Prices, label: str) -> tuple[int, float | None]:
     """GPUs of a replica of the engine `label`, and the price of an hour of one; `None` where no price was given.
 
-    Raises `ValueError` with a sentence.
+    Raises `UserMistake`.
     """
     gpus = int(float(named(settings.gpus, label) or 1))
     price, gpu = named(settings.price, label), named(settings.gpu, label)

@@ -44,7 +44,7 @@ class Costs:
 
 
 def costs_of(engines: Sequence[Contender], stage: str, contrasts: Contrasts | None, settings: PlanSettings) -> Costs:
-    """At `stage`. Raises `ValueError` for a GPU without a price."""
+    """At `stage`. Raises `UserMistake` for a GPU without a price."""
     prices = read_prices(settings.prices)
     hourly = {one.label: _hourly(*gpu_hours(settings, prices, one.label)) for one in engines}
     found = [price_source(settings, prices, one.label) for one in engines]

@@ -88,7 +88,7 @@ def decide(
     settings: PlanSettings | None = None,
     plans: Mapping[str, Advice] | None = None,
 ) -> Decision:
-    """`plans`, by label, where a peak was given. Raises `ValueError` for a GPU without a price."""
+    """`plans`, by label, where a peak was given. Raises `UserMistake` for a GPU without a price."""
     engines = contenders_of(summaries)
     contrasts = contrasts_of(summaries, comparison.margin)
     stage, laws = comparison.stage, laws_of(engines)

@@ -14,7 +14,7 @@ from analysis.verdict.summary import RunSummary
 
 
 def plans_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> dict[str, Advice]:
-    """By label. Raises `ValueError` for a price that cannot be read."""
+    """By label. Raises `UserMistake` for a price that cannot be read."""
     return {one.label: _plan(one, settings) for one in contenders_of(summaries)}
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from analysis.settings import RunsSettings
-from settings_flags import AsJson, read_settings, with_flags
+from settings.flags import AsJson, read_settings, with_flags
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,15 +29,12 @@ def list_runs(as_json: AsJson = False, **given: Any) -> None:
 
     Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
     """
-    from analysis.console import stderr
     from analysis.report.index.index import runs_in
 
     settings: RunsSettings = read_settings(RunsSettings, given)
     found = runs_in(settings.runs)
     if not found:
-        said = f"there is no run in {settings.runs}/ yet: `enginebench run concurrent` makes one."
-        stderr().print(said, style="red")
-        raise typer.Exit(2)
+        raise UserMistake(f"there is no run in {settings.runs}/ yet: `enginebench run concurrent` makes one.")
     if as_json:
         typer.echo(json.dumps({"runs": [_document(run) for run in found]}, allow_nan=False))
     else:

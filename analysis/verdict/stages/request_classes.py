@@ -29,7 +29,7 @@ class ClassSummary:
 def classes_of(scheduled: pl.DataFrame, objectives: Mapping[str, str], window: Window) -> tuple[ClassSummary, ...]:
     """Nothing where requests have no class. `objectives` are texts by class.
 
-    Raises `ValueError` when an objective cannot be judged by what was measured.
+    Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     found = []
     for name in scheduled["request_class"].drop_nulls().unique().sort():

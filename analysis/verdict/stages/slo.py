@@ -27,6 +27,7 @@ from analysis.verdict.statistics import (
 from records.metrics import OBJECTIVES
 from records.slo import Objective
 from records.stage import SECOND
+from settings.schema import UserMistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,8 @@ def judge(
 ) -> Attainment | None:
     """`scheduled` are the requests scheduled in `window`, in order; `None` where there were none.
 
-    `withheld` says why the share of good requests is not shown. Raises `ValueError` when an objective cannot be judged,
-    because its metric was not measured.
+    `withheld` says why the share of good requests is not shown. Raises `UserMistake` when an objective cannot be
+    judged, because its metric was not measured.
     """
     if not objectives or scheduled.is_empty():
         return None
@@ -129,7 +130,7 @@ def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
         return
     unmeasured = len(answered) and answered[objective.column].null_count() == len(answered)
     if unmeasured and (answered["output_tokens"].fill_null(2) > 1).any():
-        raise ValueError(
+        raise UserMistake(
             f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
             " and their token counts."
         )

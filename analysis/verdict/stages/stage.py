@@ -146,7 +146,7 @@ def summarise_stage(
 ) -> StageSummary:
     """`latencies` are those of the requests scheduled in the window.
 
-    Raises `ValueError` when an objective cannot be judged by what was measured.
+    Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
     population = _Population.of(window.scheduled(run.requests))
     scheduled, ok, failed = population.scheduled, population.ok, population.failed

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadtests.harness.answers.questions import MOST
-from settings_flags import AsJson, EngineSettings
+from settings.flags import AsJson, EngineSettings
+from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +70,7 @@ def answers(
 
     from loadtests.harness.answers.check import Plan
     from loadtests.harness.answers.questions import questions
-    from loadtests.harness.command.drive import UsageError, sigterm_is_ctrl_c
+    from loadtests.harness.command.drive import sigterm_is_ctrl_c
 
     log = Console(stderr=True, highlight=False, markup=False)
     plan = Plan(questions(prompts), output_tokens, users, rounds)
@@ -77,9 +78,6 @@ def answers(
         with sigterm_is_ctrl_c():
             servers = _servers(engine or [], url or [], option or [], model, log)
             results = _check_all(servers, model, plan, log)
-    except (UsageError, CheckFailed) as failure:
-        log.print(str(failure), style="red", soft_wrap=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         log.print("stopped")
         raise typer.Exit(2) from None
@@ -103,10 +101,6 @@ def _show(results: list[Checked], as_json: bool) -> None:
         out.print(sentence, soft_wrap=True)
 
 
-class CheckFailed(Exception):
-    """A server did not start or did not answer. One sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     """An engine to be served, or the address of a running server."""
@@ -118,24 +112,21 @@ class Server:
 
 
 def _servers(engines: list[str], urls: list[str], options: list[str], model: str | None, log: Console) -> list[Server]:
-    """Raises `UsageError`."""
+    """Raises `UserMistake`."""
     from loadtests.harness.client.access import access_to
     from loadtests.harness.client.address import Address
-    from loadtests.harness.command.drive import UsageError, engine_options
+    from loadtests.harness.command.drive import engine_options
     from loadtests.harness.command.formats import same_format
 
     if not engines and not urls:
-        raise UsageError("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
+        raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
     if len({*engines, *urls}) < len(engines) + len(urls):
-        raise UsageError("give each --engine and each --url only once.")
+        raise UserMistake("give each --engine and each --url only once.")
     if len(engines) > 1 and (model or "").startswith("random:"):
-        raise UsageError(f"{model} has different weights in each engine: name a model with trained weights.")
-    try:
-        for url in urls:
-            Address.parse(url)
-            access_to(url, "chat", (), False)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UserMistake(f"{model} has different weights in each engine: name a model with trained weights.")
+    for url in urls:
+        Address.parse(url)
+        access_to(url, "chat", (), False)
     given, said = same_format(engine_options(options, engines))
     if said is not None:
         log.print(said, soft_wrap=True)
@@ -144,7 +135,7 @@ def _servers(engines: list[str], urls: list[str], options: list[str], model: str
 
 
 def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Console) -> list[Checked]:
-    """One after the other; the first is the reference. Raises `CheckFailed`."""
+    """One after the other; the first is the reference. Raises `UserMistake` where a server does not start or answer."""
     from loadtests.harness.answers.asking import NoAnswer
     from loadtests.harness.answers.check import check
     from loadtests.harness.client.access import access_to
@@ -164,7 +155,7 @@ def _check_all(servers: list[Server], model: str | None, plan: Plan, log: Consol
                 wanted = None if server.engine else model  # our server has one model, under its own name
                 found, alone = asyncio.run(check(url, access, server.label, wanted, plan, reference, say))
         except* (ServerFailed, UnreachableServer, NoAnswer) as failures:
-            raise CheckFailed(f"{server.label}: {_first(failures)}") from None
+            raise UserMistake(f"{server.label}: {_first(failures)}") from None
         results.append(found)
         reference = reference or alone
     return results

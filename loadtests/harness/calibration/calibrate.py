@@ -33,6 +33,7 @@ from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests, read_telemetry
 from records.request import RequestRecord
 from records.stage import SECOND, Stage
+from settings.schema import UserMistake
 
 TTFT = 0.2  # mean of the scripted first-token delays, seconds
 ANSWER_SECONDS = 1.0  # an answer takes about so long, the wait for its first token included
@@ -46,7 +47,7 @@ BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1
 """A program that keeps a core busy until its parent, whose process id it is given, has ended."""
 
 
-class CalibrationFailed(Exception):
+class CalibrationFailed(UserMistake):
     """The measurement itself could not be made. The message is a sentence."""
 
 
@@ -84,18 +85,18 @@ class Pair:
 
 
 def parse_grid(text: str) -> list[tuple[int, float]]:
-    """`100x50,400x50` -> users and rates. Raises `ValueError` with a sentence."""
+    """`100x50,400x50` -> users and rates. Raises `UserMistake`."""
     grid = []
     for load in text.split(","):
         users, _, rate = load.partition("x")
         try:
             grid.append((int(users), float(rate)))
         except ValueError:
-            raise ValueError(
+            raise UserMistake(
                 f"`{load}` is not a load; write users x tokens per second of each, such as 100x50."
             ) from None
         if grid[-1][0] < 1 or grid[-1][1] <= 0:
-            raise ValueError(f"`{load}` is not a load: it needs at least one user and more than 0 tokens per second.")
+            raise UserMistake(f"`{load}` is not a load: it needs at least one user and more than 0 tokens per second.")
     return grid
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
+from settings.schema import UserMistake
 
 KEY_VARIABLE = "ENGINEBENCH_API_KEY"
 """Counts before the variable that other clients of the same API read."""
@@ -28,23 +29,23 @@ class Access:
 def access_to(
     url: str, endpoint: Endpoint, headers: Headers, insecure: bool, environment: Mapping[str, str] = os.environ
 ) -> Access:
-    """Raises `ValueError` with a sentence where the environment lacks credentials, or has a key that is none."""
+    """Raises `UserMistake` where the environment lacks credentials, or has a key that is none."""
     dialect = DIALECTS[endpoint]
     variable = KEY_VARIABLE if environment.get(KEY_VARIABLE) else dialect.key_variable
     key = environment.get(variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise ValueError(f"{variable} is not an API key: a key is printable ASCII without spaces.")
+        raise UserMistake(f"{variable} is not an API key: a key is printable ASCII without spaces.")
     signer = dialect.signer(key, urlsplit(url).hostname or "")
     return Access({**dialect.headers(key), **dict(headers)}, signer, insecure)
 
 
 def parse_headers(text: str) -> Headers:
-    """`Name: value` lines. Raises `ValueError` with a sentence, which does not repeat what may be a secret."""
+    """`Name: value` lines. Raises `UserMistake`, which does not repeat what may be a secret."""
     headers = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not (colon and value and name.replace("-", "").isalnum() and name.isascii()):
-            raise ValueError("a header is `Name: value`, and several are one a line or one for each --header.")
+            raise UserMistake("a header is `Name: value`, and several are one a line or one for each --header.")
         headers.append((name.title(), value))
     return tuple(headers)
 

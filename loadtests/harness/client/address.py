@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from loadtests.harness.client.access import KEY_VARIABLE
+from settings.schema import UserMistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,16 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Raises `ValueError` with a sentence. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
+        """Raises `UserMistake`. A base URL as OpenAI's clients take it, ending in `/v1`, is fine too."""
         parts = urlsplit(url)
         if "@" in parts.netloc:
-            raise ValueError(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
+            raise UserMistake(f"an address with a password would appear in reports: set {KEY_VARIABLE} instead.")
         try:
             port = parts.port
         except ValueError:
-            raise ValueError(f"the port in `{url}` is not a number from 0 to 65535.") from None
+            raise UserMistake(f"the port in `{url}` is not a number from 0 to 65535.") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
+            raise UserMistake(f"`{url}` is not a server's address; give one such as http://127.0.0.1:8000.")
         tls = parts.scheme == "https"
         prefix = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, port or (443 if tls else 80), tls, prefix)

@@ -20,6 +20,7 @@ from loadtests.harness.client.connection import Connection, open_connection, tls
 from loadtests.harness.client.dialects.dialect import Signer
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation, Outcome
+from settings.schema import UserMistake
 
 
 class Client:
@@ -41,7 +42,7 @@ class Client:
         sent with every request.
 
         Timeouts are seconds; `silence_timeout` is the longest time without a byte, `patience` the time from `t_sched`
-        after which the user disconnects if no content has arrived. Raises `ValueError` with a sentence when `url` is no
+        after which the user disconnects if no content has arrived. Raises `UserMistake` when `url` is no
         http or https address or a header has a line break in it.
         """
         self._address = Address.parse(url)
@@ -152,5 +153,5 @@ def _header_lines(authority: str, headers: Mapping[str, str]) -> bytes:
     } | {name.title(): value for name, value in headers.items()}
     for name, value in lines.items():
         if not name.replace("-", "").isalnum() or any(c in value for c in "\r\n\0"):
-            raise ValueError(f"`{name}` is not a valid header: a name has letters, digits and -, a value one line.")
+            raise UserMistake(f"`{name}` is not a valid header: a name has letters, digits and -, a value one line.")
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1") + b"\r\n"

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from loadtests.harness.scenario import Scenario, read
-from settings_schema import from_environment
+from settings.schema import from_environment
 
 
 class NoLocust(ModuleType):

@@ -31,16 +31,12 @@ from records.files import read_meta
 from records.run import RunMeta
 from records.slo import RunObjectives
 from records.stage import SECOND
-from settings_schema import from_environment, options_by_engine, settings_of
+from settings.schema import UserMistake, from_environment, options_by_engine, settings_of
 
 T = TypeVar("T")
 
 POLL = 0.5  # seconds between two reads of the records
 NO_SCENARIO = {"__init__", "cli"}
-
-
-class UsageError(Exception):
-    """A mistake of the user's: one sentence, with the choices."""
 
 
 class RunFailed(Exception):
@@ -59,17 +55,14 @@ class Job:
 
     @staticmethod
     def of(scenario: Path, given: Mapping[str, str], processes: int, locust: Sequence[str]) -> Job:
-        """Raises `UsageError` for a value that no scenario takes, or not this one."""
+        """Raises `UserMistake` for a value that no scenario takes, or not this one."""
         asked = known(Scenario, given)
-        try:
-            read(Scenario(), from_environment(Scenario) | asked)
-            settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        read(Scenario(), from_environment(Scenario) | asked)
+        settings = read(RunSettings(), from_environment(RunSettings) | known(RunSettings, given))
         checked = [*PYTHON, "-m", "loadtests.harness.command.check", str(scenario), json.dumps(asked)]
         done = subprocess.run(checked, capture_output=True, text=True)
         if done.returncode == 2:  # other errors are in the file, and Locust reports them
-            raise UsageError(done.stdout.strip())
+            raise UserMistake(done.stdout.strip())
         return Job(scenario, given, settings, processes, tuple(locust))
 
     @property
@@ -98,27 +91,24 @@ def known(declared: type[Any], given: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_scenario(name: str) -> Path:
-    """`concurrent`, or the path of another locustfile. Raises `UsageError`."""
+    """`concurrent`, or the path of another locustfile. Raises `UserMistake`."""
     if name.endswith(".py"):
         if Path(name).is_file():
             return Path(name).absolute()
-        raise UsageError(f"the file {name} does not exist.")
+        raise UserMistake(f"the file {name} does not exist.")
     package = find_spec("loadtests")
     assert package is not None
     assert package.submodule_search_locations is not None
     folder = Path(package.submodule_search_locations[0])
     choices = sorted(path.stem for path in folder.glob("*.py") if path.stem not in NO_SCENARIO)
     if name not in choices:
-        raise UsageError(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
+        raise UserMistake(f"no scenario called `{name}`; choose from {', '.join(choices)}, or give a file of your own.")
     return folder / f"{name}.py"
 
 
 def engine_options(given: Sequence[str], engines: Sequence[str]) -> dict[str, list[str]]:
-    """`["a=1", "fake.b=2"]` → what each engine gets. Raises `UsageError`."""
-    try:
-        options = options_by_engine(given, engines)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    """`["a=1", "fake.b=2"]` → what each engine gets. Raises `UserMistake`."""
+    options = options_by_engine(given, engines)
     return {engine: [f"{name}={value}" for name, value in own.items()] for engine, own in options.items()}
 
 
@@ -146,9 +136,9 @@ class Subject:
 
 
 def subjects(engines: Sequence[str], models: Sequence[str]) -> list[Subject]:
-    """Each engine with each model. Raises `UsageError` for a model named twice."""
+    """Each engine with each model. Raises `UserMistake` for a model named twice."""
     if len(set(models)) < len(models):
-        raise UsageError(f"each --model may be given only once, not as in {', '.join(models)}.")
+        raise UserMistake(f"each --model may be given only once, not as in {', '.join(models)}.")
     if len(models) < 2:
         return [Subject(engine, next(iter(models), None)) for engine in engines]
     return [Subject(engine, model, f"{engine} {model}".strip()) for engine in engines for model in models]
@@ -181,13 +171,13 @@ def measure_url(job: Job, url: str, subject: Subject, repeat: Repeat, console: C
 
 
 def _new_folder(job: Job, label: str) -> Path:
-    """Raises `UsageError`."""
+    """Raises `UserMistake`."""
     folder = (job.settings.runs / new_run_id(label, datetime.now(UTC))).absolute()
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         said = f"{job.settings.runs} cannot be written ({error.strerror}): name another folder with --runs."
-        raise UsageError(said) from None
+        raise UserMistake(said) from None
     return folder
 
 

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from loadtests.harness.command.drive import UsageError
 from loadtests.harness.command.server_process import PYTHON
+from settings.schema import UserMistake
 
 OPTION = "dtype"
 NO_FORMATS = {"auto", "gguf"}  # they leave the format to the engine or to the file
@@ -18,7 +18,7 @@ ON_CPU, ON_GPU = ("float32", "bfloat16", "float16"), ("bfloat16", "float16", "fl
 def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], str | None]:
     """The engines' options with a common `dtype`, and a sentence about it, or `None`.
 
-    `options` are each engine's `name=value`. A format that was given stays as it is. Raises `UsageError` for an engine
+    `options` are each engine's `name=value`. A format that was given stays as it is. Raises `UserMistake` for an engine
     or an option that does not exist, or a wrong value: its server would find that out only after the engines before it
     were measured.
     """
@@ -46,11 +46,11 @@ def same_format(options: Mapping[str, list[str]]) -> tuple[dict[str, list[str]],
 
 
 def _options(engine: str, given: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The choices of each of the engine's options, by name. Raises `UsageError` for what was given wrongly."""
+    """The choices of each of the engine's options, by name. Raises `UserMistake` for what was given wrongly."""
     command = [*PYTHON, "-m", "enginebench", "engines", engine, "--json"]
     command += [word for option in given for word in ("-o", option)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise UsageError(done.stderr.strip())
+        raise UserMistake(done.stderr.strip())
     (listed,) = json.loads(done.stdout)
     return {one["name"]: one["choices"] for one in listed["options"]}

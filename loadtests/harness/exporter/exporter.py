@@ -22,7 +22,7 @@ from loadtests.harness.run.plan import RunPlan
 from records.load import Rate
 from records.slo import RunObjectives
 from records.stage import SECOND, Stage
-from settings_schema import Address
+from settings.schema import Address
 
 logger = logging.getLogger(__name__)
 

@@ -12,26 +12,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from records.files import read_meta
+from settings.schema import UserMistake
 
 PARTS = ("requests-*.jsonl", "telemetry-*.jsonl")
 
 
-class NotThisRun(Exception):
-    """A folder holds no part of the run. A sentence."""
-
-
 def collect(run: Path, parts: Sequence[Path]) -> list[Path]:
-    """Copy the workers' files from `parts` into `run`. Returns those that were new there. Raises `NotThisRun`."""
+    """Copy the workers' files from `parts` into `run`. Returns those that were new there. Raises `UserMistake`."""
     run_id = _run_id(run)
     wanted: dict[Path, Path] = {}
     for part in parts:
         if _run_id(part) != run_id:
-            raise NotThisRun(f"{part} belongs to the run {_run_id(part)}, not to {run_id}.")
+            raise UserMistake(f"{part} belongs to the run {_run_id(part)}, not to {run_id}.")
         for source in sorted(path for pattern in PARTS for path in part.glob(pattern)):
             there = run / source.name
             there = wanted.get(there, there)
             if there.exists() and there.read_bytes() != source.read_bytes():
-                raise NotThisRun(f"{there} and {source} differ: each worker's file can be there only once.")
+                raise UserMistake(f"{there} and {source} differ: each worker's file can be there only once.")
             wanted[run / source.name] = source
     new = [there for there in wanted if not there.exists()]
     for there in new:
@@ -45,6 +42,6 @@ def _run_id(folder: Path) -> str:
     try:
         return read_meta(folder).run_id
     except (FileNotFoundError, NotADirectoryError):
-        raise NotThisRun(f"{folder} is not the folder of a run: it has no meta.json.") from None
+        raise UserMistake(f"{folder} is not the folder of a run: it has no meta.json.") from None
     except ValueError as error:
-        raise NotThisRun(str(error)) from error
+        raise UserMistake(str(error)) from error

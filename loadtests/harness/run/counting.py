@@ -11,6 +11,7 @@ from loadtests.harness.run.target import Target
 from loadtests.harness.workload.material import Material, assumed, with_template
 from loadtests.harness.workload.measuring import measured
 from loadtests.harness.workload.words import START, WORDS, Kind
+from settings.schema import UserMistake
 
 
 def material_for(
@@ -18,10 +19,10 @@ def material_for(
 ) -> Material:
     """What prompts are made of. `tried` sends a prompt and gives its tokens by the server's `usage`, where it has one.
 
-    Raises `ValueError` with a sentence for token ids without a way to get some, and for a tokenizer that is none.
+    Raises `UserMistake` for token ids without a way to get some, and for a tokenizer that is none.
     """
     if kind == "ids" and endpoint != "completions":
-        raise ValueError("token ids as prompts need --endpoint completions.")
+        raise UserMistake("token ids as prompts need --endpoint completions.")
     if file is not None:
         tokenizer = _load(file)
         ids = sorted({one for word in WORDS for one in tokenizer.encode(word, add_special_tokens=False).ids})
@@ -35,7 +36,7 @@ def material_for(
         material = measured(lambda text: _count(target, model, endpoint, text), kind, _ids(target, model, kind))
     if material is None:
         if kind == "ids":
-            raise ValueError(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
+            raise UserMistake(f"{target.url} has no /tokenize to get token ids from: give --tokenizer.")
         start = tried(START)
         return with_template(assumed(kind, endpoint != "completions"), start, known=False)
     return material
@@ -63,10 +64,10 @@ def _load(file: Path) -> Any:
 
     path = file / "tokenizer.json" if file.is_dir() else file
     if not path.is_file():
-        raise ValueError(f"there is no tokenizer.json at {file}.")
+        raise UserMistake(f"there is no tokenizer.json at {file}.")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises a bare Exception for a malformed file
-        raise ValueError(f"{path} is not a tokenizer ({error}).") from None
+        raise UserMistake(f"{path} is not a tokenizer ({error}).") from None
     tokenizer.no_truncation()
     return tokenizer

@@ -19,6 +19,7 @@ from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import START
 from loadtests.harness.workload.workload import Workload
 from records.stage import StagePlan
+from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +105,12 @@ def _factor(scenario: Scenario, context: int | None) -> float:
 
 
 def within_context(stages: tuple[StagePlan, ...], scenario: Scenario, context: int | None) -> tuple[StagePlan, ...]:
-    """Without those whose fixed lengths are more than the server's context. Raises `ValueError` when none is left."""
+    """Without those whose fixed lengths are more than the server's context. Raises `UserMistake` when none is left."""
     if context is None:
         return stages
     possible = tuple(stage for stage in stages if _least_tokens(stage, scenario) <= context)
     if not possible:
-        raise ValueError(f"the server's context of {context} tokens is too short for every stage: make them shorter.")
+        raise UserMistake(f"the server's context of {context} tokens is too short for every stage: make them shorter.")
     for stage in stages:
         if stage not in possible:
             logger.warning("Left out: %s do not fit into the server's context of %d tokens.", stage.label, context)

@@ -12,7 +12,7 @@ from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.settings.run import RunSettings
 from records.command import typed_command
-from settings_schema import Setting, settings_of
+from settings.schema import Setting, settings_of
 
 COMMAND = "ENGINEBENCH_TYPED_COMMAND"  # environment variable: what was typed, where `enginebench run` starts Locust
 DEFAULT_STOP_TIMEOUT = 60.0  # seconds that the last requests of a finished run get
@@ -67,7 +67,7 @@ def _checked(one: Setting) -> Callable[[str], str]:
 
 
 def read_options(given: Mapping[str, Any], scenario: Scenario) -> tuple[Scenario, RunSettings]:
-    """The scenario and the run's settings as an options namespace has them. Raises `ValueError` with a sentence."""
+    """The scenario and the run's settings as an options namespace has them. Raises `UserMistake`."""
     return read(scenario, given), read(RunSettings(), given)
 
 

@@ -18,6 +18,7 @@ from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
 from records.files import meta_from
 from records.run import RunMeta
+from settings.schema import UserMistake
 
 OPTION = "enginebench_plan"  # under this name it travels
 
@@ -60,10 +61,10 @@ def send(plan: RunPlan, options: Namespace) -> None:
 
 
 def received(options: Namespace) -> RunPlan:
-    """The plan that the master sent. Raises `ValueError` with a sentence when there is none."""
+    """The plan that the master sent. Raises `UserMistake` when there is none."""
     sent: Any = getattr(options, OPTION, None)
     if sent is None:
-        raise ValueError("the master sent no plan: it must run the same scenario file as its workers.")
+        raise UserMistake("the master sent no plan: it must run the same scenario file as its workers.")
     fields = msgspec.json.decode(sent)
     meta, workload = meta_from(fields.pop("meta")), msgspec.convert(fields.pop("workload"), Workload)
     return RunPlan(meta, workload, **fields)

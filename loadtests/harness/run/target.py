@@ -17,6 +17,7 @@ import msgspec
 from loadtests.harness.client.access import KEY_VARIABLE, Access
 from loadtests.harness.client.answer import message_of
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, merged
+from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ TIMEOUT = 30.0  # seconds for what must be answered
 OPTIONAL_TIMEOUT = 5.0  # seconds for what may be left unanswered
 
 
-class UnreachableServer(Exception):
+class UnreachableServer(UserMistake):
     """The server cannot be tested as asked. One sentence for a person, with the way out."""
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
+from settings.schema import UserMistake
+
 Second = float
 
 
@@ -39,7 +41,7 @@ PROCESSES: dict[str, Callable[..., Iterator[Second]]] = {"constant": constant, "
 def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
     """The gaps of the arrival process called `process`, at `rate` arrivals per second on average.
 
-    Raises `ValueError` with the choices for an unknown process or parameter.
+    Raises `UserMistake` with the choices for an unknown process or parameter.
     """
     name, _, given = process.partition(":")
     parameters = {}
@@ -53,4 +55,4 @@ def gaps(process: str, rate: float, rng: Random) -> Iterator[Second]:
         return PROCESSES[name](rate, rng, **parameters)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         choices = ", ".join("gamma:cv=2" if each == "gamma" else each for each in PROCESSES)
-        raise ValueError(f"arrivals are one of {choices}, not `{process}`.") from None
+        raise UserMistake(f"arrivals are one of {choices}, not `{process}`.") from None

@@ -22,6 +22,7 @@ from random import Random
 
 from loadtests.harness.schedule.arrivals import Second, gaps
 from records.load import Load, Rate
+from settings.schema import UserMistake
 
 GRAMMAR = "2,4,8, 1-20:1 (from, to, step), 2..20 (a ramp), or 20x5+2x25 (20 for 5 s, then 2 for 25 s, repeated)"
 NUMBER = r"(\d+\.?\d*|\.\d+)"
@@ -30,11 +31,11 @@ Segment = tuple[Second, float, float]
 
 
 def parse_rates(text: str) -> tuple[Rate, ...]:
-    """`"2,4,8"` → a load for each stage; none for an empty text. Raises `ValueError` with a sentence."""
+    """`"2,4,8"` → a load for each stage; none for an empty text. Raises `UserMistake`."""
     try:
         return tuple(rate for part in filter(None, text.replace(" ", "").split(",")) for rate in _rates(part))
     except ValueError:
-        raise ValueError(f"rates are requests per second above 0, such as {GRAMMAR}, not `{text}`.") from None
+        raise UserMistake(f"rates are requests per second above 0, such as {GRAMMAR}, not `{text}`.") from None
 
 
 def write_rates(rates: Sequence[Load]) -> str:
@@ -42,7 +43,7 @@ def write_rates(rates: Sequence[Load]) -> str:
 
 
 def parse_arrivals(text: str) -> str:
-    """The name of an arrival process, checked. Raises `ValueError` with the choices."""
+    """The name of an arrival process, checked. Raises `UserMistake` with the choices."""
     gaps(text, 1.0, Random(0))
     return text
 

@@ -17,18 +17,19 @@ from loadtests.harness.schedule.rates import seconds_of_requests
 from loadtests.harness.workload.lengths import Lengths, whole_numbers
 from records.load import Load, Rate, Users
 from records.stage import Extent, StagePlan
+from settings.schema import UserMistake
 
 LEAST_BOUND = 10.0  # seconds
 
 
 def parse_users(text: str) -> tuple[Load, ...]:
-    """`"10,20,40"` or `"10-100:10"` (from, to, step) → a load per stage. Raises `ValueError` with a sentence."""
+    """`"10,20,40"` or `"10-100:10"` (from, to, step) → a load per stage. Raises `UserMistake`."""
     try:
         counts = whole_numbers(text)
     except ValueError:
         counts = []
     if not counts or min(counts) < 1:
-        raise ValueError(f"stages are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
+        raise UserMistake(f"stages are numbers of users, such as 10,20,40 or 10-100:10, not `{text}`.")
     return tuple(Users(count) for count in counts)
 
 
@@ -39,7 +40,7 @@ def write_users(loads: Sequence[Load]) -> str:
 def parse_warm_up(text: str) -> tuple[float, bool]:
     """`"5"` → 5 seconds, or requests where the stage is given in requests; `"20%"` → (0.2, True), a share of the stage.
 
-    Raises `ValueError` with a sentence.
+    Raises `UserMistake`.
     """
     number = text.strip()
     share = number.endswith("%")
@@ -48,7 +49,7 @@ def parse_warm_up(text: str) -> tuple[float, bool]:
     except ValueError:
         amount = math.nan
     if not (math.isfinite(amount) and amount >= 0 and not (share and amount >= 1)):
-        raise ValueError(f"a warm-up is a length or a share of the stage below 100%, such as 5 or 20%, not `{text}`.")
+        raise UserMistake(f"a warm-up is a length or a share of the stage below 100%, such as 5 or 20%, not `{text}`.")
     return amount, share
 
 
@@ -69,11 +70,11 @@ def plan_stages(
 ) -> tuple[StagePlan, ...]:
     """One stage for each combination, loads varying slowest.
 
-    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises `ValueError`
-    with a sentence when nothing is left to be measured.
+    A stage lasts `seconds`, warm-up included, or until `requests` were scheduled after the warm-up. Raises
+    `UserMistake` when nothing is left to be measured.
     """
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"a stage must last longer than 0 seconds, not {seconds:g}.")
+        raise UserMistake(f"a stage must last longer than 0 seconds, not {seconds:g}.")
     amount, share = warm_up
     if requests is not None:
         before = Extent(round(requests * amount) if share else round(amount), "requests")
@@ -81,14 +82,14 @@ def plan_stages(
     else:
         warm = amount * seconds if share else amount
         if warm >= seconds:
-            raise ValueError(
+            raise UserMistake(
                 f"a stage of {seconds:g} s has nothing left to measure after {warm:g} s of warm-up: make the stages "
                 "longer or the warm-up shorter."
             )
         before, window = Extent(warm), Extent(seconds - warm)
     for load in loads:
         if requests is not None and isinstance(load, Rate) and load.varies:
-            raise ValueError(f"the length of a stage of {load.label} is set with --stage-seconds.")
+            raise UserMistake(f"the length of a stage of {load.label} is set with --stage-seconds.")
     bound = max(seconds, LEAST_BOUND)
     varied = {
         setting: [str(value) for value in values]

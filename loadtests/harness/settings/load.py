@@ -11,16 +11,19 @@ from loadtests.harness.schedule.stages import parse_users, parse_warm_up, write_
 from loadtests.harness.workload.distribution import PAUSE_GRAMMAR, Pause, parse_pause
 from loadtests.harness.workload.playback import TraceOptions, parse_options, write_options
 from records.load import Load, Rate
-from settings_schema import setting
+from settings.schema import MOST_USED, setting
 
+most_used = partial(setting, group=MOST_USED)
 load_setting = partial(setting, group="Load")
+trace_setting = partial(setting, group="Recorded traffic")
+fault_setting = partial(setting, group="Faults")
 
 
 @dataclass(frozen=True)
 class LoadSettings:
     """Seconds."""
 
-    load: tuple[Load, ...] = load_setting(
+    load: tuple[Load, ...] = most_used(
         parse_users("10-100:10"),
         "Users of each stage: 10,20,40 or 10-100:10 (from, to, step).",
         flag="--stages",
@@ -28,7 +31,7 @@ class LoadSettings:
         read=parse_users,
         write=write_users,
     )
-    rate: tuple[Rate, ...] = load_setting(
+    rate: tuple[Rate, ...] = most_used(
         (),
         f"Open loop instead of users, with the requests per second of each stage: {RATES}.",
         metavar="RATE",
@@ -48,7 +51,7 @@ class LoadSettings:
         metavar="N",
         least=1,
     )
-    stage_seconds: float = load_setting(30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1)
+    stage_seconds: float = most_used(30.0, "Length of a stage in seconds, warm-up included.", metavar="S", least=0.1)
     stage_requests: int | None = load_setting(
         None, "Requests per stage after its warm-up, instead of a length in seconds.", metavar="N", least=1
     )
@@ -70,13 +73,13 @@ class LoadSettings:
     pause_after_failure: float = load_setting(
         1.0, "Seconds between a failed request and the same user's next one.", metavar="S", least=0
     )
-    trace: str = load_setting(
+    trace: str = trace_setting(
         "",
         "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, a CSV or JSONL file, or the folder of a run. With "
         "--rate only its requests are used, not its times.",
         metavar="PATH",
     )
-    trace_as: TraceOptions = load_setting(
+    trace_as: TraceOptions = trace_setting(
         TraceOptions(),
         "How to read and play the trace, such as speed=2,share=0.1,span=600-1200,longest=8192; for other files, the "
         "names of the columns, such as time=ts,prompt=tokens_in,output=tokens_out.",
@@ -85,14 +88,14 @@ class LoadSettings:
         write=write_options,
     )
     needs_trace: bool = False
-    command: str | None = load_setting(
+    command: str | None = fault_setting(
         None,
         "Shell command to run once on this host, --at seconds into the first stage, to stop, start or replace a "
         "server. {engine} is the process ID of the engine that `enginebench run --engine` has started.",
         metavar="COMMAND",
         on_page=False,
     )
-    at: float = load_setting(30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0)
+    at: float = fault_setting(30.0, "Seconds from the start of the first stage to --command.", metavar="S", least=0)
     patience: float | None = load_setting(
         None,
         "Seconds without a first token after which a user disconnects; the request counts as a timeout.",

@@ -13,31 +13,32 @@ from loadtests.harness.workload.classes import RequestClass, parse_classes, writ
 from loadtests.harness.workload.datasets import checked_dataset, checked_pairs
 from loadtests.harness.workload.lengths import GRAMMAR, Lengths, parse_lengths, parse_several, whole_numbers
 from loadtests.harness.workload.words import Kind
-from settings_schema import setting, write_list
+from settings.schema import MOST_USED, UserMistake, setting, write_list
 
-request_setting = partial(setting, group="Requests")
-lengths_setting = partial(request_setting, metavar="N", read=parse_several, write=write_list)
+lengths_setting = partial(setting, group=MOST_USED, metavar="N", read=parse_several, write=write_list)
+prompt_setting = partial(setting, group="Prompts and answers")
+api_setting = partial(setting, group="API and server")
 
 
 def parse_prefixes(text: str) -> tuple[int, ...]:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     try:
         numbers = tuple(whole_numbers(text))
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 0:
-        raise ValueError(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
+        raise UserMistake(f"a shared prefix is a number of tokens, or several, such as 0,512, not `{text}`.")
     return numbers
 
 
 def checked_object(text: str) -> str:
-    """The text of a JSON object, or nothing. Raises `ValueError` with a sentence."""
+    """The text of a JSON object, or nothing. Raises `UserMistake`."""
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise ValueError(f"this is not JSON ({error}): `{text}`.") from None
+        raise UserMistake(f"this is not JSON ({error}): `{text}`.") from None
     if not isinstance(value, dict):
-        raise ValueError(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
+        raise UserMistake(f'a JSON object is expected, such as {{"top_k": 1}}, not `{text}`.')
     return text
 
 
@@ -49,10 +50,10 @@ class RequestSettings:
         parse_several("uniform:64-192"),
         f"Prompt length in tokens: {GRAMMAR}; several, such as 10,50,100, make one stage each.",
     )
-    prompt_kind: Kind = request_setting(
+    prompt_kind: Kind = prompt_setting(
         "words", "What prompts are made of: words, or token ids (--endpoint completions)."
     )
-    shared_prefix_tokens: tuple[int, ...] = request_setting(
+    shared_prefix_tokens: tuple[int, ...] = prompt_setting(
         (0,),
         "Tokens at the start of every prompt that are the same for all; several, such as 0,512, make one stage each.",
         metavar="N",
@@ -62,70 +63,70 @@ class RequestSettings:
     output_tokens: tuple[Lengths, ...] = lengths_setting(
         parse_several("uniform:32-96"), "Maximum length of an answer in tokens; same syntax as --prompt-tokens."
     )
-    lengths_from: str = request_setting(
+    lengths_from: str = prompt_setting(
         "",
         "JSONL or Parquet file with prompt_tokens and output_tokens, to draw both lengths together.",
         metavar="FILE",
         read=checked_pairs,
     )
-    dataset: str = request_setting(
+    dataset: str = prompt_setting(
         "",
         "JSONL or Parquet file of requests: prompt or messages, and optionally output_tokens.",
         metavar="FILE",
         read=checked_dataset,
     )
-    classes: tuple[RequestClass, ...] = request_setting(
+    classes: tuple[RequestClass, ...] = prompt_setting(
         (),
         f"Request classes, each with a share of the users: {CLASSES_GRAMMAR}.",
         metavar="CLASSES",
         read=parse_classes,
         write=write_classes,
     )
-    isolate: bool = request_setting(
+    isolate: bool = prompt_setting(
         False, "After each stage of several classes, run each class alone with its share of the load."
     )
-    turns: Lengths = request_setting(
+    turns: Lengths = prompt_setting(
         Lengths("fixed", 1),
         "Requests per conversation; each sends the whole history, including the real answers.",
         metavar="N",
         read=parse_lengths,
         write=str,
     )
-    turn_tokens: Lengths | None = request_setting(
+    turn_tokens: Lengths | None = prompt_setting(
         None,
         "Tokens that each turn after the first adds to its conversation. Default: same as --prompt-tokens.",
         metavar="N",
         read=parse_lengths,
         write=str,
     )
-    for_context: int | None = request_setting(
+    for_context: int | None = prompt_setting(
         None,
         "Context length that the lengths are meant for; they are scaled down for a server with less.",
         metavar="N",
         least=1,
     )
-    ignore_eos: Literal["auto", "yes", "no"] = request_setting(
+    ignore_eos: Literal["auto", "yes", "no"] = api_setting(
         "auto", "Make answers run to full length; auto: where the server supports it."
     )
-    endpoint: Endpoint = request_setting(
+    endpoint: Endpoint = api_setting(
         "chat", "API to use: OpenAI's three, Anthropic's Messages, Amazon Bedrock's Converse."
     )
-    extra_body: str = request_setting(
+    extra_body: str = api_setting(
         "",
         'JSON object that is merged into each request, such as {"top_k": 1}; null removes a field.',
         metavar="JSON",
         read=checked_object,
     )
-    no_stream: bool = request_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
-    temperature: float | None = request_setting(
+    no_stream: bool = api_setting(False, "Request whole answers instead of streams; there is no TTFT then.")
+    temperature: float | None = api_setting(
         0.0,
         "Sampling temperature; 0 is greedy, none leaves it to the server, which some models require.",
         metavar="T",
         least=0,
     )
-    seed: int = request_setting(0, "Seed of lengths, arrivals and prompts.", metavar="N")
-    same_prompts: bool = request_setting(
+    seed: int = prompt_setting(0, "Seed of lengths, arrivals and prompts.", metavar="N")
+    same_prompts: bool = prompt_setting(
         False,
         "Derive the prompts from the seed alone, so that every run sends the same ones; a prefix cache may hold them.",
     )
-    request_timeout: float = request_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)
+    request_timeout: float = api_setting(600.0, "Seconds after which a request times out.", metavar="S", least=0.1)

@@ -7,17 +7,17 @@ from functools import partial
 from pathlib import Path
 
 from loadtests.harness.client.access import Headers, parse_headers, write_headers
-from loadtests.harness.settings.requests import request_setting
-from settings_schema import Address, read_address, setting, write_address
+from loadtests.harness.settings.requests import api_setting, prompt_setting
+from settings.schema import Address, read_address, setting, write_address
 
-run_setting = partial(setting, group="Run")
+run_setting = partial(setting, group="Results")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """Where and under what name a run is kept, and how the server is reached."""
 
-    model: str | None = request_setting(
+    model: str | None = api_setting(
         None, "Model to request. Default: the first one that the server lists.", metavar="NAME"
     )
     runs: Path = run_setting(Path("runs"), "Folder of the runs; each run gets a folder in it.", metavar="FOLDER")
@@ -34,7 +34,7 @@ class RunSettings:
         metavar="NAME",
         on_page=False,
     )
-    tokenizer: Path | None = request_setting(
+    tokenizer: Path | None = prompt_setting(
         None,
         "The model's tokenizer.json, or a folder with one, for prompts of exact lengths where the server has no "
         "/tokenize.",
@@ -48,8 +48,8 @@ class RunSettings:
         write=write_address,
         on_page=False,
     )
-    insecure: bool = run_setting(False, "Do not check the server's TLS certificate.")
-    header: Headers = run_setting(
+    insecure: bool = api_setting(False, "Do not check the server's TLS certificate.")
+    header: Headers = api_setting(
         (),
         "Header of every request; may be repeated. Never written to disk.",
         metavar="'NAME: VALUE'",

@@ -8,19 +8,19 @@ from typing import Literal
 
 from records.slo import GRAMMAR as OBJECTIVES
 from records.slo import Objective, parse_objectives, write_objectives
-from settings_schema import setting
+from settings.schema import MOST_USED, UserMistake, setting
 
 search_setting = partial(setting, group="Capacity search")
 
 
 def parse_range(text: str) -> tuple[float, float]:
-    """`"1-500"` → the first load tried and the highest. Raises `ValueError` with a sentence."""
+    """`"1-500"` → the first load tried and the highest. Raises `UserMistake`."""
     try:
         first, last = (float(part) for part in text.split("-"))
         if not 0 < first <= last < float("inf"):
             raise ValueError
     except ValueError:
-        raise ValueError(f"a range of loads is FIRST-HIGHEST, such as 1-500, not `{text}`.") from None
+        raise UserMistake(f"a range of loads is FIRST-HIGHEST, such as 1-500, not `{text}`.") from None
     return first, last
 
 
@@ -36,13 +36,14 @@ class SearchSettings:
         "stages",
         "What to search for: the highest rate, or number of users or agents, that meets --slo; stages: no search.",
     )
-    slo: tuple[Objective, ...] = search_setting(
+    slo: tuple[Objective, ...] = setting(
         (),
         f"Objective: {OBJECTIVES}; may be repeated, or several with commas between.",
         metavar="SLO",
         read=lambda text: parse_objectives(text.splitlines()),
         write=write_objectives,
         repeatable=True,
+        group=MOST_USED,
     )
     search_range: tuple[float, float] = search_setting(
         (1.0, 10_000.0),

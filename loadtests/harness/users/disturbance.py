@@ -15,6 +15,7 @@ from loadtests.harness.command.server_process import ENGINE_PID
 from loadtests.harness.schedule.control import UNDECIDED
 from records.run import RunEvent
 from records.stage import SECOND, Nanoseconds, Stage
+from settings.schema import UserMistake
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +23,12 @@ POLL = 0.02  # seconds
 
 
 def complete(command: str) -> str:
-    """The command with the engine's process id. Raises `ValueError` with a sentence where there is none."""
+    """The command with the engine's process id. Raises `UserMistake` where there is none."""
     if "{engine}" not in command:
         return command
     pid = os.environ.get(ENGINE_PID)
     if pid is None:
-        raise ValueError(
+        raise UserMistake(
             "the command names {engine}, the process of an engine that `enginebench run --engine` has started: for "
             "another server give a --command of your own, such as 'docker restart NAME'."
         )

@@ -41,7 +41,7 @@ from loadtests.harness.users.disturbance import complete
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from records.load import Rate, Users
 from records.stage import Extent, StagePlan, stage_from
-from settings_schema import write_address
+from settings.schema import UserMistake, write_address
 
 logger = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line per scrape
@@ -161,7 +161,7 @@ def _in_thread(read: Callable[[], Read]) -> Read:
 
 
 def _export(run: ActiveRun) -> None:
-    """Raises `ValueError` where a chosen address cannot be listened on; the default one may be in use."""
+    """Raises `UserMistake` where a chosen address cannot be listened on; the default one may be in use."""
     global _exporter
     if _exporter is not None:
         _exporter.close()
@@ -173,7 +173,7 @@ def _export(run: ActiveRun) -> None:
     except OSError as error:
         said = f"the load test's metrics cannot be served on {write_address(address)} ({error.strerror})"
         if address != RunSettings().exporter:
-            raise ValueError(f"{said}: give another address with --exporter, or none.") from error
+            raise UserMistake(f"{said}: give another address with --exporter, or none.") from error
         logger.info("%s: another load test may be running. Give this one an address with --exporter.", said)
 
 

@@ -14,6 +14,7 @@ from loadtests.harness.workload.lengths import Lengths, parse_lengths
 from records.load import Load, Users
 from records.slo import parse_objectives
 from records.stage import StagePlan
+from settings.schema import UserMistake
 
 GRAMMAR = "NAME: weight=3 prompt=LENGTH output=LENGTH slo=ttft_p95=0.5,tpot_p95=0.04; NAME: …"
 GOLDEN = 0.6180339887498949  # multiples of it fill the unit interval evenly: the shares hold for any number of users
@@ -38,7 +39,7 @@ class RequestClass:
 
 
 def parse_classes(text: str) -> tuple[RequestClass, ...]:
-    """Raises `ValueError` with a sentence that shows the grammar."""
+    """Raises `UserMistake` that shows the grammar."""
     classes = []
     for part in filter(None, map(str.strip, text.split(";"))):
         name, colon, fields = (piece.strip() for piece in part.partition(":"))
@@ -52,10 +53,10 @@ def parse_classes(text: str) -> tuple[RequestClass, ...]:
             parse_objectives([slo := given.get("slo", "")])
             one = RequestClass(name, float(weight[0]), prompt, output, slo)
         except ValueError as error:
-            raise ValueError(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
+            raise UserMistake(str(error) or f"classes are {GRAMMAR}, not `{part}`.") from None
         classes.append(one)
     if len({one.name for one in classes}) < len(classes):
-        raise ValueError(f"each class has a name of its own: `{text}`.")
+        raise UserMistake(f"each class has a name of its own: `{text}`.")
     return tuple(classes)
 
 
@@ -66,10 +67,10 @@ def write_classes(classes: Sequence[RequestClass]) -> str:
 def with_classes_alone(stages: Sequence[StagePlan], classes: Sequence[RequestClass]) -> tuple[StagePlan, ...]:
     """After each stage one for each class, with as much load as the class has in the mix.
 
-    Raises `ValueError` with a sentence where there are not several classes.
+    Raises `UserMistake` where there are not several classes.
     """
     if len(classes) < 2:
-        raise ValueError(f"--isolate compares several --classes: {GRAMMAR}.")
+        raise UserMistake(f"--isolate compares several --classes: {GRAMMAR}.")
     total = sum(one.weight for one in classes)
     planned = []
     for stage in stages:

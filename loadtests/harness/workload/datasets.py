@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from loadtests.harness.client.dialects.dialect import Message
+from settings.schema import UserMistake
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user"}
 STEP = 997  # rows between two requests of a user, so that users rarely send the same row
@@ -28,16 +29,16 @@ class Row:
 
 @cache
 def dataset(path: str) -> tuple[Row, ...]:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     rows = tuple(_row(path, number, row) for number, row in enumerate(_rows(path), 1))
     if not rows:
-        raise ValueError(f"the dataset {path} is empty.")
+        raise UserMistake(f"the dataset {path} is empty.")
     return rows
 
 
 @cache
 def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
-    """Prompt and answer lengths, as `prompt_tokens` and `output_tokens` of each row. Raises `ValueError`.
+    """Prompt and answer lengths, as `prompt_tokens` and `output_tokens` of each row. Raises `UserMistake`.
 
     The records of a run are such a file: `runs/…/requests-0.jsonl`. Rows without both are left out.
     """
@@ -45,7 +46,7 @@ def length_pairs(path: str) -> tuple[tuple[int, int], ...]:
     found = ([_tokens(row.get(field)) for field in fields] for row in _rows(path))
     pairs = tuple((a, b) for a, b in found if a is not None and b is not None)
     if not pairs:
-        raise ValueError(f"no row of {path} has both prompt_tokens and output_tokens.")
+        raise UserMistake(f"no row of {path} has both prompt_tokens and output_tokens.")
     return pairs
 
 
@@ -64,7 +65,7 @@ def row_of(path: str, seed: str, number: int, turn: int) -> Row:
 
 
 def checked_dataset(text: str) -> str:
-    """The absolute path of a dataset that can be read; nothing stays nothing. Raises `ValueError` with a sentence."""
+    """The absolute path of a dataset that can be read; nothing stays nothing. Raises `UserMistake`."""
     return _checked(text, dataset)
 
 
@@ -97,9 +98,9 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
                         raise ValueError(f"line {number} is not a JSON object")
                     yield row
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}.") from None
+        raise UserMistake(f"cannot read {path}: {error.strerror or error}.") from None
     except ValueError as error:
-        raise ValueError(f"{path} is not JSONL, with a JSON object in each line ({error}).") from None
+        raise UserMistake(f"{path} is not JSONL, with a JSON object in each line ({error}).") from None
 
 
 def _parquet_rows(path: str) -> Iterator[dict[str, Any]]:
@@ -119,9 +120,9 @@ def _row(path: str, number: int, row: dict[str, Any]) -> Row:
     elif isinstance(prompt, str) and prompt:
         said = (Message("user", prompt),)
     else:
-        raise ValueError(f"row {number} of {path} has neither `prompt` (text) nor `messages` (a list).")
+        raise UserMistake(f"row {number} of {path} has neither `prompt` (text) nor `messages` (a list).")
     if limit is not None and _tokens(limit) is None:
-        raise ValueError(
+        raise UserMistake(
             f"`output_tokens` in row {number} of {path} is not a whole number above 0, or null: {limit!r}."
         )
     return Row(said, _tokens(limit))
@@ -134,7 +135,7 @@ def _tokens(value: object) -> int | None:
 
 def _message(path: str, number: int, message: Any) -> Message:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise ValueError(f"row {number} of {path} has a message without `role` and `content`.")
+        raise UserMistake(f"row {number} of {path} has a message without `role` and `content`.")
     content = message.get("content", "")
     role: Any = ROLES.get(message["role"], "assistant")
     return Message(role, content if isinstance(content, str) else "" if content is None else json.dumps(content))

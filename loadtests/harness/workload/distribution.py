@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Literal, Self
 
+from settings.schema import UserMistake
+
 NUMBER = r"(\d*\.?\d+)"
 FORMS = {
     "fixed": re.compile(rf"(?:fixed:)?{NUMBER}"),
@@ -36,7 +38,7 @@ class Distribution:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `ValueError` without a sentence where the text is no distribution, with one for a file."""
+        """Raises `UserMistake` without a sentence where the text is no distribution, with one for a file."""
         given = text.replace(" ", "")
         if given.startswith("file:"):
             path = text.strip().removeprefix("file:").strip()
@@ -97,15 +99,15 @@ class Pause(Distribution):
 
 @cache
 def numbers_in(path: str) -> tuple[float, ...]:
-    """A file with one number a line. Raises `ValueError` with a sentence."""
+    """A file with one number a line. Raises `UserMistake`."""
     try:
         numbers = tuple(float(line) for line in Path(path).read_text(encoding="utf-8-sig").split())
     except OSError as error:
-        raise ValueError(f"cannot read the numbers in {path}: {error.strerror}.") from None
+        raise UserMistake(f"cannot read the numbers in {path}: {error.strerror}.") from None
     except ValueError as error:
-        raise ValueError(f"{path} must have one number per line ({error}).") from None
+        raise UserMistake(f"{path} must have one number per line ({error}).") from None
     if not numbers or not all(0 <= number < math.inf for number in numbers):
-        raise ValueError(f"{path} must have one number per line, none below 0.")
+        raise UserMistake(f"{path} must have one number per line, none below 0.")
     return numbers
 
 
@@ -113,11 +115,11 @@ PAUSE_GRAMMAR = "2, uniform:1-3, exponential:2 (mean) or lognormal:2,0.5 (median
 
 
 def parse_pause(text: str) -> Pause:
-    """Raises `ValueError` with a sentence that shows the grammar."""
+    """Raises `UserMistake` that shows the grammar."""
     try:
         pause = Pause.parse(text)
         if pause.kind in {"exponential", "lognormal"} and pause.a <= 0:
             raise ValueError
     except ValueError as error:
-        raise ValueError(str(error) or f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
+        raise UserMistake(str(error) or f"a pause in seconds is {PAUSE_GRAMMAR}, not `{text}`.") from None
     return pause

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from loadtests.harness.workload.distribution import Distribution
+from settings.schema import UserMistake
 
 GRAMMAR = "64, uniform:16-128, normal:64,10, lognormal:64,0.5 (median, sigma), or file:PATH with one number per line"
 
@@ -21,19 +22,19 @@ class Lengths(Distribution):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Raises `ValueError` with a sentence that shows the grammar."""
+    """Raises `UserMistake` that shows the grammar."""
     try:
         lengths = Lengths.parse(text)
         decimal = lengths.kind in {"fixed", "uniform"} and not (lengths.a.is_integer() and lengths.b.is_integer())
         if lengths.kind != "file" and (lengths.a < 1 or decimal):
             raise ValueError
     except ValueError as error:
-        raise ValueError(str(error) or f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
+        raise UserMistake(str(error) or f"a length in tokens is {GRAMMAR}, not `{text}`.") from None
     return lengths
 
 
 def parse_several(text: str) -> tuple[Lengths, ...]:
-    """`"10,50-200:50"` → five fixed lengths; anything else is one. Raises `ValueError` with a sentence."""
+    """`"10,50-200:50"` → five fixed lengths; anything else is one. Raises `UserMistake`."""
     try:
         numbers = whole_numbers(text)
     except ValueError:
@@ -42,7 +43,7 @@ def parse_several(text: str) -> tuple[Lengths, ...]:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `ValueError`."""
+    """`"10,20-40:10"` → 10, 20, 30, 40: numbers, and ranges with both ends and a step. Raises `UserMistake`."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, rest = part.strip().partition("-")

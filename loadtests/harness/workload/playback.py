@@ -11,7 +11,7 @@ from loadtests.harness.schedule.trace import Trace, clipped, scaled
 from loadtests.harness.workload.trace_files import read_trace
 from records.load import TRACE, Rate
 from records.stage import Extent, StagePlan
-from settings_schema import from_text, setting, settings_of
+from settings.schema import UserMistake, from_text, setting, settings_of
 
 LEAST_BOUND = 60.0  # seconds that the last requests of a trace get
 LAST = 1e-6  # seconds by which a stage is longer than its last arrival
@@ -24,7 +24,7 @@ def _span(text: str) -> tuple[float, float]:
             return float(start), float(end)
     except ValueError:
         pass
-    raise ValueError(f"the span of a trace is two seconds of it, such as 600-1200, not `{text}`.")
+    raise UserMistake(f"the span of a trace is two seconds of it, such as 600-1200, not `{text}`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class TraceOptions:
 
 
 def parse_options(text: str) -> TraceOptions:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     given = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise ValueError(f"how a trace is played is given as speed=2,share=0.1,span=600-1200, not `{text}`.")
+            raise UserMistake(f"how a trace is played is given as speed=2,share=0.1,span=600-1200, not `{text}`.")
         given[name.strip()] = value.strip()
     options: TraceOptions = from_text(TraceOptions, given)
     return options
@@ -75,23 +75,23 @@ def write_options(options: TraceOptions) -> str:
 
 @cache
 def played(path: str, options: TraceOptions, seed: int) -> Trace:
-    """The trace as it is to be played. Raises `ValueError` with a sentence."""
+    """The trace as it is to be played. Raises `UserMistake`."""
     trace = read_trace(path, options.format, options.columns)
     trace = scaled(clipped(trace, options.span, options.longest), options.speed, options.share, seed)
     if not trace.requests:
-        raise ValueError(f"nothing is left of the trace {path} ({write_options(options)}).")
+        raise UserMistake(f"nothing is left of the trace {path} ({write_options(options)}).")
     return trace
 
 
 def trace_stage(path: str, trace: Trace, warm_up: tuple[float, bool]) -> StagePlan:
-    """The one stage in which a trace is played to its end. Raises `ValueError` where it has no times."""
+    """The one stage in which a trace is played to its end. Raises `UserMistake` where it has no times."""
     name = Path(path).name
     if not trace.is_timed:
-        raise ValueError(f"the trace {name} has no times: set the requests per second with --rate.")
+        raise UserMistake(f"the trace {name} has no times: set the requests per second with --rate.")
     seconds = trace.times[-1] + LAST
     amount, share = warm_up
     before = amount * seconds if share else amount
     if before >= seconds:
-        raise ValueError(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
+        raise UserMistake(f"the trace {name} is over after {seconds:g} s, before its warm-up of {before:g} s.")
     rate = Rate(len(trace.requests) / max(seconds, 1.0), TRACE)
     return StagePlan(rate, Extent(before), Extent(seconds - before), max(seconds, LEAST_BOUND), name)

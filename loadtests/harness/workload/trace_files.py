@@ -29,6 +29,7 @@ from typing import Any, TextIO
 
 from loadtests.harness.schedule.trace import Trace, TraceRequest, in_order
 from records.files import read_requests
+from settings.schema import UserMistake
 
 MOONCAKE_BLOCK = 512  # tokens
 GZIP = b"\x1f\x8b"  # first bytes of a compressed file
@@ -41,29 +42,29 @@ COLUMNS = "time=COLUMN,prompt=COLUMN,output=COLUMN[,session=COLUMN], with time_m
 
 @cache
 def read_trace(path: str, form: str = "auto", columns: str = "") -> Trace:
-    """Raises `ValueError` with a sentence when there is no such file, or it is not in this format."""
+    """Raises `UserMistake` when there is no such file, or it is not in this format."""
     try:
         form = _guessed(Path(path), columns) if form == "auto" else form
         rows = list(READERS[form](Path(path), columns))
     except (OSError, EOFError, zlib.error) as error:  # the last two where what is compressed is cut short or damaged
-        raise ValueError(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.") from None
+        raise UserMistake(f"cannot read the trace {path}: {getattr(error, 'strerror', None) or error}.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
+        raise UserMistake(f"the trace {path} is not text in UTF-8: unpack or convert it first.") from None
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, csv.Error) as error:
-        raise ValueError(
+        raise UserMistake(
             f"{path} is not a trace in the format {form} ({error!r}): name another with --trace-as format=…"
         ) from None
     requests = in_order(row for row in rows if row is not None)
     if not requests:
-        raise ValueError(f"the trace {path} has no request with a prompt and an answer.")
+        raise UserMistake(f"the trace {path} has no request with a prompt and an answer.")
     return Trace(requests, MOONCAKE_BLOCK if form == "mooncake" else 0, len(rows) - len(requests))
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """`time=ts,prompt=in,output=out` → by what they are for. Raises `ValueError` with a sentence."""
+    """`time=ts,prompt=in,output=out` → by what they are for. Raises `UserMistake`."""
     named = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     if not {"prompt", "output"} <= named.keys() or len(named.keys() & UNITS.keys()) != 1:
-        raise ValueError(f"the columns of a trace are given as {COLUMNS}, not `{text}`.")
+        raise UserMistake(f"the columns of a trace are given as {COLUMNS}, not `{text}`.")
     return named
 
 
@@ -92,14 +93,14 @@ def _guessed(path: Path, columns: str) -> str:
         return "mooncake"
     if '"conversations"' in begin:
         return "sharegpt"
-    raise ValueError(f"{path} has an unknown format: name its columns with --trace-as {COLUMNS}.")
+    raise UserMistake(f"{path} has an unknown format: name its columns with --trace-as {COLUMNS}.")
 
 
 def _mooncake(row: Mapping[str, Any]) -> TraceRequest:
     """Other traces have the same fields with times in seconds, or with blocks of another size."""
     prompt, blocks = max(1, int(_number(row["input_length"]))), tuple(row.get("hash_ids") or ())
     if blocks and len(blocks) != math.ceil(prompt / MOONCAKE_BLOCK):
-        raise ValueError(
+        raise UserMistake(
             f"it has {len(blocks)} hash_ids for {prompt} tokens, not one for each {MOONCAKE_BLOCK}: "
             "use --trace-as time=timestamp,prompt=input_length,output=output_length (or time_ms), without its blocks"
         )
@@ -123,7 +124,7 @@ def _by_name(named: Mapping[str, str]) -> Callable[[Mapping[str, Any]], TraceReq
 
 
 def _number(value: Any) -> float:
-    """Raises `ValueError` with a sentence."""
+    """Raises `UserMistake`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -134,7 +135,7 @@ def _number(value: Any) -> float:
 
 
 def _seconds(value: Any, unit: float) -> float:
-    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `ValueError`."""
+    """A number, or a date and time, in which UTC is taken where no zone is named. Raises `UserMistake`."""
     try:
         return _number(value) * unit
     except ValueError:
@@ -154,7 +155,7 @@ def _sharegpt(path: Path, _: str) -> Iterator[TraceRequest]:
         said: list[tuple[str, str]] = []
         for turn in conversation["conversations"]:
             if not isinstance(turn["value"], str):
-                raise ValueError(f"conversation {number + 1} of the trace {path} has a turn without text.")
+                raise UserMistake(f"conversation {number + 1} of the trace {path} has a turn without text.")
             role = {"human": "user", "user": "user", "system": "system"}.get(turn["from"], "assistant")
             if role == "assistant" and said and said[-1][0] == "user":
                 tokens = max(1, len(turn["value"]) // CHARACTERS_A_TOKEN)
@@ -174,17 +175,17 @@ def _run(path: Path, _: str) -> Iterator[TraceRequest | None]:
 
 
 def _requests(path: Path, request: Callable[[Mapping[str, Any]], TraceRequest | None]) -> Iterator[TraceRequest | None]:
-    """What `request` makes of each row. Raises `ValueError` with the number of the first line that is wrong."""
+    """What `request` makes of each row. Raises `UserMistake` with the number of the first line that is wrong."""
     for line, row in _rows(path):
         try:
             yield request(row)
         except KeyError as error:
-            raise ValueError(
+            raise UserMistake(
                 f"line {line} of the trace {path} has no {error.args[0]}, only {', '.join(map(str, row))}: "
                 f"name its columns with --trace-as {COLUMNS}."
             ) from None
         except ValueError as error:
-            raise ValueError(f"line {line} of the trace {path} cannot be read: {error}.") from None
+            raise UserMistake(f"line {line} of the trace {path} cannot be read: {error}.") from None
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -201,21 +202,21 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 try:
                     row = json.loads(line)
                 except json.JSONDecodeError as error:
-                    raise ValueError(f"line {number} of the trace {path} is not JSON ({error.msg}).") from None
+                    raise UserMistake(f"line {number} of the trace {path} is not JSON ({error.msg}).") from None
                 if not isinstance(row, dict):
-                    raise ValueError(f"line {number} of the trace {path} is not a JSON object.")
+                    raise UserMistake(f"line {number} of the trace {path} is not a JSON object.")
                 yield number, row
 
 
 def _own(path: Path, columns: str) -> Iterator[TraceRequest | None]:
-    """Rows may lack a session, but not all of them. Raises `ValueError`."""
+    """Rows may lack a session, but not all of them. Raises `UserMistake`."""
     named = parse_columns(columns)
     session, anyone = named.get("session"), False
     for request in _requests(path, _by_name(named)):
         anyone = anyone or (request is not None and request.session is not None)
         yield request
     if session and not anyone:
-        raise ValueError(f"no line of the trace {path} has a {session}: name its column of sessions, or leave it out.")
+        raise UserMistake(f"no line of the trace {path} has a {session}: name its column of sessions, or leave it out.")
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[TraceRequest | None]]] = {

@@ -89,7 +89,7 @@ class Workload:
         return UserAsks(self, user)
 
     def call(self, prompt: Prompt, max_tokens: int, sampling_seed: int) -> Call:
-        """Raises `ValueError` with a sentence where the API does not take such a prompt."""
+        """Raises `UserMistake` where the API does not take such a prompt."""
         dialect = DIALECTS[self.endpoint]
         request = ModelRequest(
             model=self.model,

@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from analysis.cli import app
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.tables import tables_of
 from analysis.compare.terminal import print_contrasts
@@ -24,6 +23,7 @@ from analysis.verdict.comparison.compare import compare
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
+from enginebench import app
 from records.files import read_requests
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, write_run
 

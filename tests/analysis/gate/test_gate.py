@@ -15,12 +15,12 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
-from analysis.cli import app
 from analysis.gate.decide import Check, Sample, decide
 from analysis.gate.gate import gate_of
 from analysis.gate.outputs import markdown, worse
 from analysis.verdict.statistics import chance_error
 from analysis.verdict.summary import read_summary
+from enginebench import app
 from tests.support.analysis.synthetic import Engine, simulate
 
 STEADY = (1.0, 1.01, 0.99, 1.005, 0.995)

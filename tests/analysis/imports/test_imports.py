@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.cli import app
 from analysis.run.load import load_run
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary, summarise
+from enginebench import app
 from records.files import read_meta, read_requests
 from records.load import Rate, Users
 from records.metrics import BY_NAME

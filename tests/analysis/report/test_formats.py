@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.cli import app
 from analysis.report.formats.document import json_schema
 from analysis.units import significant
+from enginebench import app
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.served import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.cli import app
+from enginebench import app
 from records.search import SearchRecord
 from tests.support.analysis.synthetic import Engine, simulate
 

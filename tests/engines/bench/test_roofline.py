@@ -1,4 +1,4 @@
-"""Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of the limits."""
+"""Bytes and operations of a model's steps, on the shapes of the default model and of presets; shares of limits."""
 
 from collections.abc import Sequence
 

@@ -9,7 +9,7 @@ import pytest
 
 from engines.contract.base import EngineError, GenerateRequest
 from engines.fake.engine import GRAIN, FakeEngine, FakeOptions
-from settings_schema import from_text
+from settings.schema import from_text
 
 
 class VirtualTime(asyncio.SelectorEventLoop):

@@ -16,7 +16,7 @@ import pytest
 from engines.contract.base import BadRequest, Chunk, Engine, EngineError, GenerateRequest, Model
 from engines.libraries.sglang import SglangEngine, SglangOptions
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
-from settings_schema import from_text
+from settings.schema import from_text
 
 PIECES = ((" one", 1), (" two", 1), (" three four", 2), (" five", 1))
 

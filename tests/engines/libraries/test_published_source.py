@@ -9,7 +9,7 @@ import pytest
 
 from engines.contract.base import GenerateRequest, Model
 from engines.libraries.sglang import SglangEngine, SglangOptions
-from settings_schema import from_text
+from settings.schema import from_text
 
 pytestmark = pytest.mark.own_environment
 

@@ -9,7 +9,7 @@ from engines.contract.base import Model
 from engines.libraries.vllm import VllmEngine, VllmOptions, core_groups
 from engines.models.fetch import fetch_model
 from engines.process.child import Watch
-from settings_schema import from_text
+from settings.schema import from_text
 
 SMALL = Model("m", Path("/models/m"))
 

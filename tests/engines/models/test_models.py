@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from engines.models.from_gguf import rotary_scaling
 from engines.models.presets import PRESETS, Preset
 from engines.models.random_model import fit_vocabulary
 from engines.models.size import STACK
+from engines.models.to_gguf import gguf_of
 from engines.models.wheel import GGUF_NAME, GGUF_SHA256
+from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
 
@@ -77,57 +80,26 @@ def test_its_tokenizer_takes_special_tokens_whole() -> None:
     assert tokenizer.encode("<|im_start|>user\nHi<|im_end|>").ids == [1, 4093, 198, 26843, 2]
 
 
-# A GGUF file of the user's own: small enough to be written here.
+# A GGUF file of the user's own, with Llama 3's rotary factors.
 
-
-def write_tiny_gguf(path: Path, base: float = 12_345.0, factors: Sequence[float] = (), scaling: str = "") -> None:
-    """`factors` divide the rotary frequencies; `scaling` is the name of another scaling, with the factor 3."""
-    import gguf
-    import numpy
-
-    characters = [chr(code) for code in range(33, 127)]
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *characters, "Ġ", "he", "ll"]
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name("tiny")
-    writer.add_context_length(128)
-    writer.add_embedding_length(32)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_rope_freq_base(base)
-    if scaling:
-        writer.add_string("llama.rope.scaling.type", scaling)
-        writer.add_float32("llama.rope.scaling.factor", 3.0)
-    if factors:
-        writer.add_tensor("rope_freqs.weight", numpy.array(factors, dtype=numpy.float32))
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
-    writer.add_token_merges(["h e", "l l"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    draw = numpy.random.default_rng(0)
-    shapes = {"token_embd": (len(tokens), 32), "output_norm": (32,), "output": (len(tokens), 32)}
-    shapes |= {"blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,), "blk.0.attn_q": (32, 32), "blk.0.attn_k": (16, 32)}
-    shapes |= {"blk.0.attn_v": (16, 32), "blk.0.attn_output": (32, 32), "blk.0.ffn_gate": (64, 32)}
-    shapes |= {"blk.0.ffn_up": (64, 32), "blk.0.ffn_down": (32, 64)}
-    for name, shape in shapes.items():
-        writer.add_tensor(f"{name}.weight", draw.standard_normal(shape, dtype=numpy.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+TINY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "max_position_embeddings": 128}
 
 
 @pytest.fixture(scope="module")
 def conversion(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GGUF file with Llama 3's rotary factors, converted into a cache beside it: that takes ten seconds of CPU."""
+    """The file, converted into a cache beside it: that takes ten seconds of CPU."""
     folder = tmp_path_factory.mktemp("converted")
     path = folder / "tiny.gguf"
-    write_tiny_gguf(path, 500_000.0, llama_3_factors(32.0, 500_000.0, 8))
+    model, _ = write_tiny(folder / "original", "llama", rope_parameters=ROPE, **TINY)
+    shutil.copy(gguf_of(model, "float32"), path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENGINEBENCH_CACHE", str(folder / "cache"))
         fetch_model(str(path))
@@ -172,9 +144,28 @@ def llama_3_factors(factor: float, base: float, width: int) -> list[float]:
     return factors
 
 
+def write_rotary(path: Path, base: float = 12_345.0, factors: Sequence[float] = (), scaling: str = "") -> None:
+    """Only what a GGUF file says of its rotary embeddings. `factors` divide the frequencies; `scaling` is the name of
+    another scaling, with the factor 3."""
+    import gguf
+    import numpy
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_rope_freq_base(base)
+    if scaling:
+        writer.add_string("llama.rope.scaling.type", scaling)
+        writer.add_float32("llama.rope.scaling.factor", 3.0)
+    if factors:
+        writer.add_tensor("rope_freqs.weight", numpy.array(factors, dtype=numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_llama_3s_rotary_factors_are_recognised(factor: float, tmp_path: Path) -> None:
-    write_tiny_gguf(tmp_path / "tiny.gguf", 500_000.0, llama_3_factors(factor, 500_000.0, 8))
+    write_rotary(tmp_path / "tiny.gguf", 500_000.0, llama_3_factors(factor, 500_000.0, 8))
     found = rotary_scaling(tmp_path / "tiny.gguf")
     assert found is not None
     assert (found["rope_type"], found["factor"]) == ("llama3", factor)
@@ -199,9 +190,9 @@ def test_llama_3s_rotary_factors_survive_the_conversion(converted: Path) -> None
 
 
 def test_a_rotary_scaling_by_one_factor_survives_too(tmp_path: Path) -> None:
-    write_tiny_gguf(tmp_path / "tiny.gguf", scaling="linear")
+    write_rotary(tmp_path / "tiny.gguf", scaling="linear")
     assert rotary_scaling(tmp_path / "tiny.gguf") == {"rope_type": "linear", "factor": 3.0}
-    write_tiny_gguf(tmp_path / "plain.gguf")
+    write_rotary(tmp_path / "plain.gguf")
     assert rotary_scaling(tmp_path / "plain.gguf") is None
 
 
@@ -216,7 +207,7 @@ def test_a_rotary_scaling_that_would_be_lost_is_refused(
     given: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
-    write_tiny_gguf(tmp_path / "tiny.gguf", **given)
+    write_rotary(tmp_path / "tiny.gguf", **given)
     with pytest.raises(EngineUnavailable, match=f"tiny.gguf could not be converted: {sentence}; name the model's orig"):
         fetch_model(str(tmp_path / "tiny.gguf"))
 
@@ -291,4 +282,9 @@ def test_a_folder_that_is_no_model_is_refused(files: list[str], lacks: str, tmp_
 def test_a_folder_of_ones_own_is_taken_as_it_is() -> None:
     folder = fetch_model().folder
     model = fetch_model(str(folder))
-    assert (model.folder, model.name, model.gguf, model.trust_remote_code) == (folder, "smollm2-135m", None, False)
+    assert (model.folder, model.name, model.gguf, model.trust_remote_code) == (
+        folder.resolve(),
+        "smollm2-135m",
+        None,
+        False,
+    )

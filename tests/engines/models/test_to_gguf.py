@@ -1,22 +1,15 @@
 """What is written as GGUF is what Transformers' own reader finds in it."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engines.contract.base import EngineUnavailable, Model
 from engines.models.to_gguf import Format, gguf_of
+from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import write_tiny
 
 pytestmark = pytest.mark.xdist_group("torch")
-
-
-def read_back(file: Path) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +26,7 @@ def test_weights_come_back_as_they_were(
     model, said = write_tiny(tmp_path / "model", family)
     monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path / "cache"))
     file = gguf_of(model, format)
-    found = dict(read_back(file).named_parameters())
+    found = dict(Reference.of_gguf(file).model.named_parameters())
     for name, parameter in said.model.named_parameters():
         weights, read = parameter.detach(), found[name].detach()
         assert float((weights - read).abs().max()) <= error * float(weights.abs().max()), name

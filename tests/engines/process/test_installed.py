@@ -24,7 +24,7 @@ ENGINE = """
 from dataclasses import dataclass
 from engines.contract.base import Chunk, EngineInfo
 from engines.process.installed import Environment, InstalledEngine, Packages
-from settings_schema import setting
+from settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -23,7 +23,7 @@ ENGINE = """
 import os, signal, subprocess, sys, time
 from dataclasses import dataclass
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FatalError
-from settings_schema import setting
+from settings.schema import setting
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -16,7 +16,7 @@ from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from engines.process.stream import ReceivedChunk
-from settings_schema import from_text
+from settings.schema import from_text
 from tests.conftest import BackgroundLoop
 from tests.support.engines.reference import PROMPTS, Reference
 from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_same_likeliest, first_words, text

@@ -130,7 +130,7 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("text", ["", "1,x", "0,4"])
 def test_buckets_are_whole_numbers(text: str) -> None:
-    from settings_schema import from_text
+    from settings.schema import from_text
 
     with pytest.raises(ValueError, match="a list of whole numbers from 1 is expected, as in 1,4,16"):
         from_text(StaticOptions, {"batches": text})

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from enginebench import app
 from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid, percentile
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
@@ -25,13 +26,12 @@ from tests.support.analysis.synthetic import meta_of, record, stages_of, write_r
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Calibration]:
     """What the command prints of a small load, and what it keeps. One process beside the busy load is enough here,
     because other tests measure meanwhile."""
-    from loadtests import cli
 
     folder = tmp_path_factory.mktemp("calibrated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loadtests.harness.calibration.result.platformdirs.user_data_path", lambda _: folder)
         patch.setattr("os.cpu_count", lambda: 1)
-        done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
+        done = CliRunner().invoke(app, ["calibrate", "--loads", "10x50", "--seconds", "2", "--processes", "2"])
     assert done.exit_code == 0, done.output
     (kept,) = (folder / "calibration").glob("*-2.json")
     made = load(kept)
@@ -64,8 +64,6 @@ def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibr
 def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from loadtests import cli
-
     stages = stages_of((1,), 8.0)
     early = record(0, stages[0].steady_start or 0, prompt_id="a prompt")
     run = write_run(tmp_path / "run", meta_of(stages), [early], [])
@@ -73,7 +71,7 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
         "loadtests.harness.calibration.calibrate.measure",
         lambda *_: _cell(1, 10, 1, "quiet", run, {"a prompt": {"tokens": early.output_tokens}}),
     )
-    done = CliRunner().invoke(cli.app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
+    done = CliRunner().invoke(app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
     assert done.exit_code == 2
     assert "no token arrived in the middle of the window: make it longer with --seconds." in done.stderr
 
@@ -169,8 +167,7 @@ def test_loads_are_users_times_rate() -> None:
 
 
 def test_a_wrong_load_gets_a_sentence() -> None:
-    from loadtests import cli
 
-    refused = CliRunner().invoke(cli.app, ["calibrate", "--loads", "many"])
+    refused = CliRunner().invoke(app, ["calibrate", "--loads", "many"])
     assert refused.exit_code == 2
     assert "write users x tokens per second" in refused.output

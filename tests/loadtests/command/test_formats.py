@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadtests.harness.command.drive import UsageError
 from loadtests.harness.command.formats import same_format
+from settings.schema import UserMistake
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_engines_are_served_in_one_format(
 def test_what_does_not_exist_is_refused_before_the_first_engine_is_measured(
     options: dict[str, list[str]], sentence: str
 ) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UserMistake, match=sentence):
         same_format(options)

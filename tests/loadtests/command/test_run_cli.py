@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from enginebench import app
 from loadtests import cli
 from loadtests.harness.command import drive
-from loadtests.harness.command.drive import Job, Subject, UsageError, engine_options, find_scenario, rounds, subjects
+from loadtests.harness.command.drive import Job, Subject, engine_options, find_scenario, rounds, subjects
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
+from settings.schema import UserMistake
 from tests.support.engines.documented_engine import NAME, installed
 from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
@@ -171,7 +172,7 @@ def test_settings_are_checked_with_the_scenarios_own_before_anything_is_started(
     if sentence is None:
         assert Job.of(find_scenario(scenario), given, 1, []).given == given
     else:
-        with pytest.raises(UsageError, match=sentence):
+        with pytest.raises(UserMistake, match=sentence):
             Job.of(find_scenario(scenario), given, 1, [])
 
 
@@ -200,9 +201,9 @@ def test_settings_of_engines(given: list[str], expected: dict[str, list[str]]) -
 
 
 def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"choose from .*concurrent"):
+    with pytest.raises(UserMistake, match=r"choose from .*concurrent"):
         find_scenario("concurent")
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UserMistake, match="does not exist"):
         find_scenario(str(tmp_path / "mine.py"))
     (tmp_path / "mine.py").touch()
     assert find_scenario(str(tmp_path / "mine.py")) == tmp_path / "mine.py"
@@ -210,7 +211,7 @@ def test_an_unknown_scenario_gets_the_choices(tmp_path: Path) -> None:
 
 
 def test_the_scenarios_are_the_choices() -> None:
-    with pytest.raises(UsageError, match=r"choose from agents, .*concurrent, .*single, .*or give a file of your own"):
+    with pytest.raises(UserMistake, match=r"choose from agents, .*concurrent, .*single, .*or give a file of your own"):
         find_scenario("cli")
 
 
@@ -301,5 +302,5 @@ def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:
         Subject("b", "small", "b small"), Subject("b", "large", "b large"),
     ]  # fmt: skip
     assert subjects([""], ["small", "large"]) == [Subject("", "small", "small"), Subject("", "large", "large")]
-    with pytest.raises(UsageError, match="only once"):
+    with pytest.raises(UserMistake, match="only once"):
         subjects(["a"], ["small", "small"])

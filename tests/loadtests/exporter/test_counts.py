@@ -16,7 +16,7 @@ from loadtests.harness.exporter.edges import edges_around
 from loadtests.harness.exporter.text import Now, RunFacts, families
 from records.request import RequestRecord
 from records.slo import RunObjectives, parse_objectives
-from settings_schema import read_address, write_address
+from settings.schema import read_address, write_address
 
 MS = 1_000_000
 OBJECTIVES = RunObjectives(parse_objectives(["ttft_p95=0.137,tpot_p50=0.02,failures=0.01"]))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.harness.recording.collect import NotThisRun, collect
+from loadtests.harness.recording.collect import collect
 from records.files import read_requests, write_meta
+from settings.schema import UserMistake
 from tests.support.records import META, record
 
 
@@ -28,15 +29,15 @@ def test_parts_of_several_hosts_become_one_run(tmp_path: Path) -> None:
 
 def test_another_run_is_refused(tmp_path: Path) -> None:
     run, other = part(tmp_path / "run", 0), part(tmp_path / "other", 1, run_id="another")
-    with pytest.raises(NotThisRun, match="another, not to a-run"):
+    with pytest.raises(UserMistake, match="another, not to a-run"):
         collect(run, [other])
-    with pytest.raises(NotThisRun, match="not the folder of a run"):
+    with pytest.raises(UserMistake, match="not the folder of a run"):
         collect(run, [tmp_path])
 
 
 def test_two_different_files_of_one_worker_are_refused_before_anything_is_copied(tmp_path: Path) -> None:
     run, one, two = part(tmp_path / "run", 0), part(tmp_path / "one", 1), part(tmp_path / "two", 1)
     (two / "requests-1.jsonl").write_text("something else\n")
-    with pytest.raises(NotThisRun, match="differ"):
+    with pytest.raises(UserMistake, match="differ"):
         collect(run, [one, two])
     assert not (run / "requests-1.jsonl").exists()

@@ -15,7 +15,7 @@ from loadtests.harness.run.host import free_port
 from loadtests.harness.scenario import Scenario
 from records.files import read_meta, read_requests
 from records.load import Users
-from settings_schema import settings_of
+from settings.schema import settings_of
 from tests.support.loadtests.locust_process import MS, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 

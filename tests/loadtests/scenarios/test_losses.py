@@ -14,9 +14,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from analysis.cli import app
 from analysis.run.load import load_run
 from analysis.verdict.summary import RunSummary, summarise
+from enginebench import app
 from loadtests.harness.run.host import free_port
 from records.request import SENT
 from tests.support.analysis.synthetic import Engine, simulate

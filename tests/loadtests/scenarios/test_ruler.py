@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from analysis.cli import app
+from enginebench import app
 from records.request import SENT
 from records.schema import json_schema
 from tests.support.loadtests.locust_process import start

@@ -12,7 +12,7 @@ from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import INSTRUCTION, START, WORDS
 from loadtests.harness.workload.workload import Ask, Workload
 from records.request import Observation
-from settings_schema import write_list
+from settings.schema import write_list
 
 A_TOKEN_A_WORD = Material("words", template=12, instruction=8, words=tuple((word, 1) for word in WORDS), exact=True)
 PLAIN = Workload(

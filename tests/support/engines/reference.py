@@ -33,6 +33,15 @@ class Reference:
 
         return cls(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
 
+    @classmethod
+    def of_gguf(cls, file: Path) -> Reference:
+        """With the file's own numbers, which Transformers' reader dequantises."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        net = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        return cls(net)
+
     def likeliest(self, prompt: Sequence[int], count: int) -> list[tuple[int, float]]:
         """Ids of the next token with their log-probabilities."""
         import torch

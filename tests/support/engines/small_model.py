@@ -28,5 +28,5 @@ def small_model() -> Model:
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "rope_scaling": LLAMA_3_ROPE}))
 
-    folder = built_once(cache_folder() / "suite" / f"small-{random_model.identity_of(shape)}", write)
+    folder = built_once(cache_folder() / "models" / f"small-{random_model.identity_of(shape)}", write)
     return with_weights(Model("small", folder, random_weights=True))

@@ -1,9 +1,8 @@
-"""Models of every family with random weights, small enough to be made on the fly, as safetensors and as GGUF files."""
+"""Models of every family with random weights, small enough to be made on the fly."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,56 +43,3 @@ def write_tiny(folder: Path, model_type: str, embedding_scale: float = 1.0, **di
     tokenizer = json.loads((fetch_model().folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(fit_vocabulary(tokenizer, VOCABULARY)))
     return Model(f"tiny-{model_type}", folder), Reference(model)
-
-
-def write_tiny_gguf(folder: Path, kind: str) -> tuple[Model, Reference]:
-    """A Llama whose matrices are all of that kind, alone in a folder with its tokenizer, and what it should say."""
-    import torch
-    from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
-    from gguf.quants import dequantize
-
-    _, said = write_tiny(folder / "original", "llama")
-    quantisation = GGMLQuantizationType[kind]
-    config = said.model.config
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    writer = GGUFWriter(folder / "tiny.gguf", "llama")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    for name, weights in said.model.named_parameters():
-        short = f"{names.get_name(name.removesuffix('.weight'))}.weight"
-        numbers = weights.detach().numpy()
-        if numbers.ndim == 2:
-            raw = _quantised(numbers, quantisation)
-            weights.data = torch.tensor(dequantize(raw, quantisation))
-            heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-            if (count := heads.get(name.split(".")[-2])) is not None:  # GGUF keeps rotary pairs side by side
-                raw = raw.reshape(count, 2, -1, raw.shape[1]).swapaxes(1, 2).reshape(raw.shape)
-            writer.add_tensor(short, raw, raw_dtype=quantisation)
-        else:
-            writer.add_tensor(short, numbers)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    for name in ("config.json", "tokenizer.json"):
-        shutil.copy(folder / "original" / name, folder)
-    return Model(f"tiny-{kind.lower()}", folder, folder / "tiny.gguf"), said
-
-
-def _quantised(numbers: Any, kind: Any) -> Any:
-    import numpy
-    from gguf.quants import quantize
-
-    if kind.name != "Q4_K":
-        return quantize(numbers, kind)
-    # The package reads these blocks and does not make them. Any bytes are one: two 16-bit scales, then small numbers.
-    blocks = numpy.random.default_rng(0).integers(0, 256, (numbers.size // 256, 144), dtype=numpy.uint8)
-    blocks[:, :4] = numpy.array([4e-4, 3e-3], dtype=numpy.float16).view(numpy.uint8)
-    return blocks.reshape(numbers.shape[0], -1)

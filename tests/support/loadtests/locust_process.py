@@ -24,7 +24,7 @@ from tests.support.servers.served import Served
 ROOT = Path(__file__).parents[3]
 CONCURRENT = ROOT / "loadtests/concurrent.py"
 LOCUST = str(Path(sys.executable).parent / "locust")
-HELD = ("locust.main", "httpx", "msgspec", "records.files", "records.metrics", "settings_schema")
+HELD = ("locust.main", "httpx", "msgspec", "records.files", "records.metrics", "settings.schema")
 MS = 1_000_000
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, TokenLogprob, Usage
-from settings_schema import setting
+from settings.schema import setting
 
 TOKEN = 0.05
 SECRET_PATH = "/srv/models/secret"

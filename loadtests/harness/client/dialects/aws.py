@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from loadtests.harness.client.dialects.dialect import Signer
+from settings.schema import UserMistake
 
 INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[bedrock]'"
 
@@ -18,7 +19,7 @@ INSTALL = "pip install 'enginebench[bedrock]', or uv tool install 'enginebench[b
 def aws_signer(service: str, host: str, key_variable: str) -> Signer:
     """Signs for the region in `host`, else for the configured one. `key_variable` is for a key that needs no signature.
 
-    Raises `ValueError` with a sentence where botocore, credentials or a region is missing. Credentials that end are
+    Raises `UserMistake` where botocore, credentials or a region is missing. Credentials that end are
     renewed while requests are signed; the signer raises `OSError` where that fails.
     """
     try:
@@ -27,7 +28,7 @@ def aws_signer(service: str, host: str, key_variable: str) -> Signer:
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.session import Session
     except ImportError:
-        raise ValueError(
+        raise UserMistake(
             f"requests to Bedrock are signed by botocore, which is not installed: {INSTALL}; or set {key_variable}."
         ) from None
     session = Session()
@@ -37,14 +38,14 @@ def aws_signer(service: str, host: str, key_variable: str) -> Signer:
         if credentials is not None:
             credentials.get_frozen_credentials()  # what must be renewed fails here, before the run
     except (BotoCoreError, ClientError) as error:
-        raise ValueError(f"the credentials for Bedrock cannot be used: {error}") from None
+        raise UserMistake(f"the credentials for Bedrock cannot be used: {error}") from None
     if credentials is None:
-        raise ValueError(
+        raise UserMistake(
             "Bedrock needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
             f"{key_variable}."
         )
     if region is None:
-        raise ValueError("Bedrock signs requests for a region: set AWS_REGION, such as us-east-1.")
+        raise UserMistake("Bedrock signs requests for a region: set AWS_REGION, such as us-east-1.")
 
     def sign(authority: str, path: str, body: bytes) -> Mapping[str, str]:
         sent = {"Host": authority, "Content-Type": "application/json"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from loadtests.harness.client.answer import Answer
+from settings.schema import UserMistake
 
 Role = Literal["system", "user", "assistant"]
 Signer = Callable[[str, str, bytes], Mapping[str, str]]
@@ -49,10 +50,10 @@ class ModelRequest:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Raises `ValueError` with a sentence for token ids."""
+        """Raises `UserMistake` for token ids."""
         messages = tuple(part for part in self.prompt if isinstance(part, Message))
         if len(messages) < len(self.prompt):
-            raise ValueError("only --endpoint completions accepts token ids as a prompt.")
+            raise UserMistake("only --endpoint completions accepts token ids as a prompt.")
         return messages
 
     def apart(self) -> tuple[str, list[Message]]:
@@ -78,7 +79,7 @@ class Dialect(ABC):
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def signer(self, key: str | None, host: str) -> Signer | None:
-        """For APIs whose requests are signed. Raises `ValueError` with a sentence where credentials are missing."""
+        """For APIs whose requests are signed. Raises `UserMistake` where credentials are missing."""
         return None
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from settings_schema import Setting, from_environment, from_text, settings_of
+from settings.schema import MOST_USED, Setting, from_environment, from_text, settings_of
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
@@ -67,7 +67,7 @@ def _parameter(one: Setting) -> inspect.Parameter:
         one.flag,
         help=f"{one.help} Default: {default}." if default and not one.is_switch else one.help,
         metavar=None if one.is_switch else one.metavar or "|".join(one.choices) or None,
-        rich_help_panel=one.group or None,
+        rich_help_panel=None if one.group == MOST_USED else one.group or None,
         show_default=False,
     )
     hint: Any = bool if one.is_switch else list[str] | None if one.repeatable else str | None

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from settings_flags import given_texts, read_settings, with_flags
-from settings_schema import setting
+from settings.flags import given_texts, read_settings, with_flags
+from settings.schema import setting
 
 
 @dataclass(frozen=True, slots=True)

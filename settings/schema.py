@@ -6,7 +6,7 @@
         api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True)
 
 `from_text` reads such a class from text, whether it came from `-o name=value`, a flag, a variable or a web page;
-`settings_flags` makes a typer command's flags of it.
+`settings.flags` makes a typer command's flags of it.
 Standard library only: engines in foreign environments import it too.
 """
 
@@ -21,7 +21,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 PREFIX = "ENGINEBENCH_"
+MOST_USED = "Most used"
+"""The group that stands first in `--help`, among the command's own options."""
 Address = tuple[str, int]
+
+
+class UserMistake(ValueError):
+    """What a user can put right: one sentence, with the choices or the way out.
+
+    Raised anywhere. `enginebench.py` alone prints it and exits with 2; under Locust, what starts a test does.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +84,27 @@ class Setting:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
-        """Raises `ValueError` with a sentence that says what is expected."""
+        """Raises `UserMistake` with a sentence that says what is expected."""
         if text.strip().lower() in {"", "none"} and _is_optional(self.hint):
             return None
         value = self._read(text)
         if value is not None:
             if self.least is not None and not value >= self.least:
-                raise ValueError(f"{self.shown_name} is {self.least:.15g} or more, not {text}.")
+                raise UserMistake(f"{self.shown_name} is {self.least:.15g} or more, not {text}.")
             if self.most is not None and not value <= self.most:
-                raise ValueError(f"{self.shown_name} is {self.most:.15g} or less, not {text}.")
+                raise UserMistake(f"{self.shown_name} is {self.most:.15g} or less, not {text}.")
         return value
 
     def _read(self, text: str) -> Any:
         hint = _without_none(self.hint)
         if self.read is not None:
-            return self.read(text)
+            try:
+                return self.read(text)
+            except ValueError as error:
+                raise UserMistake(str(error)) from None
         if self.choices:
             if text not in self.choices:
-                raise ValueError(f"{self.shown_name} is one of {', '.join(self.choices)}, not `{text}`.")
+                raise UserMistake(f"{self.shown_name} is one of {', '.join(self.choices)}, not `{text}`.")
             return text
         if hint is bool:
             lowered = text.strip().lower()
@@ -100,12 +112,12 @@ class Setting:
                 return True
             if lowered in {"0", "false", "no", "off", ""}:
                 return False
-            raise ValueError(f"{self.shown_name} is true or false, not `{text}`.")
+            raise UserMistake(f"{self.shown_name} is true or false, not `{text}`.")
         try:
             return hint(text)
         except ValueError:
             kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
-            raise ValueError(f"{self.shown_name} is {kind}, not `{text}`.") from None
+            raise UserMistake(f"{self.shown_name} is {kind}, not `{text}`.") from None
 
 
 def setting(
@@ -153,13 +165,13 @@ def settings_of(declared: type[Any], flags: bool = True) -> tuple[Setting, ...]:
 def from_text(declared: type[Any], given: Mapping[str, str], flags: bool = False) -> Any:
     """An instance of `declared` from texts by field name; what is not given keeps its default.
 
-    Raises `ValueError` with a sentence, for an unknown name with the choices.
+    Raises `UserMistake` with a sentence, for an unknown name with the choices.
     """
     known = {one.name: one for one in settings_of(declared, flags)}
     values = {}
     for name, text in given.items():
         if name not in known:
-            raise ValueError(f"no option called `{name}`; choose from {', '.join(sorted(known)) or 'none'}.")
+            raise UserMistake(f"no option called `{name}`; choose from {', '.join(sorted(known)) or 'none'}.")
         values[name] = known[name].parse(text)
     return declared(**values)
 
@@ -172,14 +184,14 @@ def from_environment(declared: type[Any]) -> dict[str, str]:
 def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, str]]:
     """`["a=1", "fake.b=2"]`: for every engine, and for the one that is named. What is given later counts.
 
-    Raises `ValueError` with a sentence.
+    Raises `UserMistake` with a sentence.
     """
     options: dict[str, dict[str, str]] = {engine: {} for engine in engines}
     for option in given:
         name, equals, value = option.partition("=")
         engine, dot, of_one = name.partition(".")
         if not (equals and name):
-            raise ValueError(
+            raise UserMistake(
                 f"an engine's setting is name=value, or engine.name=value for one of them, not `{option}`."
             )
         if not dot:
@@ -188,15 +200,15 @@ def options_by_engine(given: Iterable[str], engines: Iterable[str]) -> dict[str,
         elif engine in options:
             options[engine][of_one.strip()] = value
         else:
-            raise ValueError(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(options)}.")
+            raise UserMistake(f"`-o {option}` is for `{engine}`, which is not among the engines: {', '.join(options)}.")
     return options
 
 
 def read_address(text: str) -> Address:
-    """`127.0.0.1:9646` or `[::1]:9646`. Raises `ValueError` with a sentence."""
+    """`127.0.0.1:9646` or `[::1]:9646`. Raises `UserMistake` with a sentence."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
+        raise UserMistake(f"an address is HOST:PORT, such as 127.0.0.1:9646, or none, not `{text}`.")
     return host.strip("[]"), int(port)
 
 

@@ -1,0 +1,47 @@
+"""The suite's own cache: its models and all that is made of them are in a temporary folder, which goes with the suite.
+
+What takes long to get stays in the user's cache, where the next suite finds it: the embedded model, programs,
+environments of engines, Inductor's output, and that the tests of the Rust side have passed. All processes of the suite
+share the folder, those of pytest-xdist and engines included, because ENGINEBENCH_CACHE names it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from engines.models.cache import built_once, cache_folder
+from engines.models.fetch import DEFAULT
+
+KEPT = ("environments", "inductor", "programs", "suite")
+EMBEDDED = (f"gguf/{DEFAULT}", f"models/{DEFAULT}")
+
+
+@contextmanager
+def suite_cache() -> Iterator[None]:
+    users, before = cache_folder(), dict(os.environ)
+    # Cargo would compile everything again under another name of the same folder.
+    os.environ.setdefault("CARGO_TARGET_DIR", str(users / "cargo-target"))
+    with tempfile.TemporaryDirectory(prefix="enginebench-suite-", ignore_cleanup_errors=True) as temporary:
+        own = Path(temporary)
+        for name in KEPT:
+            (users / name).mkdir(parents=True, exist_ok=True)
+            (own / name).symlink_to(users / name)
+        for name in EMBEDDED:
+            (own / name).parent.mkdir()
+            if (users / name).is_dir():
+                (own / name).symlink_to(users / name)
+        os.environ["ENGINEBENCH_CACHE"] = temporary
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            for name in EMBEDDED:
+                if (own / name).is_dir():  # a link, or fetched and converted by a test
+                    built_once(users / name, partial(shutil.copytree, own / name, dirs_exist_ok=True))
