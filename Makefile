@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint lint-python lint-rust test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-pythons test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -68,6 +68,30 @@ test: system ## the whole test suite
 	wait; \
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed
+
+# Interpreters of these versions on the path or in pyenv's folder, other than the one that ran the suite. What differs
+# between Pythons is in here: processes, declarations, schemas, clients, Locust, and the wheel as it is installed.
+OTHER_PYTHONS := 3.11 3.12 3.13 3.14
+QUICK := tests/settings tests/records tests/engines/fake tests/engines/contract/test_protocol.py \
+	$(addprefix tests/engines/process/test_, process.py child.py scripted_child.py worker.py tree.py) \
+	tests/loadtests/client tests/loadtests/users tests/loadtests/test_standard_names.py \
+	tests/analysis/report/test_formats.py tests/analysis/plan/test_steps.py tests/test_enginebench.py tests/test_installation.py
+
+test-pythons: $(STAMP) ## the quick part of the suite on each other Python that this machine has
+	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); failed=0; \
+	for version in $(OTHER_PYTHONS); do \
+		if [ $$version = $$own ]; then continue; fi; \
+		for python in $$(command -v python$$version) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+			"$$python" -c '' 2>/dev/null || continue; \
+			echo "Python $$version: $$python"; \
+			$(UV) venv --quiet --clear --python "$$python" .venv-$$version && \
+			$(UV) pip install --quiet --python .venv-$$version/bin/python --constraint requirements.lock \
+				--editable '.[bedrock]' hypothesis jsonschema pytest pytest-xdist trustme && \
+			.venv-$$version/bin/python -m pytest -q -n 3 --dist loadgroup -m "$(SELECTED) and not alone" \
+				--deselect tests/test_installation.py::test_real_engines_are_served_and_compared $(QUICK) || failed=1; \
+			break; \
+		done; \
+	done; exit $$failed
 
 check: lint test ## lint, types and tests
 

@@ -60,11 +60,11 @@ def _add_tab(environment: Environment, **_: Any) -> None:
 
 
 def _failure_to_start(environment: Environment) -> str | None:
-    """Wait until the run has begun or has failed to; preparing it asks the server. `None` where it has begun."""
+    """Wait until users are started or the run has failed; preparing it asks the server. `None` where it has begun."""
     runner = environment.runner
     assert runner is not None
     limit = monotonic_ns() + START_LIMIT
-    while current_run() is None and runner.state == STATE_INIT and last_failure() is None:
+    while runner.state == STATE_INIT and last_failure() is None:
         if monotonic_ns() > limit:
             break
         gevent.sleep(0.02)
