@@ -19,21 +19,17 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
-    BadRequest,
     Chunk,
     Engine,
-    EngineError,
     EngineInfo,
-    EngineOverloaded,
-    EngineUnavailable,
     Feature,
     FinishReason,
     GenerateRequest,
     Launch,
     Model,
     Usage,
-    first_line,
 )
+from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable, first_line
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting

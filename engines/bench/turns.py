@@ -15,7 +15,8 @@ from statistics import median
 
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
-from engines.contract.base import EngineError, EngineInfo, EngineUnavailable, Model
+from engines.contract.base import EngineInfo, Model
+from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.devices import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine

@@ -20,29 +20,17 @@ import subprocess
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineUnavailable,
-    FatalError,
-    FinishReason,
-    GenerateRequest,
-    Launch,
-    Model,
-)
+from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
+from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, FatalError
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.remote import events
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"

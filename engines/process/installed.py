@@ -25,7 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.contract.base import Engine, Launch, Model
+from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
