@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOW = "show"
+SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # of a model
 
 
 class NamesToo(TyperGroup):
@@ -179,8 +180,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(
             [
-                {name: value for name, value in asdict(preset).items() if name != "config"}
-                | {"architecture": preset.architecture, "context_length": preset.context_length}
+                {name: getattr(preset, name) for name in SHOWN}
                 | {"memory_bytes": {format: preset.memory_bytes(format) for format in SHOWN_FORMATS}}
                 for preset in PRESETS.values()
             ]
@@ -219,16 +219,7 @@ def fetch(
 
     model = fetch_and_show(spec, trust_remote_code)
     if as_json:
-        gguf = None if model.gguf is None else str(model.gguf)
-        _print_json(
-            {
-                "name": model.name,
-                "folder": str(model.folder),
-                "gguf": gguf,
-                "random_weights": model.random_weights,
-                "trust_remote_code": model.trust_remote_code,
-            }
-        )
+        _print_json(asdict(model))
     else:
         typer.echo(model.folder)
 
@@ -287,5 +278,5 @@ def _escape(text: str) -> str:
 
 
 def _print_json(document: Any) -> None:
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=False, default=str)
     sys.stdout.write("\n")
