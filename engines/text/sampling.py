@@ -72,12 +72,7 @@ class SampledAnswer:
     """The answer to one request from the model's logits, token by token. `most` is the limit of its tokens."""
 
     def __init__(
-        self,
-        request: GenerateRequest,
-        tokenizer: Tokenizer,
-        end_ids: Collection[int],
-        most: int,
-        device: torch.device,
+        self, request: GenerateRequest, tokenizer: Tokenizer, end_ids: Collection[int], most: int, device: torch.device
     ) -> None:
         self._logprobs, self._tokenizer = request.logprobs, tokenizer
         self._text = AnswerText(request, tokenizer, end_ids, most)

@@ -29,13 +29,7 @@ def board() -> Board:
 
 def _glance() -> list[Panel]:
     return [
-        tile(
-            "Load",
-            "Finished requests per second, all replicas together.",
-            "reqps",
-            Query(rate(REQUESTS)),
-            width=8,
-        ),
+        tile("Load", "Finished requests per second, all replicas together.", "reqps", Query(rate(REQUESTS)), width=8),
         tile(
             "Attainment",
             "Share of all requests whose first token came within the threshold chosen above, measured in the servers.",
