@@ -109,18 +109,15 @@ class _Turns:
                 for name, value in values_of(case, answers).items():
                     values[name].append(value)
         except (EngineError, ShortAnswer, ValueError) as error:
-            await self._recover()
+            with suppress(EngineUnavailable, TimeoutError):
+                async with asyncio.timeout(RESTART_TIMEOUT):
+                    await self._engine.until_ready()
             return str(error).rstrip(".")
         finally:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
         self._tell(case.name)
         return None
-
-    async def _recover(self) -> None:
-        with suppress(EngineUnavailable, TimeoutError):
-            async with asyncio.timeout(RESTART_TIMEOUT):
-                await self._engine.until_ready()
 
     async def _watch_memory(self, cases: list[Case]) -> None:
         """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""

@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, Gener
 from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
+from engines.machine.devices import free_port
 from engines.models.fetch import context_length
 from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
@@ -194,9 +194,7 @@ class LmrsEngine(Engine):
         from websockets.exceptions import WebSocketException
 
         self._today()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         temperature, top_p, ignore_eos = sampling
         command: list[str | Path] = [self._program, "--ip", "127.0.0.1", "--port", str(port), "--model", self._file]
         command += ["--tokenizer", self._tokens_file(ignore_eos), "--temperature", str(temperature)]
