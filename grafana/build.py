@@ -1,4 +1,4 @@
-"""The dashboards, as typed Python.
+"""The dashboards, as Python.
 
     python grafana/build.py
 

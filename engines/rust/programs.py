@@ -2,7 +2,6 @@
 
     make engines                                       # both engines
     python -m engines.rust.programs build candle --features cuda
-    python -m engines.rust.programs list               # which features each has
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
@@ -41,7 +40,7 @@ class Program:
 
     @property
     def binary(self) -> str:
-        return f"enginebench-{self.name}" + (".exe" if os.name == "nt" else "")
+        return f"enginebench-{self.name}"
 
     @property
     def package(self) -> str:
@@ -83,7 +82,7 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
 
 def _cargo_build(program: Program, features: list[str], into: Path) -> None:
     command = ["build", "--release", "--locked", "--package", program.package]
-    command += ["--bin", program.binary.removesuffix(".exe")]
+    command += ["--bin", program.binary]
     if features:
         command += ["--features", ",".join(features)]
     if cargo(command).returncode:
@@ -158,7 +157,7 @@ def _processor() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`build [NAME …] [--features a,b]`, `list`, or `cargo ARGUMENT …`."""
+    """`build [NAME …] [--features a,b]`, or `cargo ARGUMENT …`."""
     import argparse
 
     from engines.models.progress import terminal_progress
@@ -169,16 +168,13 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("build", help="build programs, unless they are there")
     making.add_argument("name", nargs="*", choices=[[], *PROGRAMS], help=f"of {', '.join(PROGRAMS)}; all by default")
-    making.add_argument("--features", default="", help="separated by commas; `list` shows which program has which")
-    commands.add_parser("list", help="print the programs, and the features that each can be built with")
+    making.add_argument(
+        "--features", default="", help="separated by commas: docs/engines.md says which program has which"
+    )
     commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
     if arguments[:1] == ["cargo"]:
         return _pass_on(arguments[1:])  # as they are
     given = parser.parse_args(arguments)
-    if given.command == "list":
-        for program in PROGRAMS.values():
-            print(f"{program.name:8} {', '.join(sorted(program.features)) or '-'}")
-        return 0
     features = [one for one in given.features.split(",") if one]
     known = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
     if unknown := [one for one in features if one not in known]:
