@@ -1,7 +1,7 @@
 # Two commands on a fresh machine (Python 3.11 or newer, make, a network that reaches PyPI): `make demo`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines system check lint test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
+.PHONY: help setup engines system check lint lint-python lint-rust test test-gpu test-lmrs test-installed test-containers soak simulations searches plans demo pictures lock dashboards clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,21 +43,28 @@ system: $(STAMP) ## install system packages for the test suite (Prometheus, Chro
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	else echo "missing:$$missing; the tests that need them are skipped" >&2; fi
 
+# Side by side: mypy needs a minute of one core, and clippy's first run a minute and a half.
 lint: $(STAMP) ## ruff, mypy --strict; rustfmt and clippy if cargo is installed
+	@$(MAKE) --no-print-directory --jobs=2 lint-python lint-rust
+
+lint-python: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# With the profile of the tests, which then find the build scripts and macros compiled.
+lint-rust: $(STAMP)
 	$(BIN)/python -m engines.rust.programs cargo fmt --all --check
-	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/python -m engines.rust.programs cargo clippy --locked --workspace --all-targets --profile quick -- -D warnings
 
 engines: $(STAMP) ## build the Rust engines for this machine (FEATURES=cuda,…); skipped without cargo
 	$(BIN)/python -m engines.rust.programs build $(if $(FEATURES),--features $(FEATURES))
 
-# The Rust engines are built in parallel with the first tests: most of a build is one long link on one core.
+# The Rust engines are built in parallel with the first tests; those that need one stand at the end (tests/conftest.py).
 test: system ## the whole test suite
 	@failed=0; \
-	nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
-	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(SELECTED) and not alone" || failed=1; \
+	ENGINEBENCH_RUST_PROFILE=quick nice $(BIN)/python -m engines.rust.programs build >/dev/null 2>&1 & \
+	OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and not alone" || failed=1; \
 	wait; \
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "$(SELECTED) and alone" $$(grep -rl --include='test_*.py' 'mark\.alone' tests) || failed=1; \
 	exit $$failed

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +30,10 @@ LONG = (  # longest first
     "tests/validation/statistics/",
     "tests/loadtests/scenarios/",
 )
+TORCH = "torch"  # the group with the most work
 TOGETHER = ("tests/analysis/report/",)  # its session makes runs and a page, and Vega's JavaScript engine starts
+
+os.environ.setdefault("ENGINEBENCH_RUST_PROFILE", "quick")  # for every process that a test starts, too
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,11 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist, tests that share a fixture of their module run in the same process, so that it is made once.
 
     Fixtures of the whole session are safe to make in several processes: what they build appears in one step, under a
-    lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are one group, "torch",
-    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each. Unless pytest-xdist lets the
-    largest groups start first, the places `LONG` do, which take longest: a long test at the end would run alone.
+    lock (`engines.models.cache.built_once`). Files that need torch in the test's own process are one group, `TORCH`,
+    because its import takes eight seconds of CPU. The folders `TOGETHER` are a group each.
+
+    With `--no-loadscope-reorder` groups start in this order: `TORCH`; the places `LONG`, as a long test at the end
+    would run alone; the largest ones. Last are those whose name ends with that of a program written in Rust: on a
+    fresh machine they wait until it is built, and nothing else stands behind them.
     """
-    items.sort(key=lambda item: next((i for i, place in enumerate(LONG) if place in item.path.as_posix()), len(LONG)))
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = {name: made[-1] for name, made in item._fixtureinfo.name2fixturedefs.items() if made}
@@ -61,6 +67,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 variants = item.callspec.params if hasattr(item, "callspec") else {}
                 group = [str(item.path), *(str(variants[name]) for name in shared if name in variants)]
                 item.add_marker(pytest.mark.xdist_group(" ".join(group)))
+    sizes = Counter(_group(item) for item in items)
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int, int]:
+        group = _group(item)
+        long = next((at for at, place in enumerate(LONG) if place in item.path.as_posix()), len(LONG))
+        return group.split()[-1] in rust_programs.PROGRAMS, group != TORCH, long, -sizes[group]
+
+    items.sort(key=place)
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return item.nodeid if marker is None else str(marker.args[0])
 
 
 class BackgroundLoop:

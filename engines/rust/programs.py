@@ -5,6 +5,9 @@
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
+
+The test suite sets ENGINEBENCH_RUST_PROFILE=quick and so has programs of its own, of Cargo's profile `quick`: they are
+built in a fraction of the time, and are slower than those that are measured.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from engines.models.progress import Progress, silent
 
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
+RELEASE = "release"
 NO_CARGO = "cargo was not found; install Rust from rustup.rs, then run `make engines`."
 
 
@@ -58,6 +62,11 @@ PROGRAMS = {
 }
 
 
+def profile() -> str:
+    """Of Cargo.toml, with which programs are built and looked for."""
+    return os.environ.get("ENGINEBENCH_RUST_PROFILE", RELEASE)
+
+
 def find(name: str) -> Path | None:
     """The program, if it was built from these very sources for this machine; the latest where there are several."""
     program = PROGRAMS[name]
@@ -71,23 +80,35 @@ def build(name: str, features: Iterable[str] = (), *, progress: Progress = silen
     Of `features`, the program gets those that it has. Raises `EngineUnavailable` where it cannot be built.
     """
     program = PROGRAMS[name]
-    wanted = sorted(program.features & set(features))
+    together = _built_together(program)
+    wanted = sorted(set(features) & frozenset[str]().union(*(one.features for one in together)))
     folder = cache_folder() / "programs" / "+".join([_stem(program), *wanted])
     if not folder.is_dir() and cargo_environment() is None:
         raise EngineUnavailable(NO_CARGO)
-    built_once(folder, lambda unfinished: _cargo_build(program, wanted, unfinished), progress=progress)
+    built_once(folder, lambda unfinished: _cargo_build(together, wanted, unfinished), progress=progress)
     os.utime(folder / program.binary)  # `find` returns the one that was requested last
     return folder / program.binary
 
 
-def _cargo_build(program: Program, features: list[str], into: Path) -> None:
-    command = ["build", "--release", "--locked", "--package", program.package]
-    command += ["--bin", program.binary]
-    if features:
-        command += ["--features", ",".join(features)]
+def _built_together(program: Program) -> list[Program]:
+    """Those that one cargo builds. It compiles what they share once, with the features that any of them switches on.
+
+    A program that is measured is built by itself: burn's `x86-v4` would give candle other products of matrices.
+    """
+    return [program] if profile() == RELEASE else list(PROGRAMS.values())
+
+
+def _cargo_build(programs: list[Program], features: list[str], into: Path) -> None:
+    command = ["build", "--profile", profile(), "--locked"]
+    for program in programs:
+        command += ["--package", program.package, "--bin", program.binary]
+        for feature in sorted(program.features & set(features)):
+            command += ["--features", f"{program.package}/{feature}"]
     if cargo(command).returncode:
-        raise EngineUnavailable(f"cargo could not build {program.name}; the lines above say why.")
-    shutil.copy2(_target() / "release" / program.binary, into / program.binary)
+        names = ", ".join(program.name for program in programs)
+        raise EngineUnavailable(f"cargo could not build {names}; the lines above say why.")
+    for program in programs:
+        shutil.copy2(_target() / profile() / program.binary, into / program.binary)
 
 
 def cargo(arguments: list[str], *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
@@ -132,13 +153,14 @@ def cargo_environment() -> dict[str, str] | None:
 
 
 def _stem(program: Program) -> str:
-    return f"{program.name}-{_fingerprint(program)}"
+    name = program.name if profile() == RELEASE else profile()
+    return f"{name}-{_fingerprint(_built_together(program))}"
 
 
-def _fingerprint(program: Program) -> str:
+def _fingerprint(programs: list[Program]) -> str:
     """Changes with the sources, the flags and the processor."""
     digest = hashlib.sha256(f"{FLAGS} {os.environ.get('RUSTFLAGS', '')} {_processor()}".encode())
-    for folder in sorted({"protocol", program.folder}):
+    for folder in sorted({"protocol", *(program.folder for program in programs)}):
         for path in sorted((WORKSPACE / folder).rglob("*")):
             if path.is_file() and path.suffix in {".rs", ".toml"}:
                 digest.update(str(path.relative_to(WORKSPACE)).encode() + b"\0" + path.read_bytes())

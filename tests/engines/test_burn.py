@@ -10,7 +10,7 @@ from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, first_words
 
-pytestmark = pytest.mark.xdist_group("torch")
+pytestmark = pytest.mark.xdist_group("burn")
 
 
 def test_what_it_cannot_run_is_refused_with_a_sentence(

@@ -22,7 +22,7 @@ from tests.support.engines.rust_answers import PROMPT, answer, assert_same_likel
 from tests.support.engines.small_model import small_model
 from tests.support.engines.tiny_models import VOCABULARY, write_tiny
 
-pytestmark = pytest.mark.xdist_group("torch")
+pytestmark = pytest.mark.xdist_group("candle")
 
 
 def test_answers_in_a_full_cache_are_those_of_an_empty_one(
@@ -156,6 +156,15 @@ def test_weights_of_four_bits_still_know_what_comes_next(
     rust_program("candle")
     kept, (chunk,) = first_words("candle", fetch_model(), {"dtype": "q4_0"}, prompts[5], background)
     assert (kept, chunk.text) == ("q4_0", " ")
+
+
+def test_a_width_that_blocks_do_not_divide_is_refused_with_a_sentence(
+    rust_program: Callable[[str], Path], background: BackgroundLoop, tmp_path: Path
+) -> None:
+    rust_program("candle")
+    model, _ = write_tiny(tmp_path, "llama", hidden_size=48)
+    with pytest.raises(EngineUnavailable, match=r"q8_0 needs .* blocks of 32, and this model has 48; use dtype"):
+        first_words("candle", model, {"dtype": "q8_0"}, PROMPT, background)
 
 
 def test_the_presets_run_with_random_weights(

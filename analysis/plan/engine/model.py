@@ -106,7 +106,9 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
 
 def saturated_slots(stages: Sequence[Steps]) -> int | None:
     """The number of running requests at which others were left waiting; `None` where that never happened."""
-    full = np.concatenate([steps.occupied[(steps.left > 0) & (steps.prompts == 0)] for steps in stages])
+    # Where nothing runs, what waits is still on its way to the engine.
+    kept = [(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0) for steps in stages]
+    full = np.concatenate([steps.occupied[rows] for steps, rows in zip(stages, kept, strict=True)])
     if len(full) < LEAST_SEEN:
         return None
     counts = np.bincount(full.astype(np.int64))

@@ -208,8 +208,9 @@ class ActiveRun:
         return self._requests > 0 or (self.conductor is not None and self.conductor.workers_send)
 
     def first_request_due(self) -> float:
-        """Seconds from the run's start until its first request is due at the latest."""
-        stage = self.stages[0]
+        """Seconds from the run's start until its first request is due at the latest; asked of the planning process."""
+        assert self.conductor is not None
+        stage = self.conductor.stage
         if isinstance(stage.load, Rate):
             return next(self.arrival_times(stage), inf)
         return MOST_SPREAD

@@ -141,7 +141,6 @@ def test_p_is_corrected_for_all_measures_of_the_stage(summaries: list[RunSummary
 def test_one_run_each_claims_nothing(summaries: list[RunSummary]) -> None:
     contrasts = contrast([summaries[0], summaries[-1]])
     assert {one.verdict for one in contrasts.shown.contrasts} == {"not shown"}
-    assert found(contrasts, "throughput").ratio.value == pytest.approx(4.7, rel=0.1) or True
     assert contrasts.sentence == (
         "candle against transformers at 4 users: no difference is shown: 1 run each, and a claim needs 3."
     )

@@ -19,7 +19,6 @@ JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 @pytest.mark.parametrize(
     ("server", "loads"),
     [
-        pytest.param(BatchingServer(jitter=0.02), users(4, 8, 12, 16, 24), id="closed loop"),
         pytest.param(BatchingServer(jitter=0.02, pauses=True), users(4, 8, 12, 16, 24), id="closed loop, pauses"),
         pytest.param(
             BatchingServer(jitter=0.02, delivery=0.08), users(4, 8, 12, 16, 24), id="closed loop, slow network"

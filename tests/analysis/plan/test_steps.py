@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import FittedModel, fit_model
+from analysis.plan.engine.model import FittedModel, fit_model, saturated_slots
 from analysis.plan.engine.steps import Chunks, find_steps
 from analysis.plan.errors import CannotPlan
 from analysis.plan.evidence.hold_out import fit_stages
@@ -163,6 +164,21 @@ def test_steps_by_hand() -> None:
     assert steps.tokens[:6].tolist() == [0, 0, 0, 40, 0, 0]
     assert steps.missed.tolist() == pytest.approx([0.03 - 0.031])
     assert steps.caught.tolist() == pytest.approx([0.04 - 0.031])
+
+
+def test_requests_that_wait_while_nothing_runs_are_on_their_way_and_no_limit_of_zero() -> None:
+    """Engines of no slot would never answer, and a simulation of one would never end."""
+    steps = find_steps(chunks(*((0, 0.01 * k) for k in range(1, 31)), due=[0.0], prefilled=[5]))
+    assert steps is not None
+    nothing_runs = replace(
+        steps,
+        occupied=np.zeros_like(steps.occupied),
+        left=np.ones_like(steps.left),
+        prompts=np.zeros_like(steps.prompts),
+    )
+    assert saturated_slots([nothing_runs]) is None
+    two_run = replace(nothing_runs, occupied=np.full_like(steps.occupied, 2))
+    assert saturated_slots([nothing_runs, two_run]) == 2
 
 
 def test_chunks_of_equally_long_requests_together_are_groups() -> None:

@@ -24,9 +24,7 @@ from tests.support.engines.rust_answers import PROMPT, TOKENS, answer, assert_sa
 from tests.support.engines.small_model import VOCABULARY, small_model
 from tests.support.engines.tiny_models import write_tiny
 
-pytestmark = pytest.mark.xdist_group("torch")
-
-NAMES = ["candle", "burn"]
+NAMES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("candle", "burn")]
 
 
 @pytest.fixture(scope="session")
@@ -193,7 +191,7 @@ CANDLES = [
 @pytest.mark.parametrize(
     ("name", "family", "differs"),
     [
-        pytest.param(name, *case.values, id=f"{name}: {case.id}")
+        pytest.param(name, *case.values, id=f"{name}: {case.id}", marks=pytest.mark.xdist_group(name))
         for name, cases in (("candle", BOTH + CANDLES), ("burn", BOTH))
         for case in cases
     ],

@@ -21,6 +21,7 @@ from engines.process.child import ChildEngine
 from engines.rust import programs as rust_programs
 from tests.conftest import BackgroundLoop
 
+ECHO = pytest.mark.xdist_group("echo")
 RECORDED = Path(__file__).parents[2] / "data" / "protocol"
 
 
@@ -43,6 +44,7 @@ def echo(rust_program: Callable[[str], Path]) -> Path:
     return rust_program("echo")
 
 
+@ECHO
 def test_the_echo_engine_holds_the_recorded_conversation(echo: Path) -> None:
     with subprocess.Popen([echo], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
@@ -76,6 +78,7 @@ def _by_answer(messages: list[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]
     return answers
 
 
+@ECHO
 def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoop) -> None:
     async def talk() -> list[str]:
         engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
@@ -92,6 +95,7 @@ def test_many_answers_at_once_are_complete(echo: Path, background: BackgroundLoo
     assert background.run(talk()) == [f" word{n}" * 50 for n in range(100)]
 
 
+@ECHO
 def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: BackgroundLoop) -> None:
     async def kill_and_ask() -> str:
         engine = ChildEngine("echo", None, {}, launch=Launch((str(echo),)))
@@ -115,6 +119,7 @@ def test_a_killed_engine_comes_back_and_says_so(echo: Path, background: Backgrou
     assert background.run(kill_and_ask()) == " again"
 
 
+@ECHO
 def test_the_rust_side_passes_its_tests(echo: Path) -> None:
     """Once for the same sources, recordings and compiler, as `go test` does: to compile them takes minutes of CPU."""
     compiler = rust_programs.cargo(["--version"], quiet=True).stdout
@@ -122,7 +127,11 @@ def test_the_rust_side_passes_its_tests(echo: Path) -> None:
     facts = repr((sorted(map(rust_programs._stem, rust_programs.PROGRAMS.values())), compiler, recorded))
 
     def run(passed: Path) -> None:
-        done = rust_programs.cargo(["test", "--locked", "--quiet", "--workspace"], quiet=True)
+        # Not the documentation and the examples; with the programs' profile, so that no dependency is compiled again.
+        profile = ["--profile", rust_programs.profile()]
+        done = rust_programs.cargo(
+            ["test", "--locked", "--quiet", "--workspace", "--lib", "--bins", "--tests", *profile], quiet=True
+        )
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
     built_once(cache_folder() / "suite" / f"rust-tests-{hashlib.sha256(facts.encode()).hexdigest()[:16]}", run)
@@ -133,6 +142,36 @@ def test_without_cargo_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(rust_programs, "cargo_environment", lambda: None)
     with pytest.raises(EngineUnavailable, match=r"install Rust from rustup\.rs, then run `make engines`"):
         rust_programs.build("echo")
+
+
+@pytest.mark.parametrize(("profile", "builds"), [("release", 3), ("quick", 1)])
+def test_programs_that_are_measured_are_built_one_by_one_and_those_of_the_suite_together(
+    profile: str, builds: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[list[str]] = []
+
+    def cargo(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        commands.append(arguments)
+        folder = tmp_path / "target" / profile
+        folder.mkdir(parents=True, exist_ok=True)
+        for program in rust_programs.PROGRAMS.values():
+            (folder / program.binary).write_text(profile)
+        return subprocess.CompletedProcess(arguments, 0)
+
+    monkeypatch.setattr(rust_programs, "cargo", cargo)
+    monkeypatch.setattr(rust_programs, "cargo_environment", dict)
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path / "target"))
+    monkeypatch.setenv("ENGINEBENCH_CACHE", str(tmp_path))
+    for other in ("release", "quick"):
+        monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", other)
+        assert rust_programs.find("candle") is None
+    monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", profile)
+    built = [rust_programs.build(name) for name in rust_programs.PROGRAMS]
+    assert built == [rust_programs.find(name) for name in rust_programs.PROGRAMS]
+    assert len(commands) == builds
+    assert commands[0][:4] == ["build", "--profile", profile, "--locked"]
+    monkeypatch.setenv("ENGINEBENCH_RUST_PROFILE", "quick" if profile == "release" else "release")
+    assert rust_programs.find("candle") is None, "those of the other profile are other programs"
 
 
 def test_a_changed_source_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from loadtests.harness.calibration.calibrate import BUSY, TTFT, pace, parse_grid, percentile
+from loadtests.harness.calibration.calibrate import BUSY, TTFT, _cell, pace, parse_grid, percentile
 from loadtests.harness.calibration.result import Calibration, Cell, Error, load, save
 from loadtests.harness.calibration.table import sentence
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,16 @@ def test_a_small_calibration_finds_the_client_true(calibrated: tuple[str, Calibr
     assert 0 <= cell.truth_p99 < 0.05
 
 
-def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence() -> None:
-
+def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = stages_of((1,), 8.0)
+    early = record(0, stages[0].steady_start or 0, prompt_id="a prompt")
+    run = write_run(tmp_path / "run", meta_of(stages), [early], [])
+    monkeypatch.setattr(
+        "loadtests.harness.calibration.calibrate.measure",
+        lambda *_: _cell(1, 10, 1, "quiet", run, {"a prompt": {"tokens": early.output_tokens}}),
+    )
     done = CliRunner().invoke(app, ["calibrate", "--loads", "1x10", "--seconds", "1"])
     assert done.exit_code == 2
     assert "no token arrived in the middle of the window: make it longer with --seconds." in done.stderr
@@ -73,7 +82,7 @@ def test_a_window_too_short_for_an_answer_is_refused_with_a_sentence() -> None:
 )
 def test_ended_early_it_leaves_no_process_behind(stop: signal.Signals, code: int) -> None:
     """Above all none of those that keep the cores busy: they have no end of their own."""
-    command = [sys.executable, "-m", "enginebench", "calibrate", "--loads", "5x20", "--seconds", "3"]
+    command = [sys.executable, "-m", "enginebench", "calibrate", "--loads", "5x20", "--seconds", "2"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     deadline, busy = time.monotonic() + 60, 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import socket
-import subprocess
-import sys
 import time
 
 import gevent
@@ -17,7 +15,7 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from records.request import Observation
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted
-from tests.support.servers.served import ROOT
+from tests.support.servers.framings import chunked, counted, until_close
 from tests.support.servers.wire_script import (
     DONE,
     END,
@@ -25,7 +23,6 @@ from tests.support.servers.wire_script import (
     HEAD_UNTIL_CLOSE,
     Step,
     WireServer,
-    delta,
     finish,
     frame,
     json_answer,
@@ -34,6 +31,9 @@ from tests.support.servers.wire_script import (
 )
 
 pytestmark = pytest.mark.alone
+
+
+BODY = token() + token() + finish(usage=usage(2)) + DONE
 
 
 def tokens_every(seconds: float) -> list[Step]:
@@ -80,26 +80,21 @@ def test_a_lost_idle_connection_is_opened_again_before_the_timed_region(first: l
     assert server.connections == 2
 
 
-def test_reasoning_that_is_shown_counts() -> None:
-    thought = usage(4) | {"completion_tokens_details": {"reasoning_tokens": 2}}
-    parts = [frame(delta(reasoning_content="hm")), frame(delta(reasoning_content="so")), frame(token()), frame(token())]
-    with WireServer([HEAD, *parts, frame(finish(usage=thought)) + frame(DONE) + END]) as server:
-        client = Client(server.url)
-        seen = client.request(CHAT, 0, lambda _: None)
-        client.close()
-    assert (seen.chunks, seen.reasoning_tokens, seen.unseen_tokens, seen.finish_reason) == (4, 2, 0, "stop")
-
-
-def test_reasoning_among_the_parts_of_the_content_is_reasoning() -> None:
-    thinking = delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}])
-    with WireServer([HEAD, frame(thinking), 0.05, frame(token("yes")), frame(finish()) + frame(DONE) + END]) as server:
-        client = Client(server.url)
-        seen = client.request(CHAT, 0, lambda _: None)
-        client.close()
-    assert (seen.chunks, seen.text, client.answer_text) == (2, "hmyes", "yes")
-    assert seen.t_first is not None
-    assert seen.t_first_out is not None
-    assert seen.t_first_out - seen.t_first > 0.04e9
+@pytest.mark.parametrize(
+    ("script", "outcome", "chunks", "detail"),
+    [
+        pytest.param([counted(BODY)], "ok", 2, None, id="its length is known"),
+        pytest.param([until_close(BODY), "close"], "ok", 2, None, id="the end of the connection ends it"),
+        pytest.param([chunked(BODY).removesuffix(END)], "ok", 2, None, id="nothing after [DONE], and no end either"),
+        pytest.param([HEAD, frame(token()), 0.05, "close"], "disconnected", 1, "closed", id="closed too early"),
+        pytest.param([HEAD, frame(token()), 0.05, "reset"], "disconnected", 1, "lost", id="reset"),
+    ],
+)
+def test_an_answer_ends_as_its_framing_says(script: list[Step], outcome: str, chunks: int, detail: str | None) -> None:
+    """What the streams of these framings contain is in test_streams.py."""
+    seen = ask_scripted(*script)
+    assert (seen.outcome, seen.chunks) == (outcome, chunks)
+    assert (detail or "") in (seen.detail or "")
 
 
 def test_a_request_that_got_no_answer_is_never_sent_twice() -> None:
@@ -202,23 +197,3 @@ def test_nothing_of_a_request_is_kept() -> None:
             gc.enable()
         client.close()
     assert kept <= 1
-
-
-def test_it_works_the_same_under_locusts_patches() -> None:
-    """Locust patches the process; the client must neither need that nor mind it."""
-    program = """
-import sys, time
-import locust
-from loadtests.harness.client.call import Call
-from loadtests.harness.client.client import Client
-client = Client(sys.argv[1])
-client.connect()
-seen = client.request(Call("/v1/chat/completions", b"{}", True), time.monotonic_ns(), lambda _: None)
-print(seen.outcome, seen.chunks, seen.stamps)
-"""
-    with WireServer([HEAD, 0.02, frame(token()), 0.02, frame(token()), GOOD_END]) as server:
-        command = [sys.executable, "-c", program, server.url]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split()[:2] == ["ok", "2"]
-    if sys.platform == "linux":
-        assert done.stdout.split()[2] == "kernel"

@@ -101,7 +101,7 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(parts=st.lists(PARTS, max_size=40), data=st.data())
 def test_for_any_split_into_reads_the_events_are_the_same(parts: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(parts)

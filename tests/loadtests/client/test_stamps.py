@@ -10,7 +10,6 @@ import pytest
 
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.clock import WallOffset
-from records.metrics import BY_NAME
 from tests.support.loadtests.asking import CHAT, GOOD_END, ask, ask_scripted
 from tests.support.servers.wire_script import (
     DONE,
@@ -75,22 +74,6 @@ def test_a_busy_client_shows_as_client_lag_and_not_in_the_stamps() -> None:
     assert seen.read_first > write.after + 0.045e9
 
 
-@pytest.mark.parametrize(
-    ("script", "merged"),
-    [
-        pytest.param([HEAD, 0.05, frame(token()), 0.1, frame(token()), GOOD_END], False, id="alone in its read"),
-        pytest.param([HEAD + frame(token()), 0.1, frame(token()), GOOD_END], False, id="with what came before it"),
-        pytest.param([HEAD, 0.05, frame(token()) * 2, 0.1, GOOD_END], True, id="with the next chunk"),
-        pytest.param(
-            [HEAD, 0.05, frame(token() + token()[:9]), 0.1, frame(token()[9:]), GOOD_END], True, id="with a part"
-        ),
-        pytest.param([HEAD, 0.05, frame(token()) + GOOD_END], True, id="with the end of the stream"),
-    ],
-)
-def test_a_first_chunk_that_shares_its_read_is_marked(script: list[Step], merged: bool) -> None:
-    assert ask_scripted(*script).merged_first is merged
-
-
 def test_a_wall_clock_that_is_set_during_a_request_leaves_user_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = WallOffset.read
     steps = iter([0, 3_600_000_000_000])
@@ -114,16 +97,3 @@ def test_a_user_is_free_when_the_message_ends_not_at_done() -> None:
         client.close()
     assert seen.outcome == "ok"
     assert client.free_at - seen.t_end == pytest.approx(0.4e9, abs=0.1e9)
-
-
-def test_hidden_reasoning_takes_no_part_in_the_time_per_token() -> None:
-    """50 tokens of which 44 were thought in secret, and 6 shown 20 ms apart: TPOT is 20 ms, not 2."""
-    shown = [step for _ in range(6) for step in (frame(token()), 0.02)]
-    hidden = usage(50) | {"completion_tokens_details": {"reasoning_tokens": 44}}
-    hidden |= {"prompt_tokens_details": {"cached_tokens": 5}}
-    with WireServer([HEAD, *shown, frame(finish(usage=hidden)) + frame(DONE) + END]) as server:
-        client = Client(server.url)
-        seen = client.request(CHAT, 0, lambda _: None)
-        client.close()
-    assert (seen.output_tokens, seen.reasoning_tokens, seen.unseen_tokens, seen.cached_tokens) == (50, 44, 44, 5)
-    assert BY_NAME["tpot"].of(seen) == pytest.approx(0.02, rel=0.2)

@@ -1,20 +1,23 @@
-"""The client against a server that is ugly on purpose: what each stream is worth, and what is taken from it."""
+"""What each stream is worth, under every framing, in one read and byte by byte: the same is seen each time.
+
+The reads are prepared, so a row costs no socket. Sockets are in test_client.py, test_tls.py and test_stamps.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.support.loadtests.asking import GOOD_END, WHOLE, ask_scripted
+from records.metrics import BY_NAME
+from tests.support.loadtests.asking import GOOD_END
+from tests.support.loadtests.prepared_reads import CLOSED, bytewise, exchange_of, observe
+from tests.support.servers.framings import FRAMINGS, counted, http_1_0, until_close
 from tests.support.servers.wire_script import (
     DONE,
-    END,
     HEAD,
-    HEAD_UNTIL_CLOSE,
-    Step,
     delta,
     event,
     finish,
@@ -23,260 +26,403 @@ from tests.support.servers.wire_script import (
     token,
     usage,
 )
+from tests.support.servers.wire_script import END as LAST_CHUNK
 
-# Script, outcome, content chunks, output tokens, part of the detail.
-STREAMS: list[Any] = [
-    pytest.param([HEAD, frame(token()), frame(token()), GOOD_END], "ok", 2, 2, None, id="a plain stream"),
-    pytest.param([HEAD + frame(token()) + frame(token()) + GOOD_END], "ok", 2, 2, None, id="all in one write"),
+END = finish(usage=usage(2)) + DONE
+
+
+def says(*events: bytes) -> bytes:
+    return b"".join(events)
+
+
+def choice(**fields: Any) -> bytes:
+    return event({"choices": [{"index": 0, "finish_reason": None, **fields}]})
+
+
+# Body, content chunks, output tokens: all of these are complete answers.
+GOOD: list[Any] = [
+    pytest.param(says(token("a"), token("b"), END), 2, 2, id="LF"),
+    pytest.param(says(token("a"), token("b"), END).replace(b"\n", b"\r\n"), 2, 2, id="CR LF"),
+    pytest.param(says(token("a"), token("b"), END).replace(b"\n", b"\r"), 2, 2, id="CR alone"),
     pytest.param(
-        [HEAD, frame(delta(role="assistant")), frame(delta(role="assistant", content="")), frame(token()), GOOD_END],
-        *("ok", 1, 2, None),
-        id="role-only and empty deltas are no tokens",
+        b"retry: 500\n\n" + says(token("a"), END).replace(b"data: ", b"event: message\nid: 7\ndata: "),
+        *(1, 2),
+        id="event, id and retry fields",
     ),
     pytest.param(
-        [HEAD, frame(token()), frame(event({"choices": [], "usage": usage(9)})), frame(DONE) + END],
-        *("ok", 1, 9, None),
-        id="usage alone in a chunk without choices",
+        says(token("a"), END).replace(b"data: {", b"id\nevent\nfoo: bar\ndata: {"), 1, 2, id="fields that nobody knows"
     ),
     pytest.param(
-        [HEAD, frame(token()), frame(event({"choices": None, "usage": None})), frame(finish()) + frame(DONE) + END],
-        *("ok", 1, None, None),
-        id="null choices and null usage",
+        says(json.dumps({"choices": [{"delta": {"content": "a"}}]}, indent=1).encode())
+        .replace(b"\n", b"\ndata: ")
+        .join([b"data: ", b"\n\n" + END]),
+        *(1, 2),
+        id="JSON over many data lines",
     ),
     pytest.param(
-        [HEAD, frame(token(" three whole words")), GOOD_END], "ok", 1, 2, None, id="several tokens in a chunk"
+        'data: {"choices":[{"delta":{"content":"né ☃ 🦜 日本"}}]}\n\n'.encode() + END,
+        *(1, 2),
+        id="characters of many bytes",
     ),
-    pytest.param([HEAD, frame(delta(reasoning_content="hm")), GOOD_END], "ok", 1, 2, None, id="reasoning_content"),
-    pytest.param([HEAD, frame(delta(reasoning="hm")), GOOD_END], "ok", 1, 2, None, id="reasoning"),
+    pytest.param(says(token("x" * 1_000_000), END), 1, 2, id="a line of a megabyte"),
     pytest.param(
-        [HEAD, frame(delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])), frame(token()), GOOD_END],
-        *("ok", 2, 2, None),
-        id="a tool call's arguments are content",
+        says(token("data: [DONE]\n\n"), token("0\r\n\r\n"), END), 2, 2, id="text that looks like the protocol"
     ),
     pytest.param(
-        [
-            HEAD,
-            frame(delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}])),
-            GOOD_END,
-        ],
-        *("ok", 1, 2, None),
+        says(delta(content=[]), delta(content=[{"type": "text", "text": "a"}, {"type": "image"}, None]), END),
+        *(1, 2),
+        id="content as a list of parts",
+    ),
+    pytest.param(
+        says(token("a"), finish(usage={"prompt_tokens": 7.0, "completion_tokens": "2"}), DONE), 1, 2, id="odd numbers"
+    ),
+    pytest.param(
+        says(event({"choices": [], "prompt_filter_results": []}), delta(role="assistant", content=None), token(), END),
+        *(1, 2),
+        id="no choices first, then null content",
+    ),
+    pytest.param(says(token(), event({"choices": None, "usage": None}), END), 1, 2, id="null choices and null usage"),
+    pytest.param(
+        says(delta(role="assistant"), delta(role="assistant", content="", refusal=None, tool_calls=None), token(), END),
+        *(1, 2),
+        id="role-only, empty and null deltas are no tokens",
+    ),
+    pytest.param(
+        says(
+            delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]),
+            delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}]),
+            END,
+        ),
+        *(2, 2),
         id="an answer of a tool call alone",
     ),
     pytest.param(
-        [HEAD, frame(delta(function_call={"name": "f", "arguments": "{"})), GOOD_END],
-        *("ok", 1, 2, None),
+        says(delta(function_call={"name": "f", "arguments": "{"}), END),
+        *(1, 2),
         id="a function call, as older servers have it",
     ),
-    pytest.param([HEAD, frame(delta(refusal="I cannot")), GOOD_END], "ok", 1, 2, None, id="a refusal is content"),
+    pytest.param(says(delta(refusal="I cannot"), END), 1, 2, id="a refusal is content"),
     pytest.param(
-        [HEAD, frame(token()), frame(finish("content_filter", usage=usage(2))) + frame(DONE) + END],
-        *("bad_stream", 1, 2, "finish reason content_filter"),
+        says(*[event({"choices": [{"delta": {"content": "a"}}], "usage": None})] * 3, finish(usage=usage(3)), DONE),
+        *(3, 3),
+        id="usage null in each chunk",
+    ),
+    pytest.param(
+        says(
+            event({"choices": [{"delta": {"role": "assistant", "content": ""}}], "usage": usage(0)}),
+            *(event({"choices": [{"delta": {"content": "a"}}], "usage": usage(n)}) for n in (1, 2, 3)),
+            event({"choices": [], "usage": usage(3)}),
+            DONE,
+        ),
+        *(3, 3),
+        id="usage in each chunk",
+    ),
+    pytest.param(
+        says(
+            token("a"),
+            choice(delta={"content": "b"}, finish_reason="length"),
+            event({"choices": [], "usage": usage(2)}),
+            DONE,
+        ),
+        *(2, 2),
+        id="content beside the finish reason",
+    ),
+    pytest.param(
+        says(event({"choices": [{"index": n, "delta": {"content": "a"}} for n in range(3)]}), END), 1, 2, id="choices"
+    ),
+    pytest.param(
+        says(delta(reasoning_content="hm"), delta(reasoning="hm"), delta(reasoning_content="", content="a"), END),
+        *(3, 2),
+        id="reasoning by both names",
+    ),
+    pytest.param(says(choice(text="a"), choice(text=""), choice(text="b", delta=None), END), 2, 2, id="completions"),
+    pytest.param(says(token("a"), END)[:-1], 1, 2, id="[DONE] without its blank line"),
+    pytest.param(says(token("a"), END)[:-2], 1, 2, id="[DONE] without a line end"),
+    pytest.param(says(token("a"), finish(usage=usage(2)))[:-2], 1, 2, id="no [DONE] and no last line end"),
+    pytest.param(says(token("a"), END, token("late"), b"data: {nope\n\n"), 1, 2, id="more after [DONE]"),
+    pytest.param(
+        says(event({"choices": [{"delta": {"content": "a"}}], "error": None}), END), 1, 2, id="an error that is null"
+    ),
+]
+
+# Body, outcome, content chunks, a part of what is said about it.
+BAD: list[Any] = [
+    pytest.param(says(token(), token()), "disconnected", 2, "ended without [DONE]", id="no end"),
+    pytest.param(says(token(), token()[:-9]), "bad_stream", 1, "not as expected", id="ends inside an event"),
+    pytest.param(b"", "disconnected", 0, "ended without [DONE]", id="nothing at all"),
+    pytest.param(
+        says(token(), event({"error": {"message": "out of memory", "code": 500}}), DONE),
+        *("bad_stream", 1, "out of memory"),
+        id="an error in OpenAI's shape, and [DONE] all the same",
+    ),
+    pytest.param(
+        says(token(), event({"object": "error", "message": "too long", "code": 400}), DONE),
+        *("bad_stream", 1, "too long"),
+        id="an error in an older shape",
+    ),
+    pytest.param(
+        says(token(), b'event: error\ndata: {"error":{"message":"overloaded"}}\n\n'),
+        *("bad_stream", 1, "overloaded"),
+        id="an error event",
+    ),
+    pytest.param(
+        says(token(), b"event: error\ndata: overloaded\n\n"),
+        "bad_stream",
+        1,
+        "overloaded",
+        id="its words alone",
+    ),
+    pytest.param(
+        says(token(), event({"choices": 7}), DONE), "bad_stream", 1, "not as expected", id="choices that are none"
+    ),
+    pytest.param(
+        says(token(), delta(content=7), END), "bad_stream", 1, "not as expected", id="content that is a number"
+    ),
+    pytest.param(says(token(), b"data: oops\n\n", DONE), "bad_stream", 1, "oops", id="no JSON"),
+    pytest.param(
+        says(token(), b'data: "text"\n\n', DONE), "bad_stream", 1, "not as expected", id="JSON that is no object"
+    ),
+    pytest.param(
+        says(token(), token("?").replace(b"?", b"\xff"), DONE), "bad_stream", 1, "not as expected", id="no UTF-8"
+    ),
+    pytest.param(
+        says(token(), finish("content_filter", usage=usage(2)), DONE),
+        *("bad_stream", 1, "finish reason content_filter"),
         id="a filtered answer is a failure",
     ),
     pytest.param(
-        [HEAD, frame(token()), frame(finish("abort")) + frame(DONE) + END],
-        *("bad_stream", 1, None, "finish reason abort"),
-        id="an aborted answer is a failure",
-    ),
-    pytest.param(
-        [HEAD, frame(event({"choices": [{"index": 0, "text": " word", "finish_reason": None}]})), GOOD_END],
-        *("ok", 1, 2, None),
-        id="text completions",
-    ),
-    pytest.param(
-        [HEAD, *(frame(part) for part in (token()[:9], token()[9:])), GOOD_END],
-        *("ok", 1, 2, None),
-        id="an event cut in two HTTP chunks",
-    ),
-    pytest.param(
-        [HEAD, frame(token("☃")[:40]), frame(token("☃")[40:] + b": ping\n\n"), GOOD_END],
-        *("ok", 1, 2, None),
-        id="comments between events",
-    ),
-    pytest.param(
-        [HEAD, frame(b'data: {"choices":\ndata: [{"delta":{"content":"a"}}]}\n\n'), GOOD_END],
-        *("ok", 1, 2, None),
-        id="data over several lines",
-    ),
-    pytest.param(
-        [(HEAD + frame(token().replace(b"\n", b"\r\n")) + GOOD_END)[n : n + 1] for n in range(660)],
-        *("ok", 1, 2, None),
-        id="one byte at a time, with CR LF",
-    ),
-    pytest.param(
-        [HEAD, frame(b'data: {"choices":[{"delta":{"content":"\\ud83e"}}]}\n\n'), GOOD_END],
-        *("ok", 1, 2, None),
-        id="half a surrogate pair",
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(DONE[:-1]), END], "ok", 1, None, None, id="[DONE] without its blank line"
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(finish()[:-2]), END], "ok", 1, None, None, id="neither [DONE] nor its line"
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(finish()), END], "ok", 1, None, None, id="a finish reason, but no [DONE]"
-    ),
-    pytest.param([HEAD, frame(token()), GOOD_END[:-5], "close"], "ok", 1, 2, None, id="closed after [DONE]"),
-    pytest.param([HEAD, frame(token()), GOOD_END[:-5]], "ok", 1, 2, None, id="nothing after [DONE]"),
-    pytest.param(
-        [HEAD_UNTIL_CLOSE, token(), finish(usage=usage(2)) + DONE, "close"],
-        *("ok", 1, 2, None),
-        id="the end of the connection ends the body",
-    ),
-    pytest.param(
-        [
-            b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-Encoding: br\r\nRetry-After: 9\r\n\r\n",
-            *(HEAD, frame(token()), GOOD_END),
-        ],
-        *("ok", 1, 2, None),
-        id="an interim answer first, whose headers are its own",
-    ),
-    pytest.param(
-        [HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: none\r\n\r\n"), frame(token()), GOOD_END],
-        *("ok", 1, 2, None),
-        id="an encoding that is none",
-    ),
-    pytest.param([HEAD, frame(token()), END], "disconnected", 1, None, "without [DONE]", id="ends early, politely"),
-    pytest.param([HEAD, frame(token()), "close"], "disconnected", 1, None, "closed", id="ends early, closed"),
-    pytest.param([HEAD, frame(token()), 0.05, "reset"], "disconnected", 1, None, "lost", id="ends early, reset"),
-    pytest.param([HEAD, frame(token()[:20]), "close"], "disconnected", 0, None, "closed", id="closed inside an event"),
-    pytest.param([HEAD_UNTIL_CLOSE, token(), "close"], "disconnected", 1, None, "without", id="closed, frame unknown"),
-    pytest.param([HEAD[:30], "close"], "disconnected", 0, None, "closed", id="closed inside the headers"),
-    pytest.param(["close"], "disconnected", 0, None, "closed", id="closed without a byte"),
-    pytest.param(
-        [HEAD, frame(token()), frame(b"data: {nope\n\n"), GOOD_END], "bad_stream", 1, 2, "{nope", id="no JSON"
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(event({"choices": [{"delta": {"content": 7}}]})), GOOD_END],
-        *("bad_stream", 1, None, "not as expected"),
-        id="JSON of the wrong shape",
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(event({"error": {"message": "out of memory", "type": "server_error"}})) + END],
-        *("bad_stream", 1, None, "out of memory"),
-        id="an error object inside the stream",
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(event({"error": "tired"}))],
-        *("bad_stream", 1, None, "tired"),
-        id="an error inside the stream, then silence",
-    ),
-    pytest.param(
-        [HEAD, frame(token()), frame(b"event: error\ndata: overloaded\n\n") + END],
-        *("bad_stream", 1, None, "overloaded"),
-        id="an error event",
-    ),
-    pytest.param([b"SSH-2.0-OpenSSH_9\r\n"], "bad_stream", 0, None, "not HTTP", id="no HTTP at all"),
-    pytest.param(
-        [HEAD, frame(token()), b"zz\r\n", "close"], "bad_stream", 1, None, "not HTTP", id="a broken HTTP chunk"
-    ),
-    pytest.param(
-        [json_answer("200 OK", {"choices": []})], "bad_stream", 0, None, "asked for an event stream", id="not streamed"
-    ),
-    pytest.param(
-        [HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"), frame(token()), GOOD_END],
-        *("bad_stream", 1, 2, "compressed"),
-        id="compressed though asked not to",
-    ),
-    pytest.param(
-        [json_answer("429 Too Many Requests", {"error": {"message": "queue is full"}}, b"Retry-After: 1\r\n")],
-        *("rejected", 0, None, "queue is full"),
-        id="429",
-    ),
-    pytest.param(
-        [json_answer("503 Service Unavailable", {"detail": "loading"})], "rejected", 0, None, "loading", id="503"
-    ),
-    pytest.param(
-        [json_answer("400 Bad Request", {"object": "error", "message": "too long"})],
-        *("http_error", 0, None, "too long"),
-        id="400 in an older shape",
-    ),
-    pytest.param(
-        [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 12\r\n\r\n<html> oops\n"],
-        *("http_error", 0, None, "<html> oops"),
-        id="502 in HTML",
-    ),
-    pytest.param(
-        [b"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"], "http_error", 0, None, None, id="redirect"
+        says(token(), finish("abort"), DONE), "bad_stream", 1, "finish reason abort", id="so is an aborted one"
     ),
 ]
 
 
-@pytest.mark.parametrize(("script", "outcome", "chunks", "tokens", "detail"), STREAMS)
-def test_every_ugly_stream_has_its_outcome(
-    script: Sequence[Step], outcome: str, chunks: int, tokens: int | None, detail: str | None
-) -> None:
-    seen = ask_scripted(*script)
-    assert (seen.outcome, seen.chunks) == (outcome, chunks)
-    if outcome == "ok":
-        assert seen.output_tokens == tokens
-        assert seen.detail is None
-    elif detail is not None:
+def reads(body: bytes, framing: Any) -> list[list[bytes]]:
+    """All in one, and, unless it is long, byte by byte."""
+    answer = [framing(body), *([CLOSED] if framing in {until_close, http_1_0} else [])]
+    return [answer] if len(body) > 3000 else [answer, bytewise(answer)]
+
+
+@pytest.mark.parametrize("framing", FRAMINGS, ids=lambda framing: framing.__name__)
+@pytest.mark.parametrize(("body", "chunks", "tokens"), GOOD)
+def test_a_complete_answer_is_seen_whole(body: bytes, chunks: int, tokens: int, framing: Any) -> None:
+    for pieces in reads(body, framing):
+        seen = observe(*pieces)
+        assert (seen.outcome, seen.detail) == ("ok", None)
+        assert (seen.chunks, seen.output_tokens, seen.prompt_tokens) == (chunks, tokens, 7)
+        assert len(seen.icl) == chunks - 1
+        stamps = [seen.t_sched, seen.t_send, seen.t_headers, seen.t_first, seen.t_last, seen.t_end]
+        known = [stamp for stamp in stamps if stamp is not None]
+        assert len(known) == len(stamps)
+        assert known == sorted(known)
+
+
+@pytest.mark.parametrize("framing", FRAMINGS, ids=lambda framing: framing.__name__)
+@pytest.mark.parametrize(("body", "outcome", "chunks", "detail"), BAD)
+def test_an_answer_that_is_none_says_why(body: bytes, outcome: str, chunks: int, detail: str, framing: Any) -> None:
+    for pieces in reads(body, framing):
+        seen = observe(*pieces)
+        assert (seen.outcome, seen.chunks) == (outcome, chunks)
         assert detail in (seen.detail or "")
-    assert len(seen.icl) == max(0, chunks - 1)
-    assert (seen.t_first is None) == (chunks == 0)
-    assert seen.t_send is not None
-    stamps = [seen.t_sched, seen.t_send, seen.t_headers, seen.t_first, seen.t_last, seen.t_end]
-    assert [stamp for stamp in stamps if stamp is not None] == sorted(stamp for stamp in stamps if stamp is not None)
+        assert (seen.t_first is None) == (chunks == 0)
+
+
+def with_header(line: bytes) -> bytes:
+    return HEAD.replace(b"\r\n\r\n", b"\r\n%s\r\n\r\n" % line)
+
+
+EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/css\r\nContent-Encoding: br\r\nRetry-After: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["in one read", "byte by byte"])
+@pytest.mark.parametrize(
+    ("answer", "outcome", "chunks", "detail"),
+    [
+        pytest.param([EARLY_HINTS, HEAD, frame(token()), GOOD_END], "ok", 1, None, id="an interim answer first"),
+        pytest.param(
+            [with_header(b"Content-Encoding: none"), frame(token()), GOOD_END], "ok", 1, None, id="an encoding of none"
+        ),
+        pytest.param(
+            [HEAD, frame(token()), GOOD_END.removesuffix(LAST_CHUNK), CLOSED], "ok", 1, None, id="closed after [DONE]"
+        ),
+        pytest.param(
+            [HEAD, frame(token()), GOOD_END.removesuffix(LAST_CHUNK)], "ok", 1, None, id="nothing after [DONE]"
+        ),
+        pytest.param([HEAD, frame(token()), CLOSED], "disconnected", 1, "closed", id="closed between chunks"),
+        pytest.param([HEAD, frame(token()[:20]), CLOSED], "disconnected", 0, "closed", id="closed inside an event"),
+        pytest.param([HEAD[:30], CLOSED], "disconnected", 0, "closed", id="closed inside the headers"),
+        pytest.param(
+            [counted(token() + token())[:-9], CLOSED], "disconnected", 1, "closed", id="shorter than its length"
+        ),
+        pytest.param(
+            [HEAD, frame(token()), frame(event({"error": "tired"}))],
+            *("bad_stream", 1, "tired"),
+            id="an error inside the stream, then silence",
+        ),
+        pytest.param([b"SSH-2.0-OpenSSH_9\r\n"], "bad_stream", 0, "not HTTP", id="no HTTP at all"),
+        pytest.param([HEAD, frame(token()), b"zz\r\n"], "bad_stream", 1, "not HTTP", id="a broken HTTP chunk"),
+        pytest.param(
+            [with_header(b"Content-Encoding: gzip"), frame(token()), GOOD_END],
+            *("bad_stream", 1, "compressed"),
+            id="compressed though asked not to",
+        ),
+        pytest.param(
+            [json_answer("200 OK", {"choices": [{"message": {"content": "hi"}}]})],
+            *("bad_stream", 0, "asked for an event stream"),
+            id="a whole answer",
+        ),
+        pytest.param(
+            [counted(says(token(), END)).replace(b"text/event-stream", b"text/html")],
+            *("bad_stream", 0, "got text/html"),
+            id="a page",
+        ),
+        pytest.param(
+            [json_answer("200 OK", {"error": {"message": "no such model"}})],
+            *("bad_stream", 0, "no such model"),
+            id="an error with status 200",
+        ),
+        pytest.param(
+            [json_answer("200 OK", {"object": "error", "message": "no"})],
+            *("bad_stream", 0, "no"),
+            id="the same in an older shape",
+        ),
+        pytest.param(
+            [json_answer("429 Too Many Requests", {"error": {"message": "queue is full"}}, b"Retry-After: 1\r\n")],
+            *("rejected", 0, "queue is full"),
+            id="429",
+        ),
+        pytest.param(
+            [json_answer("503 Service Unavailable", {"detail": "loading"})], "rejected", 0, "loading", id="503"
+        ),
+        pytest.param(
+            [json_answer("400 Bad Request", {"object": "error", "message": "too long"})],
+            *("http_error", 0, "too long"),
+            id="400 in an older shape",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 12\r\n\r\n<html> oops\n"],
+            *("http_error", 0, "<html> oops"),
+            id="502 in HTML",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 307 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"], "http_error", 0, "", id="a redirect"
+        ),
+    ],
+)
+def test_an_answer_with_ends_and_headers_of_its_own(
+    answer: list[bytes], outcome: str, chunks: int, detail: str | None, one_by_one: bool
+) -> None:
+    seen = observe(*(bytewise(answer) if one_by_one else answer))
+    assert (seen.outcome, seen.chunks) == (outcome, chunks)
+    if detail is None:
+        assert (seen.detail, seen.output_tokens, seen.retry_after) == (None, 2, None)
+    else:
+        assert detail in (seen.detail or "")
+
+
+@pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n", b"content-type: Text/Event-Stream\r\n"])
+def test_a_stream_is_taken_for_one_whatever_its_server_calls_it(kind: bytes) -> None:
+    body = says(token("a"), END)
+    seen = observe(b"HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s" % (kind, len(body), body))
+    assert (seen.outcome, seen.chunks, seen.output_tokens) == ("ok", 1, 2)
 
 
 @pytest.mark.parametrize(
-    ("script", "tokens"),
+    ("events", "tokens"),
     [
-        pytest.param([frame(token()), frame(token()), frame(finish(usage=usage(2)))], 1, id="one token a chunk"),
-        pytest.param([frame(token()), frame(token()), frame(finish(usage=usage(5)))], None, id="who knows"),
+        pytest.param([token(), token(), finish(usage=usage(2))], 1, id="one token a chunk"),
+        pytest.param([token(), token(), finish(usage=usage(5))], None, id="who knows"),
         pytest.param(
             [
-                frame(event({"choices": [{"delta": {"content": "a b c"}}], "usage": usage(3)})),
-                frame(token()),
-                frame(finish(usage=usage(4))),
+                event({"choices": [{"delta": {"content": "a b c"}}], "usage": usage(3)}),
+                token(),
+                finish(usage=usage(4)),
             ],
             3,
             id="the server counts along",
         ),
     ],
 )
-def test_the_first_chunks_tokens_are_known_or_missing(script: list[Step], tokens: int | None) -> None:
-    assert ask_scripted(HEAD, *script, frame(DONE) + END).first_chunk_tokens == tokens
+def test_the_first_chunks_tokens_are_known_or_missing(events: list[bytes], tokens: int | None) -> None:
+    assert observe(counted(says(*events, DONE))).first_chunk_tokens == tokens
 
 
 def test_timing_and_usage_are_taken_from_the_last_chunk() -> None:
     timing = {"queue": 0.25, "prefill": 0.5, "decode": 1.5}
-    seen = ask_scripted(HEAD, frame(token()), frame(finish(usage=usage(1, 40), timing=timing)) + frame(DONE) + END)
+    seen = observe(counted(says(token(), finish(usage=usage(1, 40), timing=timing), DONE)))
     assert (seen.server_queue, seen.server_prefill, seen.server_decode) == (0.25, 0.5, 1.5)
     assert (seen.prompt_tokens, seen.output_tokens, seen.token_source, seen.text) == (40, 1, "usage", None)
 
 
 def test_without_usage_the_text_is_kept_reasoning_included() -> None:
-    seen = ask_scripted(HEAD, frame(delta(reasoning="hm ")), frame(token("yes ☃")), frame(finish()) + frame(DONE) + END)
+    seen = observe(counted(says(delta(reasoning="hm "), token("yes ☃"), finish(), DONE)))
     assert (seen.output_tokens, seen.token_source, seen.text) == (None, None, "hm yes ☃")
 
 
+def test_reasoning_that_is_shown_counts() -> None:
+    thought = usage(4) | {"completion_tokens_details": {"reasoning_tokens": 2}}
+    shown = says(delta(reasoning_content="hm"), delta(reasoning_content="so"), token(), token())
+    seen = observe(counted(says(shown, finish(usage=thought), DONE)))
+    assert (seen.chunks, seen.reasoning_tokens, seen.unseen_tokens, seen.finish_reason) == (4, 2, 0, "stop")
+
+
+def test_reasoning_among_the_parts_of_the_content_is_reasoning() -> None:
+    thinking = delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}])
+    pieces = [HEAD, frame(thinking), frame(token("yes")), frame(finish()) + frame(DONE) + LAST_CHUNK]
+    exchange = exchange_of(pieces, gap=50_000_000)
+    seen = exchange.observation(0, None)
+    assert (seen.chunks, seen.text, exchange._answer.spoken) == (2, "hmyes", "yes")
+    assert seen.t_first is not None
+    assert seen.t_first_out == seen.t_first + 50_000_000
+
+
+def test_hidden_reasoning_takes_no_part_in_the_time_per_token() -> None:
+    """50 tokens of which 44 were thought in secret, and 6 shown 20 ms apart: TPOT is 20 ms, not 2."""
+    hidden = usage(50) | {"completion_tokens_details": {"reasoning_tokens": 44}}
+    hidden |= {"prompt_tokens_details": {"cached_tokens": 5}}
+    shown = [frame(token())] * 6
+    seen = observe(HEAD, *shown, frame(finish(usage=hidden)) + frame(DONE) + LAST_CHUNK, gap=20_000_000)
+    assert (seen.output_tokens, seen.reasoning_tokens, seen.unseen_tokens, seen.cached_tokens) == (50, 44, 44, 5)
+    assert BY_NAME["tpot"].of(seen) == pytest.approx(0.02)
+
+
 @pytest.mark.parametrize(
-    ("script", "outcome", "text", "detail"),
+    ("pieces", "merged"),
+    [
+        pytest.param([HEAD, frame(token()), frame(token()), GOOD_END], False, id="alone in its read"),
+        pytest.param([HEAD + frame(token()), frame(token()), GOOD_END], False, id="with what came before it"),
+        pytest.param([HEAD, frame(token()) * 2, GOOD_END], True, id="with the next chunk"),
+        pytest.param([HEAD, frame(token() + token()[:9]), frame(token()[9:]), GOOD_END], True, id="with a part"),
+        pytest.param([HEAD, frame(token()) + GOOD_END], True, id="with the end of the stream"),
+    ],
+)
+def test_a_first_chunk_that_shares_its_read_is_marked(pieces: list[bytes], merged: bool) -> None:
+    assert observe(*pieces).merged_first is merged
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "text", "detail"),
     [
         pytest.param(
-            [HEAD, frame(token("\ud83e")), frame(token("\udd9c\ud83e")), frame(DONE) + END],
+            counted(says(token("\ud83e"), token("\udd9c\ud83e"), DONE)),
             *("ok", "\U0001f99c\ufffd", None),
             id="in the text",
         ),
         pytest.param(
-            [HEAD, frame(token("a")), frame(event({"error": "\ud83e"})), END],
+            counted(says(token("a"), event({"error": "\ud83e"}))),
             *("bad_stream", "a", "\ufffd"),
             id="in a stream's error",
         ),
         pytest.param(
-            [json_answer("429 Too Many Requests", {"error": {"message": "\udd9c busy"}})],
+            json_answer("429 Too Many Requests", {"error": {"message": "\udd9c busy"}}),
             *("rejected", None, "\ufffd busy"),
             id="in a refusal",
         ),
     ],
 )
 def test_halves_of_characters_are_joined_or_replaced_so_that_they_can_be_recorded(
-    script: list[Step], outcome: str, text: str | None, detail: str | None
+    answer: bytes, outcome: str, text: str | None, detail: str | None
 ) -> None:
-    seen = ask_scripted(*script)
+    seen = observe(answer)
     assert (seen.outcome, seen.text, seen.detail) == (outcome, text, detail)
     msgspec.json.encode(seen)
 
@@ -284,7 +430,7 @@ def test_halves_of_characters_are_joined_or_replaced_so_that_they_can_be_recorde
 @pytest.mark.parametrize("count", [b"-5", b"1e400", b"NaN", b'"two"', b"2.5", b"true", b"1" + b"0" * 30])
 def test_a_count_of_tokens_that_can_be_none_is_missing(count: bytes) -> None:
     facts = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":%s}}\n\n' % count
-    seen = ask_scripted(HEAD, frame(token("a")), frame(facts), frame(DONE) + END)
+    seen = observe(counted(says(token("a"), facts, DONE)))
     assert (seen.outcome, seen.prompt_tokens, seen.output_tokens, seen.token_source) == ("ok", 7, None, None)
     assert seen.text == "a", "its tokens can be counted after the run"
 
@@ -299,12 +445,12 @@ def test_a_count_of_tokens_that_can_be_none_is_missing(count: bytes) -> None:
 def test_without_streaming_the_first_token_cannot_be_seen(choice: dict[str, object]) -> None:
     timing = {"queue": 0.0, "prefill": 0.1, "decode": 0.2}
     answer = json_answer("200 OK", {"choices": [choice], "usage": usage(3), "timing": timing})
-    seen = ask_scripted(answer[:90], 0.05, answer[90:], call=WHOLE)
+    seen = observe(answer[:90], answer[90:], streamed=False, gap=50_000_000)
     assert (seen.outcome, seen.status, seen.chunks, seen.icl) == ("ok", 200, 0, ())
     assert (seen.t_first, seen.t_first_out, seen.read_first, seen.first_chunk_tokens) == (None, None, None, None)
     assert seen.t_last == seen.t_end
     assert seen.t_headers is not None
-    assert seen.t_end - seen.t_headers > 0.04e9
+    assert seen.t_end - seen.t_headers == 50_000_000
     assert (seen.output_tokens, seen.server_prefill, seen.streamed) == (3, 0.1, False)
 
 
@@ -313,9 +459,9 @@ def test_without_streaming_the_first_token_cannot_be_seen(choice: dict[str, obje
     [
         pytest.param(json_answer("200 OK", {"nothing": "here"}), id="JSON without choices"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]", id="no JSON"),
-        pytest.param(HEAD + frame(token()) + GOOD_END, id="a stream though none was asked for"),
+        pytest.param(counted(says(token(), END)), id="a stream though none was asked for"),
         pytest.param(json_answer("200 OK", {"error": {"message": "no"}}), id="an error with status 200"),
     ],
 )
 def test_a_whole_answer_that_is_none_is_a_bad_stream(answer: bytes) -> None:
-    assert ask_scripted(answer, call=WHOLE).outcome == "bad_stream"
+    assert observe(answer, streamed=False).outcome == "bad_stream"

@@ -22,7 +22,7 @@ from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
 from settings.schema import UserMistake
 from tests.support.engines.documented_engine import NAME, installed
-from tests.support.loadtests.locust_process import CONCURRENT, start
+from tests.support.loadtests.locust_process import CONCURRENT
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -247,7 +247,7 @@ TWIN = "cockatoo"  # the same engine under another name
 @pytest.fixture(scope="module")
 def repeated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str]:
     """Two engines with one model, twice each: the folders in the order in which they were run, and what was said."""
-    given = {"load": "2", "stage_seconds": "1.5", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
+    given = {"load": "2", "stage_seconds": "1", "prompt_tokens": "uniform:30-60", "output_tokens": "uniform:4-8"}
     engines, runs, said = [NAME, TWIN], list[Path](), io.StringIO()
     package = tmp_path_factory.mktemp("parrot")
     with without_settings(), installed(package):
@@ -292,19 +292,6 @@ def test_engines_of_a_round_are_asked_the_same_and_rounds_are_asked_alike(
             assert len(pairs) >= 10
             assert all(a[1:] == b[1:] for a, b in pairs), "the same lengths"
             assert {a[0] == b[0] for a, b in pairs} == {same}
-
-
-def test_two_runs_ask_the_same_where_told_so(tmp_path: Path) -> None:
-    """By default a run's prompts are its own: see `prompt_set` in test_concurrent.py."""
-    options = ("--stages", "2", "--stage-seconds", "1.5", "--same-prompts")
-    with ScriptedServer() as server:
-        both = [start(server, tmp_path, *options) for _ in range(2)]
-        for locust in both:
-            locust.wait()
-    one, other = (asked(run)[0] for run in (tmp_path / "runs").iterdir())
-    pairs = list(zip(one, other, strict=False))
-    assert len(pairs) >= 10
-    assert all(a[0] == b[0] for a, b in pairs)
 
 
 def test_each_engine_is_run_with_each_model_under_a_name_of_its_own() -> None:

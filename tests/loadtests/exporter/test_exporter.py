@@ -178,28 +178,19 @@ def test_a_scrape_after_the_run_sees_its_end(exported: Exported) -> None:
     assert index in ({("8 users",): 0}, {}), "nothing was scraped of a stage that a slow machine hurried through"
 
 
-def test_the_page_of_a_single_process_while_the_run_is_on(tmp_path: Path) -> None:
+def test_a_single_process_is_on_its_page_from_its_start_and_counts_from_zero_on(tmp_path: Path) -> None:
     port = free_port()
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--exporter", f"127.0.0.1:{port}")
+    with ScriptedServer(Script(ttft=3.0)) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", "--exporter", f"127.0.0.1:{port}")
         locust.wait_until(lambda: locust.stage is not None)
         page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
-        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
-        families = {family.name for family in text_string_to_metric_families(page.text)}
-        assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families
         assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code == 404
         locust.wait()
     assert locust.process.returncode == 0
-
-
-def test_a_stage_counts_from_zero_on(tmp_path: Path) -> None:
-    port = free_port()
-    with ScriptedServer(Script(ttft=3.0)) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--exporter", f"127.0.0.1:{port}")
-        locust.wait_until(lambda: locust.stage is not None)
-        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
-        locust.wait()
-    samples = [sample for family in text_string_to_metric_families(page.text) for sample in family.samples]
+    assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(page.text)}
+    assert {f"{PREFIX}run_info", f"{PREFIX}in_flight", f"{PREFIX}users"} <= families.keys()
+    samples = [sample for family in families.values() for sample in family.samples]
     counts = [
         sample.value for sample in samples if sample.name in {f"{PREFIX}requests_total", f"{PREFIX}e2e_seconds_count"}
     ]

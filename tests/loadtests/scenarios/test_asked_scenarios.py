@@ -52,7 +52,7 @@ def test_memory_counts_what_a_full_server_refuses(tmp_path: Path) -> None:
     """Two at a time and one in the queue: of eight users, at least five are refused at once."""
     with served("ttft=0.2", "tpot=0.01", "concurrency=2", arguments=("--queue-size=1",)) as server:
         locust = run(
-            server, tmp_path, "memory", "--stages", "8", "--prompt-tokens", "300", "--stage-seconds", "3",
+            server, tmp_path, "memory", "--stages", "8", "--prompt-tokens", "300", "--stage-seconds", "2",
             "--output-tokens", "16", "--exit-code-on-error", "0",
         )  # fmt: skip
         last = json.loads((locust.run / "telemetry.jsonl").read_text().splitlines()[-2])
@@ -79,7 +79,7 @@ def test_long_context_goes_as_far_as_the_server_does_and_says_so(tmp_path: Path)
 def test_conversations_go_on_from_the_real_answers(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = run(
-            server, tmp_path, "conversation", "--stages", "4", "--stage-seconds", "4", "--turns", "3",
+            server, tmp_path, "conversation", "--stages", "4", "--stage-seconds", "2.5", "--turns", "3",
             "--think-time", "0.05", "--prompt-tokens", "40", "--turn-tokens", "30", processes=2,
         )  # fmt: skip
     for body in server.bodies:
@@ -122,7 +122,7 @@ def test_agents_grow_their_prompts_within_a_context_to_which_they_are_scaled(tmp
     context = 4096  # a 32nd
     with ScriptedServer(Script(ttft=0.002, tpot=0.0005, engine=ENGINE | {"context_length": context})) as server:
         locust = run(
-            server, tmp_path, "agents", "--stages", "4", "--stage-seconds", "6", "--think-time", "0.01", processes=2
+            server, tmp_path, "agents", "--stages", "4", "--stage-seconds", "4", "--think-time", "0.01", processes=2
         )
     first = [one for one in locust.records if one.turn == 0]
     assert {one.planned_prompt_tokens for one in first} == {156}
@@ -136,8 +136,8 @@ def test_mixed_runs_its_classes_together_and_each_alone(tmp_path: Path) -> None:
     classes = "chat: weight=3 prompt=50 output=8 slo=ttft_p95=0.5; long: weight=1 prompt=400 output=4"
     with ScriptedServer(Script(ttft=0.1)) as server:
         locust = run(
-            server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "4", "--warm-up", "3", "--classes", classes,
-            processes=2,
+            server, tmp_path, "mixed", "--stages", "8", "--stage-seconds", "2.5", "--warm-up", "1.5",
+            "--classes", classes, processes=2,
         )  # fmt: skip
     assert [stage.label for stage in locust.meta.stages] == [
         "8 users, mixed",

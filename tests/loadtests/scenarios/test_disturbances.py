@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ import pytest
 from analysis.run.load import load_run
 from analysis.verdict.finding import Finding
 from analysis.verdict.summary import summarise
+from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests
+from records.load import Rate
 from records.stage import SECOND
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.scripted import Script, ScriptedServer
 from tests.support.servers.served import served
+
+PROFILE = "20x5+80x2+20x9"
 
 
 def recoveries(run: Path) -> list[Finding]:
@@ -61,29 +66,23 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
 
 
 def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
-    """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, which take 4 s."""
+    """Four places for 0.1 s serve 40 a second: a burst of 80 for 2 s leaves 80 behind, which take 4 s. Arrivals are
+    those of the profile all the while."""
     with served("ttft=0.1", "concurrency=4") as server:
         locust = start(
-            server, tmp_path, "--rate", "20x6+80x2+20x12", "--stage-seconds", "20", "--warm-up", "1",
+            server, tmp_path, "--rate", PROFILE, "--stage-seconds", "16", "--warm-up", "1",
             "--output-tokens", "4", scenario=ROOT / "loadtests/spike.py", processes=2,
         )  # fmt: skip
         output = locust.wait()
     assert locust.process.returncode == 0, output
+    (stage,) = locust.meta.stages
+    assert (stage.label, stage.load.value) == (f"{PROFILE} req/s", 27.5)
+    assert stage.steady_start is not None
+    drawn = takewhile(lambda at: at < 16, arrival_times(Rate(27.5, "poisson", PROFILE), 1, 15, 0, 0))
+    due = [at for one in locust.records if (at := (one.t_sched - stage.start) / SECOND) < 16]
+    assert sorted(due) == pytest.approx(list(drawn), abs=1e-6)
     findings = summarise(load_run(locust.run)).findings
     (finding,) = [finding for finding in findings if finding.kind == "recovery"]
     assert finding.evidence.startswith("after the burst to 80 req/s: TTFT was ")
     assert "after its end TTFT was back within" in finding.evidence
     assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"
-
-
-def test_soak_holds_its_users_for_as_long_as_told(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(
-            server, tmp_path, "--stages", "2", "--stage-seconds", "4", "--warm-up", "1",
-            scenario=ROOT / "loadtests/soak.py", processes=2,
-        )  # fmt: skip
-        output = locust.wait()
-    assert locust.process.returncode == 0, output
-    (stage,) = locust.meta.stages
-    assert (stage.steady_end or 0) - (stage.steady_start or 0) == 3 * SECOND
-    assert {one.user for one in locust.records} == {0, 1}

@@ -29,7 +29,7 @@ def test_a_run_through_another_api(
 ) -> None:
     with ScriptedServer(Script(ttft=0.1, engine=None, tokenizes=False)) as server:
         locust = start(
-            server, tmp_path, "--endpoint", endpoint, "--model", "a:model", "--stages", "2", "--stage-seconds", "2",
+            server, tmp_path, "--endpoint", endpoint, "--model", "a:model", "--stages", "2", "--stage-seconds", "1",
             "--extra-body", '{"top_k": 5}', environment=environment,
         )  # fmt: skip
         output = locust.wait()

@@ -58,7 +58,6 @@ def spin():
 @pytest.mark.parametrize(
     ("stop", "processes", "added"),
     [
-        pytest.param(signal.SIGTERM, 1, "", id="SIGTERM"),
         pytest.param(signal.SIGINT, 1, BUSY, id="Ctrl-C, which strikes a busy process anywhere"),
         pytest.param(signal.SIGTERM, 2, "", id="SIGTERM to the master of two"),
     ],
@@ -114,9 +113,9 @@ def in_flight(locust: Locust) -> dict[str, set[str]]:
 
 def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so(tmp_path: Path) -> None:
     with ScriptedServer(Script(ttft=0.05)) as server:
-        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "10", processes=2)
+        locust = start(server, tmp_path, "--stages", "4", "--stage-seconds", "7", processes=2)
         locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
-        time.sleep(2)
+        time.sleep(1)
         workers = psutil.Process(locust.process.pid).children()
         assert len(workers) == 2
         workers[1].send_signal(signal.SIGKILL)
@@ -126,12 +125,12 @@ def test_a_killed_worker_costs_only_what_it_had_in_flight_and_the_report_says_so
     assert asked - 2 <= len(locust.records) <= asked, "two users, two requests in flight"
     lasted = {worker: max(r.t_end for r in locust.records if r.worker == worker) for worker in ("0", "1")}
     lost, whole = sorted(lasted, key=lambda worker: lasted[worker])
-    assert lasted[lost] < 8000 * MS
+    assert lasted[lost] < 5500 * MS
     left = in_flight(locust)
     assert left[whole] == set()
     assert 1 <= len(left[lost]) <= 2, "each of its two users had a request in flight, unless one was just between two"
     assert asked <= len(locust.records) + len(left[lost]) <= asked + 1, "every request that was sent is accounted for"
-    assert lasted[whole] > 9500 * MS, "the other one goes on to the end"
+    assert lasted[whole] > 6500 * MS, "the other one goes on to the end"
     summary, found, code = reported(locust)
     assert summary.requests == len(locust.records) + len(left[lost])
     assert found["process_lost"].startswith(f"worker process {lost} with 2 users wrote its last record")
@@ -177,14 +176,14 @@ def in_little_room(size: int) -> Callable[[], None]:
 def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server, tmp_path, "--stages", "3", "--stage-seconds", "4", preparation=in_little_room(40_000)
+            server, tmp_path, "--stages", "3", "--stage-seconds", "2", preparation=in_little_room(30_000)
         )  # fmt: skip
         output = locust.wait()
         asked = len(server.bodies)
     assert output.count("Cannot write to") == 1
     assert "Traceback" not in output
     fitted = len(locust.records)
-    assert 40 < fitted < asked
+    assert 20 < fitted < asked
     _, found, code = reported(locust)
     assert found["records_lost"].startswith(f"{asked - fitted} requests could not be recorded")
     assert code == 2, "counts and tokens/s are too low"
@@ -192,7 +191,7 @@ def test_a_full_disk_loses_what_did_not_fit_and_the_report_says_how_much(tmp_pat
 
 def test_a_disk_that_is_full_from_the_start_is_told_in_a_sentence(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "4", preparation=in_little_room(10))
+        locust = start(server, tmp_path, "--stages", "3", "--stage-seconds", "2", preparation=in_little_room(10))
         output = locust.wait()
     assert "File too large" in output
     assert "Traceback" not in output
@@ -215,8 +214,8 @@ def test_a_report_that_finds_no_room_says_so_and_leaves_no_half_files(tmp_path: 
 
 def test_a_server_that_dies_leaves_failures_and_the_report_counts_them(tmp_path: Path) -> None:
     """It dies in the middle of answers: those are cut, not lost; afterwards nobody is there to connect to."""
-    with ScriptedServer(Script(tokens=200)) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "8", "--warm-up", "0")
+    with ScriptedServer(Script(tokens=100)) as server:
+        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "6", "--warm-up", "0")
         locust.wait_until(lambda: len(server.bodies) >= 6)
     locust.wait()
     ended = [(record.outcome, record.chunks > 0) for record in locust.records]

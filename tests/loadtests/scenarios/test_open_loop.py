@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from contextlib import ExitStack
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -157,36 +157,12 @@ def test_what_the_bound_forbids_is_dropped_and_counts_as_a_failure(tmp_path: Pat
 def test_a_stage_of_so_many_requests_has_exactly_so_many(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         locust = start(
-            server, tmp_path, "--rate", "30,60", "--stage-requests", "60", "--warm-up", "10", scenario=RATE, processes=2
+            server, tmp_path, "--rate", "30,60", "--stage-requests", "40", "--warm-up", "10", scenario=RATE, processes=2
         )
         finished(locust)
     for stage in locust.meta.stages:
-        assert len(window_of(locust, stage)) == 60
+        assert len(window_of(locust, stage)) == 40
         assert sum(stage.start <= one.t_sched < (stage.steady_start or 0) for one in locust.records) == 10
-
-
-def test_bursts_come_as_the_profile_says(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
-        locust = start(
-            server,
-            tmp_path,
-            "--rate",
-            "60x1+5x1",
-            "--stage-seconds",
-            "4",
-            "--warm-up",
-            "0",
-            "--seed",
-            "3",
-            scenario=RATE,
-        )
-        finished(locust)
-    (stage,) = locust.meta.stages
-    assert (stage.label, stage.load.value) == ("60x1+5x1 req/s", 32.5)
-    drawn = takewhile(lambda at: at < 4, arrival_times(Rate(32.5, "poisson", "60x1+5x1"), 0, 4, 3, 0))
-    assert len(window_of(locust, stage)) == len(list(drawn))
-    by_second = Counter((one.t_sched - stage.start) // SECOND for one in window_of(locust, stage))
-    assert min(by_second[0], by_second[2]) > 35 > 15 > max(by_second[1], by_second[3])
 
 
 def test_a_run_that_is_stopped_records_what_was_in_flight(tmp_path: Path) -> None:

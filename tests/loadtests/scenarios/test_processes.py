@@ -1,4 +1,4 @@
-"""The same schedule and seed over 1, 2 and 4 processes, and over two hosts: the same requests, the same report."""
+"""The same schedule and seed over one and four processes, and over two hosts: the same requests, the same report."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ from loadtests.harness.workload.material import Material
 from loadtests.harness.workload.words import WORDS
 from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
+from records.metrics import BY_NAME
 from records.request import RequestRecord
-from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, start
+from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 pytestmark = pytest.mark.alone
 HOSTS = pytest.mark.xdist_group("two hosts")  # beside the runs of one host, not after them
 
 USERS = 8
+PROCESSES = (1, 4)
 LOAD: tuple[str, ...] = ("--stages", f"4,{USERS}", "--stage-seconds", "3", "--seed", "7", "--prompt-set", "a-set")
 LOAD += ("--prompt-tokens", "uniform:30-60", "--output-tokens", "uniform:8-64")
 Asked = list[tuple[str, int]]  # prompts and their most tokens, in the order in which they reached the server
+Runs = dict[int, tuple[RunSummary, Asked, Locust]]  # by number of processes
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[RunSummary, Asked]]:
-    """By number of processes."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     found = {}
-    for processes in (1, 2, 4):
+    for processes in PROCESSES:
         folder = tmp_path_factory.mktemp(f"processes-{processes}")
         with ScriptedServer(Script(ttft=0.1, tpot=0.01, tokens=9)) as server:
-            locust = start(server, folder, *LOAD, processes=processes)
+            locust = start(server, folder, *LOAD, "--json-file", str(folder / "stats"), processes=processes)
             output = locust.wait()
             assert locust.process.returncode == 0, output
             asked = [(body["messages"][0]["content"], body["max_tokens"]) for body in server.bodies]
-        found[processes] = summarise(load_run(locust.run)), asked
-        assert found[processes][0].requests == len(asked)
+        found[processes] = summarise(load_run(locust.run)), asked, locust
+        assert found[processes][0].requests == len(asked) == len(locust.records)
     return found
 
 
@@ -63,12 +65,10 @@ def planned(user: int) -> Asked:
     return [(body["messages"][0]["content"], body["max_tokens"]) for body in bodies]
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_the_same_users_ask_the_same_in_the_same_order(
-    runs: dict[int, tuple[RunSummary, Asked]], processes: int
-) -> None:
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_the_same_users_ask_the_same_in_the_same_order(runs: Runs, processes: int) -> None:
     """How far each gets is up to the clock; what it asks is not."""
-    _, asked = runs[processes]
+    _, asked, _ = runs[processes]
     place = {one: (user, index) for user in range(USERS) for index, one in enumerate(planned(user))}
     by_user: dict[int, list[int]] = {}
     for one in asked:
@@ -80,9 +80,9 @@ def test_the_same_users_ask_the_same_in_the_same_order(
 
 
 # Nine tokens: 100 ms, eight gaps of 10 ms, and what asyncio and a crowded machine add to each sleep.
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], processes: int) -> None:
-    alone, (run, _) = runs[1][0], runs[processes]
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_the_report_is_the_same(runs: Runs, processes: int) -> None:
+    alone, (run, *_) = runs[1][0], runs[processes]
     assert run.workers == processes
     kinds = {finding.kind for finding in run.findings}
     assert not kinds & {"workers_missing", "users_missing", "several_hosts", "records_lost", "littles_law_off"}
@@ -99,6 +99,39 @@ def test_the_report_is_the_same(runs: dict[int, tuple[RunSummary, Asked]], proce
         assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.6)
         assert stage.requests == pytest.approx(other.requests, rel=0.6)
         assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.1)
+
+
+def test_several_processes_make_one_load_in_one_folder(runs: Runs) -> None:
+    locust, processes = runs[4][2], 4
+    # The report may have added derived files to the folder.
+    assert {path.name for path in locust.run.iterdir()} >= {"meta.json", "telemetry.jsonl"} | {
+        f"{kind}-{worker}.jsonl" for kind in ("requests", "telemetry") for worker in range(processes)
+    }
+    records = locust.records
+    assert len({record.request_id for record in records}) == len(records)
+    for stage in locust.meta.stages:
+        assert stage.steady_start is not None
+        assert stage.steady_end is not None
+        assert stage.steady_end - stage.steady_start == 2400 * MS
+        for worker in range(processes):
+            mine = [record for record in records if (record.worker, record.stage) == (str(worker), stage.index)]
+            window = [record for record in mine if stage.steady_start <= record.t_sched < stage.steady_end]
+            assert len(window) >= 2
+            assert max(record.t_end for record in window) <= (stage.end or 0), "held until every worker was answered"
+            served = {record.user for record in mine if record.t_end < stage.steady_start}
+            assert served == {user for user in range(int(stage.load.value)) if user % processes == worker}
+
+
+def test_locusts_master_shows_the_rows_of_all(runs: Runs) -> None:
+    """An answer whose tokens were all read at once has no TPOT."""
+    locust = runs[4][2]
+    (path,) = locust.runs.parent.glob("stats*")
+    timed = sum(BY_NAME["tpot"].of(record) is not None for record in locust.records)
+    assert {row["method"]: row["num_requests"] for row in json.loads(path.read_text())} == {
+        "POST": len(locust.records),
+        "TTFT": len(locust.records),
+        "TPOT": timed,
+    }
 
 
 def value(stage: StageSummary, name: str) -> float:

@@ -104,30 +104,27 @@ def test_sustained_holds_each_number_of_users_for_its_time(tmp_path: Path) -> No
     assert locust.meta.scenario == "sustained"
 
 
-def test_a_warm_up_that_cannot_serve_every_user_ends_at_its_bound(tmp_path: Path) -> None:
-    """The server takes a quarter of an hour for the first answer; a stage's bound is ten seconds."""
-    with ScriptedServer(Script(ttft=900)) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "1", "--stop-timeout", "1")
-        locust.wait(90)
-    (stage,) = locust.meta.stages
+def test_warm_ups_and_windows_that_are_never_answered_end_at_their_bound(tmp_path: Path) -> None:
+    """Two runs at the same time, whose servers take a quarter of an hour for an answer: one from the beginning on, the
+    other from its window on. A stage's bound is ten seconds."""
+    options, script = ("--stages", "2", "--stop-timeout", "1", "--stage-seconds"), Script()
+    with ScriptedServer(Script(ttft=900)) as never, ScriptedServer(script) as server:
+        unserved = start(never, tmp_path / "warm-up", *options, "1")
+        unanswered = start(server, tmp_path / "window", *options, "4")
+        unanswered.wait_until(lambda: unanswered.stage is not None and unanswered.stage.steady_start is not None)
+        answered = len(server.bodies)
+        unanswered.wait_until(lambda: len(server.bodies) >= answered + 10)  # all in flight were sent in the window
+        script.ttft = 900
+        unserved.wait(90)
+        unanswered.wait(90)
+    (stage,) = unserved.meta.stages
     assert stage.steady_start is not None
     assert 10_000 * MS <= stage.steady_start < 15_000 * MS
     assert (stage.unserved_users, stage.unanswered) == (2, 0)
-    assert [one.outcome for one in locust.records] == ["cut_off", "cut_off"]
-
-
-def test_a_window_that_is_never_answered_is_held_until_the_bound(tmp_path: Path) -> None:
-    script = Script()
-    with ScriptedServer(script) as server:
-        locust = start(server, tmp_path, "--stages", "2", "--stage-seconds", "5", "--stop-timeout", "1")
-        locust.wait_until(lambda: locust.stage is not None and locust.stage.steady_start is not None)
-        answered = len(server.bodies)
-        locust.wait_until(lambda: len(server.bodies) >= answered + 10)  # none in flight was sent before the window
-        script.ttft = 900
-        locust.wait(90)
-    (stage,) = locust.meta.stages
+    assert [one.outcome for one in unserved.records] == ["cut_off", "cut_off"]
+    (stage,) = unanswered.meta.stages
     assert stage.steady_end is not None
     assert stage.end is not None
     assert 10_000 * MS <= stage.end - stage.steady_end < 15_000 * MS
     assert (stage.unserved_users, stage.unanswered) == (0, 2)
-    assert Counter(one.outcome for one in locust.records)["cut_off"] == 2
+    assert Counter(one.outcome for one in unanswered.records)["cut_off"] == 2

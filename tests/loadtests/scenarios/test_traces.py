@@ -19,8 +19,9 @@ from loadtests.harness.workload.playback import TraceOptions, parse_options, tra
 from loadtests.harness.workload.trace_files import read_trace
 from records.request import RequestRecord
 from records.stage import SECOND
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start
-from tests.support.servers.scripted import Script, ScriptedServer
+from tests.support.servers.scripted import ScriptedServer
 from tests.support.servers.served import served
 
 DATA = ROOT / "tests/data/traces"
@@ -250,32 +251,8 @@ def finished(locust: Locust) -> Locust:
     return locust
 
 
-def play(tmp_path: Path, server: ScriptedServer, *options: str, **changes: Any) -> Locust:
-    return finished(start(server, tmp_path, *options, scenario=REPLAY, **changes))
-
-
-@pytest.mark.alone
-def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None:
-    recorded = read_trace(str(DATA / "mooncake.jsonl"))
-    with ScriptedServer(Script(tokens=2)) as server:
-        locust = play(tmp_path, server, "--trace", str(DATA / "mooncake.jsonl"), processes=2)
-        asked = [(len(body["messages"][0]["content"].split()) + 7, body["max_tokens"]) for body in server.bodies]
-    (stage,) = locust.meta.stages
-    assert (stage.label, stage.load.unit) == ("mooncake.jsonl", "req/s")
-    records = sorted(locust.records, key=lambda one: one.t_sched)
-    assert [one.t_sched - stage.start for one in records] == [round(at * SECOND) for at in recorded.times]
-    lags = sorted((one.t_send or 0) - one.t_sched for one in records)
-    assert lags[len(lags) // 2] < 50 * MS
-    assert lags[-1] < 1000 * MS
-    lengths = Counter((one.prompt_tokens, one.output_tokens) for one in recorded.requests)
-    assert Counter(asked) == lengths
-    assert Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in records) == lengths
-    assert stage.steady_start == stage.start
-    assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
-
-
 SLOW = """
-import time
+from gevent import monkey
 
 from loadtests.harness.workload import playback
 
@@ -283,9 +260,7 @@ read = playback.read_trace
 
 
 def slowly(*arguments):
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        pass
+    monkey.get_original("time", "sleep")(5)  # of the whole process
     return read(*arguments)
 
 
@@ -294,46 +269,51 @@ from loadtests.replay import Stages, User
 """
 
 
-def test_processes_that_read_a_long_trace_are_not_taken_for_dead(tmp_path: Path) -> None:
-    """A million lines take seconds; Locust's master gives up a worker of which it hears nothing for three."""
+@pytest.mark.alone
+def test_a_trace_is_played_at_its_times_with_its_lengths(tmp_path: Path) -> None:
+    """By processes that take long to read it, as a million lines do. Locust's master, which gives up a worker of which
+    it hears nothing for three seconds, must not take them for dead."""
+    recorded = read_trace(str(DATA / "mooncake.jsonl"))
     scenario = tmp_path / "slow.py"
     scenario.write_text(SLOW)
-    with ScriptedServer() as server:
-        locust = start(server, tmp_path, "--trace", str(DATA / "mooncake.jsonl"), processes=2, scenario=scenario)
-        finished(locust)
-    assert [one.outcome for one in locust.records] == ["ok"] * 5
+    with served() as server:
+        options = ("--trace", str(DATA / "mooncake.jsonl"))
+        locust = finished(start(server, tmp_path, *options, processes=2, scenario=scenario))
+    (stage,) = locust.meta.stages
+    assert (stage.label, stage.load.unit) == ("mooncake.jsonl", "req/s")
+    assert locust.meta.workload["trace"].endswith("mooncake.jsonl")
+    records = sorted(locust.records, key=lambda one: one.t_sched)
+    assert {one.outcome for one in records} == {"ok"}
+    assert [one.t_sched - stage.start for one in records] == [round(at * SECOND) for at in recorded.times]
+    lags = sorted((one.t_send or 0) - one.t_sched for one in records)
+    assert lags[len(lags) // 2] < 50 * MS
+    assert lags[-1] < 1000 * MS
+    lengths = Counter((one.prompt_tokens, one.output_tokens) for one in recorded.requests)
+    assert Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in records) == lengths
+    assert all(one.prompt_tokens == one.planned_prompt_tokens for one in records), "as the server counts them"
+    assert all(one.output_tokens == one.planned_output_tokens for one in records)
+    assert stage.steady_start == stage.start
+    assert all(stage.start <= one.t_sched < (stage.steady_end or 0) for one in records), "all of it counts"
 
 
 def test_yesterdays_run_is_played_again_twice_as_fast(tmp_path: Path) -> None:
+    arrived = [record(n, n * n * SECOND // 400, prompt_tokens=30 + n, output_tokens=4 + n % 5) for n in range(30)]
+    first = write_run(tmp_path / "first", meta_of(stages_of((2,), 3.0)), arrived, [])
     with ScriptedServer() as server:
-        rate = ROOT / "loadtests/rate.py"
-        first = finished(start(server, tmp_path / "first", "--rate", "20", "--stage-seconds", "3", scenario=rate))
-        again = play(tmp_path / "again", server, "--trace", str(first.run), "--trace-as", "speed=2")
-    before, after = (sorted(run.records, key=lambda one: one.t_sched) for run in (first, again))
-    assert len(before) == len(after)
-    gaps = [(one.t_sched - before[0].t_sched) / 2 for one in before]
+        options = ("--trace", str(first), "--trace-as", "speed=2")
+        again = finished(start(server, tmp_path, *options, scenario=REPLAY))
+    after = sorted(again.records, key=lambda one: one.t_sched)
+    gaps = [one.t_sched / 2 for one in arrived]
     assert [one.t_sched - after[0].t_sched for one in after] == pytest.approx(gaps, abs=2)
-    assert [one.planned_prompt_tokens for one in after] == [one.planned_prompt_tokens for one in before]
-    assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in before]
+    assert [one.planned_prompt_tokens for one in after] == [one.prompt_tokens for one in arrived]
+    assert [one.planned_output_tokens for one in after] == [one.output_tokens for one in arrived]
 
 
 def test_conversations_without_times_arrive_at_a_rate(tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        play(tmp_path, server, "--trace", str(DATA / "sharegpt.json"), "--rate", "20", "--stage-seconds", "2")
+        options = ("--trace", str(DATA / "sharegpt.json"), "--rate", "20", "--stage-seconds", "2")
+        finished(start(server, tmp_path, *options, scenario=REPLAY))
         asked = {json.dumps(body["messages"]) for body in server.bodies}
     assert len(server.bodies) > 20
     assert len(asked) == 3
     assert any("A line in which the first to come" in one for one in asked)
-
-
-def test_a_real_server_gets_the_recorded_lengths(tmp_path: Path) -> None:
-    with served() as server:
-        locust = finished(start(server, tmp_path, "--trace", str(DATA / "mooncake.jsonl"), scenario=REPLAY))
-    found = locust.records
-    recorded = read_trace(str(DATA / "mooncake.jsonl")).requests
-    assert {one.outcome for one in found} == {"ok"}
-    assert sorted(one.output_tokens or 0 for one in found) == sorted(one.output_tokens for one in recorded)
-    for one in found:
-        assert one.output_tokens == one.planned_output_tokens
-        assert one.prompt_tokens == one.planned_prompt_tokens
-    assert locust.meta.workload["trace"].endswith("mooncake.jsonl")

@@ -54,13 +54,13 @@ def scenario(folder: Path, event: str = "", user: str = "pass", condition: str =
     ("event", "condition", "processes"),
     [
         pytest.param("init", "", 1, id="before there is a run"),
-        pytest.param("test_start", "", 1, id="at its start"),
         pytest.param("spawning_complete", "", 1, id="when the users are there"),
         pytest.param("test_start", "", 2, id="in the master"),
         pytest.param("test_start", ONLY_IN_A_WORKER, 2, id="in a worker only"),
     ],
 )
 def test_an_exception_in_a_listener_ends_the_run(tmp_path: Path, event: str, condition: str, processes: int) -> None:
+    """One at the start of a single process is in the two last tests."""
     own = scenario(tmp_path, event, condition=condition)
     with ScriptedServer() as server:
         began = time.monotonic()

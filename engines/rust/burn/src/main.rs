@@ -5,7 +5,6 @@
 mod cache;
 mod config;
 mod model;
-mod projection;
 mod settings;
 mod weights;
 
@@ -56,7 +55,7 @@ fn load(load: &Load) -> Result<Loaded<Decoder>, Failure> {
         features: FEATURES.map(String::from).into(),
         options: [
             ("threads".to_owned(), json!(rayon::current_num_threads())),
-            ("decoder".to_owned(), json!("enginebench's, on Burn's operations; rows of products dealt to our threads")),
+            ("decoder".to_owned(), json!("enginebench's, on Burn's operations")),
             ("scheduler".to_owned(), json!("enginebench's")),
             ("kv_tokens".to_owned(), json!(kv_tokens)),
         ]

@@ -1,11 +1,12 @@
-//! A decoder of the Llama family in Burn's tensors: the same on every device that Burn knows.
+//! A decoder of the Llama family in Burn's layers and tensors: the same on every device that Burn knows.
 
 use crate::cache::Cache;
 use crate::config::Config;
-use crate::projection::Projection;
 use crate::settings::Settings;
 use crate::weights::Weights;
 use anyhow::{Result, anyhow};
+use burn::module::Param;
+use burn::nn::{Linear, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::{DType, Int, activation};
 use enginebench_protocol::{Failure, Model, Piece};
@@ -16,8 +17,8 @@ pub struct Decoder {
     dtype: DType,
     embedding: Tensor<2>,
     layers: Vec<Layer>,
-    norm: Norm,
-    head: Projection,
+    norm: RmsNorm,
+    head: Linear,
     cosines: Tensor<2>, // one row per position
     sines: Tensor<2>,   // the first half of a row negated: what turns a pair of values is (-sin, sin)
     slots: Vec<Option<Vec<Cache>>>,
@@ -25,26 +26,12 @@ pub struct Decoder {
 }
 
 struct Layer {
-    before_attention: Norm,
-    qkv: Projection,
-    output: Projection,
-    before_mlp: Norm,
-    gate_up: Projection,
-    down: Projection,
-}
-
-struct Norm {
-    factors: Tensor<2>,
-    epsilon: f64,
-}
-
-impl Norm {
-    /// In 32 bits: the squares of common activations are beyond the largest 16-bit number, 65 504.
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let wide = x.clone().cast(DType::F32);
-        let scale = (wide.square().mean_dim(1) + self.epsilon).sqrt().recip();
-        x.clone() * scale.cast(x.dtype()) * self.factors.clone()
-    }
+    before_attention: RmsNorm,
+    qkv: Linear,
+    output: Linear,
+    before_mlp: RmsNorm,
+    gate_up: Linear,
+    down: Linear,
 }
 
 /// What all layers need to know of the tokens of one step.
@@ -58,23 +45,22 @@ struct Step<'a> {
 impl Decoder {
     /// `context`: the most tokens that a sequence will hold.
     pub fn load(config: Config, weights: &mut Weights, context: usize, settings: &Settings) -> Result<Self> {
-        let in_blocks = settings.in_blocks();
         let (device, dtype) = (weights.device.clone(), weights.dtype);
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
         let embedding = weights.rows("model.embed_tokens.weight", [vocabulary, hidden])?;
         let head = match !config.tie_word_embeddings && weights.has("lm_head.weight") {
-            true => weights.rows("lm_head.weight", [vocabulary, hidden])?,
-            false => embedding.clone(),
+            true => weights.columns("lm_head.weight", [vocabulary, hidden])?,
+            false => embedding.clone().transpose(), // a view, so that the table is in memory once
         };
-        let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights, in_blocks));
+        let layers = (0..config.num_hidden_layers).map(|at| Layer::load(at, &config, weights));
         let layers = layers.collect::<Result<_>>()?;
-        let norm = Norm::load("model.norm", &config, weights)?;
+        let norm = norm("model.norm", &config, weights)?;
         let (cosines, sines) = turns(&config, context, &device, dtype)?;
         Ok(Self {
             embedding,
             layers,
             norm,
-            head: Projection::new(head, None, in_blocks),
+            head: linear(head, None),
             cosines,
             sines,
             slots: (0..settings.slots).map(|_| None).collect(),
@@ -201,13 +187,13 @@ impl Model for Decoder {
 }
 
 impl Layer {
-    fn load(at: usize, config: &Config, weights: &mut Weights, in_blocks: bool) -> Result<Self> {
+    fn load(at: usize, config: &Config, weights: &mut Weights) -> Result<Self> {
         let name = |part: &str| format!("model.layers.{at}.{part}");
         let (hidden, inner, size) = (config.hidden_size, config.intermediate_size, config.head_dim());
         let (q, kv) = (config.num_attention_heads * size, config.kv_heads() * size);
         let outputs =
             [("q", q), ("k", kv), ("v", kv)].map(|(part, size)| (name(&format!("self_attn.{part}_proj")), size));
-        let qkv = outputs.iter().map(|(part, size)| weights.rows(&format!("{part}.weight"), [*size, hidden]));
+        let qkv = outputs.iter().map(|(part, size)| weights.columns(&format!("{part}.weight"), [*size, hidden]));
         let qkv = qkv.collect::<Result<_>>()?;
         let bias = match config.has_qkv_bias() {
             true => {
@@ -217,15 +203,15 @@ impl Layer {
             false => None,
         };
         let gate_up = ["gate", "up"].map(|part| name(&format!("mlp.{part}_proj.weight")));
-        let gate_up = gate_up.iter().map(|part| weights.rows(part, [inner, hidden])).collect::<Result<_>>()?;
+        let gate_up = gate_up.iter().map(|part| weights.columns(part, [inner, hidden])).collect::<Result<_>>()?;
         let (output, down) = (name("self_attn.o_proj.weight"), name("mlp.down_proj.weight"));
         Ok(Self {
-            before_attention: Norm::load(&name("input_layernorm"), config, weights)?,
-            qkv: Projection::new(Tensor::cat(qkv, 0), bias, in_blocks),
-            output: Projection::new(weights.rows(&output, [hidden, q])?, None, in_blocks),
-            before_mlp: Norm::load(&name("post_attention_layernorm"), config, weights)?,
-            gate_up: Projection::new(Tensor::cat(gate_up, 0), None, in_blocks),
-            down: Projection::new(weights.rows(&down, [hidden, inner])?, None, in_blocks),
+            before_attention: norm(&name("input_layernorm"), config, weights)?,
+            qkv: linear(Tensor::cat(qkv, 1), bias),
+            output: linear(weights.columns(&output, [hidden, q])?, None),
+            before_mlp: norm(&name("post_attention_layernorm"), config, weights)?,
+            gate_up: linear(Tensor::cat(gate_up, 1), None),
+            down: linear(weights.columns(&down, [hidden, inner])?, None),
         })
     }
 
@@ -238,11 +224,14 @@ impl Layer {
     }
 }
 
-impl Norm {
-    fn load(name: &str, config: &Config, weights: &mut Weights) -> Result<Self> {
-        let factors = weights.factors(&format!("{name}.weight"), config.hidden_size)?;
-        Ok(Self { factors: factors.unsqueeze(), epsilon: config.rms_norm_eps })
-    }
+fn norm(name: &str, config: &Config, weights: &mut Weights) -> Result<RmsNorm> {
+    let gamma = weights.factors(&format!("{name}.weight"), config.hidden_size)?;
+    Ok(RmsNorm { gamma: Param::from_tensor(gamma), epsilon: config.rms_norm_eps })
+}
+
+/// `weight`: one column per output.
+fn linear(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
+    Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) }
 }
 
 /// The rotary embedding's tables, computed in 64 bits: cosines, and sines with the first half of each row negated.

@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use enginebench_protocol::{Failure, Load, free_gpu_memory, free_memory, team};
+use enginebench_protocol::{Failure, Load, free_gpu_memory, free_memory};
 
 const SLOTS: usize = 32;
 
@@ -19,11 +19,6 @@ pub struct Settings {
 
 impl Settings {
     pub fn from(load: &Load) -> Result<Self, Failure> {
-        if let Some(threads) = load.option::<usize>("threads")? {
-            team::set_threads(threads);
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-            pool.map_err(|_| Failure::internal("the threads could not be started."))?;
-        }
         let (device, device_name) = choose(load.option::<String>("device")?.as_deref())?;
         let wanted = load.option::<String>("dtype")?;
         let (dtype, dtype_name) = dtype(wanted.as_deref(), &device, &device_name)?;
@@ -46,11 +41,6 @@ impl Settings {
             "cuda" => free_gpu_memory(0),
             _ => None,
         }
-    }
-
-    /// Whether products shall be cut for Burn's Flex; the other devices divide their work by themselves.
-    pub fn in_blocks(&self) -> bool {
-        self.device_name == "cpu"
     }
 }
 

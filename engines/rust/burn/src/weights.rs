@@ -57,6 +57,12 @@ impl Weights {
         self.read(name, shape)
     }
 
+    /// One column per output, in memory too: the default layout of Burn's `Linear`. `shape` is that of the rows.
+    pub fn columns(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>> {
+        let columns = self.rows(name, shape)?.transpose();
+        Ok(Tensor::from_data(columns.into_data(), (&self.device, self.dtype)))
+    }
+
     /// The factors of a norm.
     pub fn factors(&mut self, name: &str, size: usize) -> Result<Tensor<1>> {
         if self.file_of.is_empty() {

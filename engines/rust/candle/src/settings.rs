@@ -60,8 +60,6 @@ impl Settings {
             "float16" => Format::Float(DType::F16),
             "q8_0" => Format::Quantised(GgmlDType::Q8_0),
             "q4_0" => Format::Quantised(GgmlDType::Q4_0),
-            "q4_1" => Format::Quantised(GgmlDType::Q4_1),
-            "q4_k" => Format::Quantised(GgmlDType::Q4K),
             other => return Err(Failure::bad_request(format!("option `dtype` cannot be `{other}`."))),
         }))
     }

@@ -38,7 +38,7 @@ impl Format {
     }
 }
 
-/// "q4_1", "q4_k"
+/// As users write it: "q8_0", or "q4_k" of a GGUF file.
 pub fn kind_name(kind: GgmlDType) -> String {
     format!("{kind:?}").to_lowercase().replace('k', "_k")
 }
@@ -105,7 +105,7 @@ impl Linear {
                     let kind = kind_name(kind);
                     anyhow::bail!(Failure::bad_request(format!(
                         "{kind} needs matrices with columns in blocks of {block}, and this model has {width}; \
-                         use dtype=q8_0 or q4_0."
+                         use dtype=float32."
                     )));
                 }
                 let rows = rows.to_device(&Device::Cpu)?;

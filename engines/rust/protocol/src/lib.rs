@@ -1,5 +1,5 @@
 //! Shared by the engines written in Rust: the protocol, its main loop, and, for engines that decode token by token,
-//! sampling, detokenising, continuous batching and compute threads.
+//! sampling, detokenising and continuous batching.
 //!
 //! A program with a scheduler of its own implements [`Engine`] and calls [`serve`]. A program that is only a model
 //! implements [`Model`] (tokens in, logits out) and calls [`serve_model`]. `docs/engine-protocol.md` describes the
@@ -14,7 +14,6 @@ mod output;
 mod sample;
 mod serve;
 mod stop;
-pub mod team;
 
 pub use batch::{BatchLimits, Loaded, Model, Piece, serve_model};
 pub use detokenize::{Vocabulary, end_of_text_ids};

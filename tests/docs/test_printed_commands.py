@@ -1,0 +1,137 @@
+"""Every command that README and the docs print is one that works.
+
+Commands on runs are carried out. Of those that would load or serve for minutes, everything before that is carried out:
+their options, scenario and stages are checked, and their engines' options. Each scenario, engine and server is run by
+tests of its own room, images and clusters by `make test-containers` and `tests/docker`, what is installed by
+`tests/test_installation.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from typer.testing import CliRunner
+
+from enginebench import app
+from loadtests.harness.command import drive
+from settings.schema import UserMistake
+from tests.support.analysis import other_tools
+from tests.support.analysis.synthetic import Engine, simulate
+from tests.support.engines.documented_engine import installed
+from tests.support.loadtests.locust_process import LOCUST, ROOT
+
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "validation/README.md")
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
+CHECKED_ELSEWHERE = (
+    "docker",
+    "kubectl",
+    "grafana",
+    "prometheus",
+    "pip",
+    "uv",
+    "uvx",
+    "pipx",
+    "scp",
+    "export",
+    "taskset",
+)
+"""Programs of others, and installations: see above, and `tests/grafana` for Prometheus with the shipped files."""
+
+LONG = ("run", "serve", "bench", "answers")
+VERDICTS = (0, 1)
+REACHED = "everything before the load was in order"
+
+
+def printed() -> Iterator[Any]:
+    for page in PAGES:
+        for block in BLOCK.findall((ROOT / page).read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                    words.pop(0)
+                if words and words[0] == "taskset":
+                    words = words[3:]
+                if words:
+                    yield pytest.param([word for word in words if word != "&"], id=f"{page}: {' '.join(words)}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the commands are typed: with the files, the runs and the engine that they name."""
+    here = tmp_path_factory.mktemp("typed")
+    for label, tpot in (("transformers", 0.02), ("candle", 0.016)):
+        for repeat in range(3):
+            name = f"20261121-10000{repeat}-{label}-abcd"
+            simulate(here / "runs" / name, Engine(label, tpot=tpot), (1, 8, 32), 6.0, seed=repeat, run_id=name)
+    for name, of in (("before", "transformers"), ("after", "candle"), ("20261121-100542-server-k3vq", "candle")):
+        shutil.copytree(here / "runs" / f"20261121-100000-{of}-abcd", here / "named" / "runs" / name)
+    for name in ("from-worker-1", "from-worker-2"):
+        (here / "named" / name).mkdir()
+        shutil.copy(here / "named" / "runs" / "after" / "meta.json", here / "named" / name)
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    rows = (f"2023-11-16 18:{second // 60:02}:{second % 60:02}.0,400,20\n" for second in range(0, 1500, 5))
+    (here / "AzureLLMInferenceTrace_code.csv").write_text(azure + "".join(rows))
+    (here / "access.csv").write_text("ts,tokens_in,tokens_out\n" + "".join(f"{at},50,20\n" for at in range(100)))
+    other_tools.guidellm(here / "benchmarks.json")
+    shutil.copy(ROOT / "validation" / "results" / "engine_bench.json", here / "bench.json")
+    for run in (1, 2, 3):
+        other_tools.vllm_bench(here / f"run-{run}.json")
+    (here / "package").mkdir()
+    with installed(here / "package"):
+        yield here
+
+
+@pytest.mark.parametrize("words", printed())
+def test_it_is_accepted(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *arguments = words
+    if program == "enginebench":
+        named = any(word.startswith(("runs/", "/tmp/from")) and "*" not in word for word in arguments)
+        monkeypatch.chdir(folder / "named" if named else folder)
+        accepted([word.replace("/tmp/from", "from") for word in arguments], monkeypatch)
+    elif program == "locust":
+        monkeypatch.chdir(folder)
+        command = [LOCUST, *(str(ROOT / word) if word.startswith("loadtests/") else word for word in arguments)]
+        done = subprocess.run([*command, "--list"], capture_output=True, text=True)
+        assert (done.returncode, "User" in done.stdout) == (0, True), done.stderr
+    elif program == "make":
+        subprocess.run(["make", "-n", *arguments], cwd=ROOT, check=True, capture_output=True)
+    elif program == "python":
+        assert arguments[0] == "-m"
+        done = subprocess.run([sys.executable, *arguments[:2], "--help"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    else:
+        assert program in CHECKED_ELSEWHERE, f"nothing checks {program}"
+
+
+def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`enginebench …` is carried out up to what takes minutes."""
+
+    def reached(*_: Any, **__: Any) -> NoReturn:
+        raise UserMistake(REACHED)
+
+    monkeypatch.setattr(drive, "measure_engine", reached)
+    monkeypatch.setattr(drive, "measure_url", reached)
+    monkeypatch.setattr("loadtests.harness.answers.command._check_all", reached)
+    monkeypatch.setattr("engines.bench.cli._measure", reached)
+    monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
+    monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
+    monkeypatch.setattr("servers.cli._prepare", lambda *_: None)
+    expanded = [path for word in arguments for path in (sorted(glob(word)) if "*" in word else [word])]
+    if expanded[0] == "serve":
+        expanded += ["--port", "0"]  # the printed one may be in use here
+    done = CliRunner().invoke(app, expanded)
+    if expanded[0] in LONG:
+        assert REACHED in done.output, done.output
+        assert done.exit_code == 2
+    else:
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        assert done.exit_code in VERDICTS, done.output

@@ -1,0 +1,62 @@
+"""One exchange of the client with an answer that was read before: no socket, no server, no time that passes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+
+from loadtests.harness.client.connection import Connection, Read
+from loadtests.harness.client.dialects.openai import CompletionAnswer
+from loadtests.harness.client.exchange import Exchange
+from records.request import Observation
+
+CLOSED = b""
+"""The read that says that the server has closed the connection."""
+
+
+class Reads(Connection):
+    """A connection that hands out prepared reads, `gap` nanoseconds apart."""
+
+    def __init__(self, pieces: Iterable[bytes], gap: int = 0) -> None:
+        self.fileno, self._writer = os.pipe()  # the event loop wants a real one
+        self.left = list(pieces)
+        self.stamp, self.gap = time.monotonic_ns(), gap
+
+    def receive(self) -> Read | None:
+        self.stamp = self.stamp + self.gap if self.gap else time.monotonic_ns()
+        return (self.stamp, b"", self.left.pop(0)) if self.left else None
+
+    def prepare(self, message: bytes) -> None: ...
+
+    def send(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        os.close(self.fileno)
+        os.close(self._writer)
+
+
+def exchange_of(pieces: Iterable[bytes], *, streamed: bool = True, gap: int = 0) -> Exchange:
+    """Every piece read, one after another. An answer that has not ended by then gets no more, for as long as a server
+    may take."""
+    connection = Reads(pieces, gap)
+    exchange = Exchange(connection, CompletionAnswer(), streamed, 60.0, 600.0)
+    exchange.start(b"")
+    while connection.left and not exchange.ended_at:
+        exchange.on_readable()
+    if not exchange.ended_at:
+        exchange.on_timer()
+    connection.close()
+    return exchange
+
+
+def observe(*pieces: bytes, streamed: bool = True, gap: int = 0) -> Observation:
+    began = time.monotonic_ns()
+    return exchange_of(pieces, streamed=streamed, gap=gap).observation(began, None)
+
+
+def bytewise(answer: Sequence[bytes]) -> list[bytes]:
+    """The same answer in reads of a byte each, a last `CLOSED` kept."""
+    single = [bytes([byte]) for piece in answer for byte in piece]
+    return [*single, CLOSED] if answer[-1] == CLOSED else single
