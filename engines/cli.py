@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from settings.flags import AsJson, TrustRemoteCode
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 SHOW = "show"
+SHOWN = ("name", "source", "licence", "parameters", "hub_id", "architecture", "context_length")  # of a model
 
 
 class NamesToo(TyperGroup):
@@ -73,14 +74,10 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="An engine.", show_default=False)],
-    option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", metavar="NAME=VALUE", help="Check this option's value.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
-    _check(name, option or [])
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return
@@ -109,7 +106,7 @@ def install(
 
     Example:  enginebench engines install vllm
     """
-    from engines.contract.base import EngineUnavailable
+    from engines.contract.errors import EngineUnavailable
     from engines.models.progress import terminal_progress
 
     environment = _environment(name)
@@ -157,16 +154,6 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
     }
 
 
-def _check(name: str, given: list[str]) -> None:
-    from engines.contract.registry import check_options
-    from settings.schema import options_by_engine
-
-    try:
-        check_options(name, options_by_engine(given, [name])[name])
-    except UserMistake as mistake:
-        raise UserMistake(f"{name}: {mistake}") from None
-
-
 def _environment(name: str) -> Any:
     from engines.contract.registry import engine_class, names
     from engines.process.installed import InstalledEngine
@@ -188,14 +175,13 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from engines.models.presets import PRESETS, WEIGHT_BYTES
+    from engines.models.presets import PRESETS, SHOWN_FORMATS
 
     if as_json:
         _print_json(
             [
-                {name: value for name, value in asdict(preset).items() if name != "config"}
-                | {"architecture": preset.architecture, "context_length": preset.context_length}
-                | {"memory_bytes": {dtype: preset.memory_bytes(dtype) for dtype in WEIGHT_BYTES}}
+                {name: getattr(preset, name) for name in SHOWN}
+                | {"memory_bytes": {format: preset.memory_bytes(format) for format in SHOWN_FORMATS}}
                 for preset in PRESETS.values()
             ]
         )
@@ -204,7 +190,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     for column in ("params (M)\ncontext", "f32, f16 GB\n8, 4-bit GB"):
         table.add_column(column, justify="right", no_wrap=True)
     for preset in PRESETS.values():
-        f32, f16, eight, four = (f"{preset.memory_bytes(dtype) / 1e9:5.1f}" for dtype in WEIGHT_BYTES)
+        f32, f16, eight, four = (f"{preset.memory_bytes(format) / 1e9:5.1f}" for format in SHOWN_FORMATS)
         table.add_row(
             f"[bold]{preset.name}[/]\n[dim]{preset.source}[/]",
             f"{preset.licence}\n[dim]{preset.architecture}[/]",
@@ -222,31 +208,18 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 @models_app.command()
 def fetch(
     spec: Annotated[str, typer.Argument(help="A preset, a .gguf file, owner/name on the hub, or random:NAME.")],
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Download and convert a model, and print its folder.
 
     Example:  enginebench models fetch Qwen/Qwen2.5-0.5B-Instruct
     """
-    from engines.models.fetch import fetch_model
-    from engines.models.progress import terminal_progress
+    from engines.models.fetch import fetch_and_show
 
-    with terminal_progress() as progress:
-        model = fetch_model(spec, trust_remote_code=trust_remote_code, progress=progress)
+    model = fetch_and_show(spec, trust_remote_code)
     if as_json:
-        gguf = None if model.gguf is None else str(model.gguf)
-        _print_json(
-            {
-                "name": model.name,
-                "folder": str(model.folder),
-                "gguf": gguf,
-                "random_weights": model.random_weights,
-                "trust_remote_code": model.trust_remote_code,
-            }
-        )
+        _print_json(asdict(model))
     else:
         typer.echo(model.folder)
 
@@ -267,8 +240,9 @@ def doctor(as_json: AsJson = False) -> None:
     else:
         table = _table("check", "", "found")
         for check in by_outcome(checks):
+            mark = "[green]ok[/]" if check.ok else f"[{'bold red' if check.required else 'yellow'}]missing[/]"
             remedy = "" if check.ok else f"\n[dim]{_escape(check.remedy)}[/]"
-            table.add_row(check.name, _mark(check.ok, check.required), _escape(check.found) + remedy)
+            table.add_row(check.name, mark, _escape(check.found) + remedy)
         console = _console()
         console.print(table)
         optional = sum(not check.ok for check in checks) - len(broken)
@@ -297,12 +271,6 @@ def _table(*columns: str) -> Any:
     return table
 
 
-def _mark(ok: bool, required: bool = False) -> str:
-    if ok:
-        return "[green]ok[/]"
-    return "[bold red]missing[/]" if required else "[yellow]missing[/]"
-
-
 def _escape(text: str) -> str:
     from rich import markup
 
@@ -310,5 +278,5 @@ def _escape(text: str) -> str:
 
 
 def _print_json(document: Any) -> None:
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=False, default=str)
     sys.stdout.write("\n")

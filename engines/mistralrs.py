@@ -17,27 +17,16 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import (
-    BadRequest,
-    BlockingEngine,
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineUnavailable,
-    FinishReason,
-    GenerateRequest,
-    first_line,
-)
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, first_line
 from engines.models.fetch import context_length
 from engines.models.random_model import with_weights
+from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 # One user message without additions: the server has already rendered the model's own template.
 AS_IT_IS = "{%- for message in messages -%}{{ message['content'] }}{%- endfor -%}"

@@ -17,28 +17,18 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import (
-    Chunk,
-    EngineInfo,
-    EngineStats,
-    EngineUnavailable,
-    FatalError,
-    FinishReason,
-    GenerateRequest,
-    first_line,
-)
+from engines.contract.base import Chunk, EngineInfo, EngineStats, FinishReason, GenerateRequest
+from engines.contract.errors import EngineUnavailable, FatalError, first_line
 from engines.machine.devices import usable_cores
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 GIB = 1024**3
 FINISH: dict[str, FinishReason] = {"STOP": "stop", "LENGTH": "length"}

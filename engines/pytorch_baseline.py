@@ -18,18 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import BlockingEngine, Chunk, EngineError, EngineInfo, EngineStats, GenerateRequest, Model
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, EngineStats, GenerateRequest, Model
+from engines.contract.errors import EngineError
 from engines.contract.protocol import ChunkReady, Done, Failed, Generate, Load, decode_to_parent, encode
 from engines.models.fetch import context_length, fetch_model
-from engines.models.size import STACK
+from engines.models.size import STACK, MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, expected_device, limit_spinning
-from engines.text.answer import AnswerText
 from engines.text.detokenize import tokenizer_of
-from engines.text.sampling import Sampler, logprob_of
+from engines.text.sampling import SampledAnswer
 from settings.schema import setting
 
 if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
     from engines.pytorch.unoptimized import Network
 
 NAME = "pytorch-baseline"
@@ -61,7 +60,7 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
         if self.options.cold:
             self._device = self.options.device
         else:
-            self._threads().submit(self._load).result()
+            self._threads.submit(self._load).result()
         return self.info("float32")
 
     def _load(self) -> None:
@@ -76,17 +75,13 @@ class PytorchBaselineEngine(OnTorch, BlockingEngine):
     def _here(self, request: GenerateRequest, most: int) -> Iterator[Chunk]:
         from engines.pytorch.unoptimized import passes
 
-        text = AnswerText(request, self._tokenizer, self._end_ids, most)
-        sampler = Sampler(request, () if request.ignore_eos else sorted(self._end_ids), self._device)
+        answer = SampledAnswer(request, self._tokenizer, self._end_ids, most, self._device)
         ids = list(request.prompt_token_ids)
         for logits in passes(self.network, ids, self._device):
-            id = sampler.pick(logits)
+            id, chunk = answer.next(logits)
             ids.append(id)
-            wanted = request.logprobs
-            logprobs = () if wanted is None else (logprob_of(logits, id, wanted, self._tokenizer),)
-            ready, finish = text.add(id)
-            yield Chunk(ready, 1, finish, logprobs)
-            if finish is not None:
+            yield chunk
+            if chunk.finish_reason is not None:
                 return
 
     def _in_a_new_process(self, request: GenerateRequest) -> Iterator[Chunk]:

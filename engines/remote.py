@@ -19,21 +19,17 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from engines.contract.base import (
-    BadRequest,
     Chunk,
     Engine,
-    EngineError,
     EngineInfo,
-    EngineOverloaded,
-    EngineUnavailable,
     Feature,
     FinishReason,
     GenerateRequest,
     Launch,
     Model,
     Usage,
-    first_line,
 )
+from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable, first_line
 from engines.models.fetch import context_length
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
@@ -97,7 +93,8 @@ class RemoteEngine(Engine):
         card = await self._card()
         engine = await self._engine_behind()
         self._name = self.options.name or str(card["id"])
-        self._context_length = self.options.context or int(card.get("max_model_len") or self._own_context())
+        known = CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
+        self._context_length = self.options.context or int(card.get("max_model_len") or known)
         features: tuple[Feature, ...] = ("seed", "stop", "ignore_eos", "min_tokens")
         return EngineInfo(
             name="remote",
@@ -139,9 +136,6 @@ class RemoteEngine(Engine):
             return dict((await self._client.get("engine")).raise_for_status().json())
         except Exception:  # another server answers 404, or anything
             return {}
-
-    def _own_context(self) -> int:
-        return CONTEXT_LENGTH if self.model is None else context_length(self.model.folder)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         import httpx

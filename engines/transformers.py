@@ -14,28 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from engines.contract.base import (
-    BlockingEngine,
-    Chunk,
-    EngineInfo,
-    EngineUnavailable,
-    GenerateRequest,
-    Model,
-    TokenLogprob,
-)
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo, GenerateRequest, Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import context_length, fetch_model
 from engines.models.random_model import with_weights
+from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import Quantised, bits_of, end_ids, loading_settings, read_network
 from engines.pytorch.speculation import DraftGuesser, Guesser, NgramGuesser, check_draft
-from engines.text.answer import AnswerText
-from engines.text.sampling import Sampler, logprob_of
+from engines.text.sampling import SampledAnswer
 from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch
-
-    from engines.models.size import MemoryNeed, ModelSize
 
 NGRAM = "ngram"
 
@@ -70,7 +61,7 @@ class TransformersEngine(OnTorch, BlockingEngine):
 
     def load(self) -> EngineInfo:
         limit_spinning()
-        return self._threads().submit(self._load).result()
+        return self._threads.submit(self._load).result()
 
     def _load(self) -> EngineInfo:
         import torch
@@ -114,19 +105,17 @@ class TransformersEngine(OnTorch, BlockingEngine):
         return NgramGuesser() if self.options.draft == NGRAM else None
 
     def generate_blocking(self, request: GenerateRequest) -> Iterator[Chunk]:
-        most = request.most_tokens(self._context_length)
-        text = AnswerText(request, self._tokenizer, self._end_ids, most)
-        for id, logprobs in self._tokens(request):
-            ready, finish = text.add(id)
-            yield Chunk(ready, 1, finish, logprobs)
-            if finish is not None:
+        for _, chunk in self._tokens(request):
+            yield chunk
+            if chunk.finish_reason is not None:
                 return
 
-    def _tokens(self, request: GenerateRequest) -> Iterator[tuple[int, tuple[TokenLogprob, ...]]]:
-        """Token ids without end, each as soon as it is sampled."""
+    def _tokens(self, request: GenerateRequest) -> Iterator[tuple[int, Chunk]]:
+        """Without end, each as soon as it is sampled."""
         import torch
 
-        sampler = Sampler(request, () if request.ignore_eos else sorted(self._end_ids), self._device)
+        most = request.most_tokens(self._context_length)
+        answer = SampledAnswer(request, self._tokenizer, self._end_ids, most, self._device)
         guesser = self._guesser()
         ids, new, cache = list(request.prompt_token_ids), list(request.prompt_token_ids), dict[str, Any]()
         while True:
@@ -135,12 +124,9 @@ class TransformersEngine(OnTorch, BlockingEngine):
                 rows, cache = self._forward([*new, *guessed], 1 + len(guessed), cache)
             for at, logits in enumerate(rows):
                 with torch.inference_mode():
-                    id = sampler.pick(logits)
+                    id, chunk = answer.next(logits)
                 ids.append(id)
-                logprobs: tuple[TokenLogprob, ...] = ()
-                if request.logprobs is not None:
-                    logprobs = (logprob_of(logits, id, request.logprobs, self._tokenizer),)
-                yield id, logprobs
+                yield id, chunk
                 if at < len(guessed) and id != guessed[at]:
                     break
             if at < len(guessed):

@@ -12,17 +12,16 @@ import itertools
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engines.contract.base import BadRequest, Chunk, EngineInfo, FatalError, GenerateRequest
+from engines.contract.base import Chunk, EngineInfo, GenerateRequest
+from engines.contract.errors import BadRequest, FatalError
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_network
 from engines.text.answer import AnswerText
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 PAGE = 32  # tokens per page of the cache; each sequence wastes half of one
 BATCH_TOKENS = 512  # tokens of prompts and answers in one step, at most

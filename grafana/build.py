@@ -1,4 +1,4 @@
-"""The dashboards, as typed Python.
+"""The dashboards, as Python.
 
     python grafana/build.py
 
@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana.boards import capacity, compare, engine, gpu, load_test
 from grafana.boards.board import Board
@@ -33,8 +31,7 @@ def target(name: str) -> Path:
 
 
 def render(name: str) -> str:
-    board = BOARDS[name]().build()
-    return json.dumps(board, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(BOARDS[name]().build(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ light and dark backgrounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from grafana_foundation_sdk.models import dashboard as models
+from typing import Any
 
 GREEN, ORANGE, RED, BLUE, GREY, PURPLE = "#3d9950", "#e0752d", "#d64545", "#3f83d6", "#8e8e8e", "#a16bd6"
 TRANSPARENT = "transparent"
@@ -52,9 +51,9 @@ DOTTED, DASHED = ("dot", [1, 6]), ("dash", [8, 6])
 DASHES = {"/ p50$/": DOTTED, "/ p95$/": DASHED}  # p99 is solid
 
 
-def fixed(colour: str) -> models.DynamicConfigValue:
-    return models.DynamicConfigValue("color", {"mode": models.FieldColorModeId.FIXED, "fixedColor": colour})
+def fixed(colour: str) -> dict[str, Any]:
+    return {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}
 
 
-def line_style(fill: str, dash: list[int]) -> models.DynamicConfigValue:
-    return models.DynamicConfigValue("custom.lineStyle", {"fill": fill, "dash": dash})
+def line_style(fill: str, dash: list[int]) -> dict[str, Any]:
+    return {"id": "custom.lineStyle", "value": {"fill": fill, "dash": dash}}

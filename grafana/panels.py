@@ -1,4 +1,4 @@
-"""The kinds of panel: a tile, lines over time, a histogram over time, a table of labels.
+"""The kinds of panel: a tile, lines over time, a histogram over time, a table of labels, as Grafana's JSON has them.
 
 Every panel has a title, a question that its description answers, a unit, thresholds, and a sentence for when it is
 empty. Red belongs to values that are wrong, never to lines that show a limit: those are orange or grey.
@@ -7,25 +7,15 @@ empty. Red belongs to values that are wrong, never to lines that show a limit: t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
-from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import heatmap, prometheus, stat, table, timeseries
-from grafana_foundation_sdk.models import common, units
-from grafana_foundation_sdk.models import dashboard as models
-from grafana_foundation_sdk.models import heatmap as heatmap_models
-from grafana_foundation_sdk.models import prometheus as prometheus_models
+from typing import Any
 
 from grafana.palette import BLUE, BY_ENGINE, DASHED, DASHES, DOTTED, GREEN, GREY, TRANSPARENT, fixed, line_style
 from grafana.promql import Query
 
-SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
-
-TOKENS_PER_SECOND = "suffix: tok/s"
+Panel = dict[str, Any]
 Steps = Sequence[tuple[float | None, str]]  # from this value on, this colour; the first value is None
-Panel = stat.Panel | timeseries.Panel | heatmap.Panel | table.Panel
-Queried = TypeVar("Queried", stat.Panel, timeseries.Panel)
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+TOKENS_PER_SECOND = "suffix: tok/s"
 NO_DATA = "no requests yet"
 
 
@@ -40,38 +30,31 @@ def tile(
     empty: str = NO_DATA,
     texts: Mapping[str, str] | None = None,
     beyond: str | None = None,
-) -> stat.Panel:
+) -> Panel:
     """One big number per engine, with its recent past behind it.
 
     `texts` names values: `{"0": "not ready"}`; `beyond` names those from the last step on.
     """
-    panel = (
-        stat.Panel()
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .unit(unit)
-        .min(0)
-        .height(4)
-        .span(width)
-        .no_value(empty)
-        .color_mode(common.BigValueColorMode.VALUE)
-        .graph_mode(common.BigValueGraphMode.NONE if texts else common.BigValueGraphMode.AREA)
-        .text_mode(common.BigValueTextMode.AUTO)
-        .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
-        .thresholds(_thresholds(steps))
-        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
-    )
+    panel = _panel("stat", title, description, unit, [_target(query)], steps, empty, width=width, height=4)
+    panel["fieldConfig"]["defaults"] |= {"color": {"mode": "thresholds"}, "min": 0}
     if texts:
-        panel.mappings(
-            [models.ValueMap({value: models.ValueMappingResult(text=text) for value, text in texts.items()})]
-        )
+        values = {value: {"text": text} for value, text in texts.items()}
+        panel["fieldConfig"]["defaults"]["mappings"] = [{"type": "value", "options": values}]
     if beyond is not None:
-        result = models.ValueMappingResult(text=beyond)
-        panel.mappings(
-            [models.RangeMap(models.DashboardRangeMapOptions(from_val=steps[-1][0], to=None, result=result))]
-        )
-    return _with_queries(panel, [query])
+        named = {"from": steps[-1][0], "to": None, "result": {"text": beyond}}
+        panel["fieldConfig"]["defaults"]["mappings"] = [{"type": "range", "options": named}]
+    panel["options"] = {
+        "colorMode": "value",
+        "graphMode": "none" if texts else "area",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "percentChangeColorMode": "standard",
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "showPercentChange": False,
+        "textMode": "auto",
+        "wideLayout": True,
+    }
+    return panel
 
 
 def lines(
@@ -82,153 +65,144 @@ def lines(
     *,
     top: float | None = None,
     steps: Steps = ((None, GREEN),),
-    stacked: common.StackingMode | None = None,
+    stacked: bool = False,
     palette: Mapping[str, str] = BY_ENGINE,
     colours: Mapping[str, str] | None = None,
     dashed: Sequence[str] = (),
     dotted: Sequence[str] = (),
     empty: str = NO_DATA,
-) -> timeseries.Panel:
+) -> Panel:
     """Lines over time.
 
     `palette` gives colours by patterns of names and `colours` by names; `dashed` and `dotted` are ends of names.
     `steps` beyond the first are drawn as limits.
     """
-    panel = (
-        timeseries.Panel()
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .unit(unit)
-        .min(0)
-        .height(7)
-        .span(8)
-        .no_value(empty)
-        .line_width(2)
-        .fill_opacity(60 if stacked else 0)
-        .line_interpolation(common.LineInterpolation.LINEAR)
-        .show_points(common.VisibilityMode.AUTO)
-        .span_nulls(False)
-        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
-        .thresholds(_thresholds(steps))
-        .legend(_legend())
-        .tooltip(
-            common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
-        )
-    )
-    if len(steps) > 1:
-        panel.thresholds_style(
-            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-        )
-    if top is not None:
-        panel.max(top)
+    targets = [_target(query, ref_id) for ref_id, query in zip("ABCDEFGH", queries, strict=False)]
+    panel = _panel("timeseries", title, description, unit, targets, steps, empty)
+    custom: dict[str, Any] = {
+        "fillOpacity": 60 if stacked else 0,
+        "lineInterpolation": "linear",
+        "lineWidth": 0 if stacked else 2,
+        "showPoints": "auto",
+        "spanNulls": False,
+    }
     if stacked:
-        panel.stacking(common_builders.StackingConfig().mode(stacked).group("A")).line_width(0)
+        custom["stacking"] = {"mode": "normal", "group": "A"}
+    if len(steps) > 1:
+        custom["thresholdsStyle"] = {"mode": "dashed"}
+    panel["fieldConfig"]["defaults"] |= {"color": {"mode": "palette-classic-by-name"}, "custom": custom, "min": 0}
+    if top is not None:
+        panel["fieldConfig"]["defaults"]["max"] = top
     styles = dict.fromkeys(dashed, DASHED) | dict.fromkeys(dotted, DOTTED)
-    _colour(panel, [query.legend for query in queries], palette, colours or {}, styles)
-    return _with_queries(panel, queries)
+    panel["fieldConfig"]["overrides"] = _overrides([query.legend for query in queries], palette, colours or {}, styles)
+    panel["options"] = {
+        # Names side by side: a table under a panel shows three of its rows. Values are in the tooltip and the tiles.
+        "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+    return panel
 
 
-def spread(title: str, description: str, query: Query) -> heatmap.Panel:
+def spread(title: str, description: str, query: Query) -> Panel:
     """A histogram's buckets over time: shows two modes, which percentiles hide."""
-    colours = (
-        heatmap.HeatmapColorOptions()
-        .mode(heatmap_models.HeatmapColorMode.SCHEME)
-        .scheme("Blues")
-        .scale(heatmap_models.HeatmapColorScale.EXPONENTIAL)
-        .exponent(0.5)
-        .steps(64)
-        .reverse(False)
-        .fill("dark-blue")
+    unit = "suffix: requests"
+    panel = _panel(
+        "heatmap", title, description, unit, [_target(query) | {"format": "heatmap"}], [(None, GREEN)], NO_DATA
     )
-    panel = (
-        heatmap.Panel()
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .unit("suffix: requests")
-        .height(7)
-        .span(8)
-        .no_value(NO_DATA)
-        .thresholds(_thresholds([(None, GREEN)]))
-        .calculate(False)
-        .color(colours)
-        .cell_gap(1)
-        .filter_values(heatmap.FilterValueRange().le(1e-9))
-        .y_axis(heatmap.YAxisConfig().unit(units.Seconds).axis_placement(common.AxisPlacement.LEFT))
-        .cell_values(heatmap.CellValues().unit("suffix: requests"))
-        .tooltip(heatmap.HeatmapTooltip().mode(common.TooltipDisplayMode.SINGLE).y_histogram(True))
-        .show_legend()
-    )
-    return panel.with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.HEATMAP).range())
+    panel["fieldConfig"]["defaults"]["custom"] = {}
+    panel["options"] = {
+        "calculate": False,
+        "cellGap": 1,
+        "cellValues": {"unit": unit},
+        "color": {
+            "exponent": 0.5,
+            "fill": "dark-blue",
+            "mode": "scheme",
+            "reverse": False,
+            "scale": "exponential",
+            "scheme": "Blues",
+            "steps": 64,
+        },
+        "exemplars": {"color": "rgba(255,0,255,0.7)"},
+        "filterValues": {"le": 1e-9},
+        "legend": {"show": True},
+        "selectionMode": "x",
+        "showValue": "auto",
+        "tooltip": {"mode": "single", "yHistogram": True},
+        "yAxis": {"axisPlacement": "left", "unit": "s"},
+    }
+    return panel
 
 
 def labels_table(
     title: str, description: str, query: Query, columns: Mapping[str, str], *, width: int = 12, empty: str = NO_DATA
-) -> table.Panel:
+) -> Panel:
     """The labels of a series as rows; `columns` maps each label to its heading, in order."""
-    panel = (
-        table.Panel()
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .unit(units.Short)
-        .height(7)
-        .span(width)
-        .no_value(empty)
-        .thresholds(_thresholds([(None, TRANSPARENT)]))
-    )
-    panel.with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.TABLE).instant())
-    chosen = models.DataTransformerConfig(
-        id_val="organize",
-        options={
-            "includeByName": dict.fromkeys(columns, True),
-            "indexByName": {label: index for index, label in enumerate(columns)},
-            "renameByName": dict(columns),
-            "excludeByName": {},
-        },
-    )
-    return panel.with_transformation(chosen)
+    target = _target(query) | {"format": "table", "instant": True, "range": False}
+    panel = _panel("table", title, description, "short", [target], [(None, TRANSPARENT)], empty, width=width)
+    panel["fieldConfig"]["defaults"]["custom"] = {"align": "auto", "inspect": False}
+    panel["options"] = {
+        "cellHeight": "sm",
+        "footer": {"countRows": False, "reducer": [], "show": False},
+        "frameIndex": 0,
+        "showHeader": True,
+        "showTypeIcons": False,
+    }
+    chosen = {
+        "includeByName": dict.fromkeys(columns, True),
+        "indexByName": {label: index for index, label in enumerate(columns)},
+        "renameByName": dict(columns),
+        "excludeByName": {},
+    }
+    panel["transformations"] = [{"id": "organize", "options": chosen}]
+    return panel
 
 
-def _colour(
-    panel: timeseries.Panel,
+def _panel(
+    kind: str,
+    title: str,
+    description: str,
+    unit: str,
+    targets: list[dict[str, Any]],
+    steps: Steps,
+    empty: str,
+    *,
+    width: int = 8,
+    height: int = 7,
+) -> Panel:
+    thresholds = {"mode": "absolute", "steps": [{"value": value, "color": colour} for value, colour in steps]}
+    return {
+        "type": kind,
+        "title": title,
+        "description": description,
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": {"noValue": empty, "thresholds": thresholds, "unit": unit}, "overrides": []},
+        "gridPos": {"w": width, "h": height},
+        "repeatDirection": "h",
+        "targets": targets,
+        "transparent": False,
+    }
+
+
+def _overrides(
     legends: Sequence[str],
     palette: Mapping[str, str],
     colours: Mapping[str, str],
     styles: Mapping[str, tuple[str, list[int]]],
-) -> None:
-    """Later overrides win: patterns of names first, then dashes, then names."""
+) -> list[dict[str, Any]]:
+    """Later ones win: patterns of names first, then dashes, then names."""
+    properties: list[tuple[str, str, list[dict[str, Any]]]] = []
     if any("{{" in legend for legend in legends) or palette is not BY_ENGINE:
-        for pattern, colour in palette.items():
-            panel.override_by_regexp(pattern, [fixed(colour)])
+        properties += [("byRegexp", pattern, [fixed(colour)]) for pattern, colour in palette.items()]
     if any(legend.endswith(" p50") for legend in legends):
-        for pattern, style in DASHES.items():
-            panel.override_by_regexp(pattern, [line_style(*style)])
-    for ending, style in styles.items():
-        panel.override_by_regexp(f"/ {ending}$/", [line_style(*style)])
+        properties += [("byRegexp", pattern, [line_style(*style)]) for pattern, style in DASHES.items()]
+    properties += [("byRegexp", f"/ {ending}$/", [line_style(*style)]) for ending, style in styles.items()]
     if "SLO" in legends:
-        panel.override_by_name("SLO", [fixed(GREY), line_style("dash", [2, 6])])
-    for name, colour in colours.items():
-        panel.override_by_name(name, [fixed(colour)])
+        properties.append(("byName", "SLO", [fixed(GREY), line_style("dash", [2, 6])]))
+    properties += [("byName", name, [fixed(colour)]) for name, colour in colours.items()]
+    return [{"matcher": {"id": by, "options": names}, "properties": given} for by, names, given in properties]
 
 
-def _with_queries(panel: Queried, queries: Sequence[Query]) -> Queried:
-    for ref_id, query in zip("ABCDEFGH", queries, strict=False):
-        panel.with_target(_target(query, ref_id).range())
-    return panel
-
-
-def _target(query: Query, ref_id: str) -> prometheus.Dataquery:
-    return prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(ref_id).datasource(SOURCE)
-
-
-def _legend() -> common_builders.VizLegendOptions:
-    """Names side by side. A table under a panel shows three of its rows; values are in the tooltip and the tiles."""
-    legend = common_builders.VizLegendOptions().placement(common.LegendPlacement.BOTTOM).show_legend(True)
-    return legend.display_mode(common.LegendDisplayMode.LIST).calcs([])
-
-
-def _thresholds(steps: Steps) -> builders.ThresholdsConfig:
-    pairs = [models.Threshold(value=value, color=colour) for value, colour in steps]
-    return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(pairs)
+def _target(query: Query, ref_id: str = "A") -> dict[str, Any]:
+    shown = {"expr": query.expr, "legendFormat": query.legend, "refId": ref_id}
+    return {"datasource": SOURCE, "instant": False, "range": True, **shown}

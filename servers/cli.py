@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from engines.process.child import Watch
 from servers.settings import ServerSettings, server_settings
-from settings.flags import TrustRemoteCode, read_settings, with_flags
-from settings.schema import UserMistake
-
-if TYPE_CHECKING:
-    from engines.contract.base import Model
+from settings.flags import EngineSettings, TrustRemoteCode, read_settings, with_flags
+from settings.schema import UserMistake, options_by_engine
 
 app = typer.Typer()
 
@@ -21,10 +18,7 @@ app = typer.Typer()
 @with_flags(ServerSettings, Watch)
 def serve(
     engine: Annotated[str, typer.Option(help="Engine to serve; `enginebench engines` lists them.", show_default=False)],
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Set an option of the engine; may be repeated."),
-    ] = None,
+    option: EngineSettings = None,
     model: Annotated[
         str | None, typer.Option(help="A preset, a folder, a .gguf file or a Hugging Face id. Default: smollm2-135m.")
     ] = None,
@@ -43,7 +37,9 @@ def serve(
     """
     settings = server_settings(given)
     watch = read_settings(Watch, given)
-    failure = _serve(engine, _options(option or []), model, trust_remote_code, watch, settings)
+    failure = _serve(
+        engine, options_by_engine(option or [], [engine])[engine], model, trust_remote_code, watch, settings
+    )
     if failure is not None:
         raise UserMistake(f"{engine} could not be loaded: {failure}")
 
@@ -58,6 +54,7 @@ def _serve(
 ) -> str | None:
     """Check the arguments, cheapest first, then serve. Returns why the engine could not be loaded."""
     from engines.contract.registry import spec
+    from engines.models.fetch import fetch_and_show
     from engines.process.loading import check_before_download
     from engines.process.replicas import load_replicas
     from servers.http.address import listen
@@ -65,7 +62,7 @@ def _serve(
     needs_model = spec(engine).needs_model
     check_before_download(engine, options, model)
     listener = listen(settings)
-    prepared = _prepare(model, trust_remote_code) if needs_model or model is not None else None
+    prepared = fetch_and_show(model, trust_remote_code) if needs_model or model is not None else None
     loaded = load_replicas(engine, prepared, options, watch)
 
     # The web framework and the tokenizer take time to import, and no message above needs them.
@@ -75,22 +72,3 @@ def _serve(
 
     configure_logging(settings.log_level)
     return run(create_app(loaded, load_tokenizer(prepared), settings), listener, settings)
-
-
-def _options(given: list[str]) -> dict[str, str]:
-    """`["ttft=0.3"]` as a dictionary. Raises `UserMistake`."""
-    options = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise UserMistake(f"`-o {text}` is not of the form name=value.")
-        options[name.strip()] = value
-    return options
-
-
-def _prepare(spec: str | None, trust_remote_code: bool) -> Model:
-    from engines.models.fetch import DEFAULT, fetch_model
-    from engines.models.progress import terminal_progress
-
-    with terminal_progress() as progress:
-        return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)

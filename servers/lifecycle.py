@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from typing import Literal
 
-from engines.contract.base import EngineError, EngineInfo, GenerateRequest
+from engines.contract.base import EngineInfo, GenerateRequest
+from engines.contract.errors import EngineError
 from engines.process.child import READY_CHECK
 from engines.process.replicas import ServedEngine
 from servers.admission import Admission

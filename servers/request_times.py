@@ -19,16 +19,7 @@ from servers.openai.wire import NO_FIGURES, Ending
 class RequestTimes:
     """Call `admit`, `receive` and `complete` as the request proceeds."""
 
-    __slots__ = (
-        "_first_tokens",
-        "_metrics",
-        "_prompt_tokens",
-        "admitted",
-        "first",
-        "last",
-        "produced",
-        "received",
-    )
+    __slots__ = ("_first_tokens", "_metrics", "_prompt_tokens", "admitted", "first", "last", "produced", "received")
 
     def __init__(self, metrics: Metrics, received: float, prompt_tokens: int) -> None:
         self._metrics = metrics

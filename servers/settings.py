@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,60 +14,43 @@ from settings.schema import UserMistake, setting
 MIB = 1024 * 1024
 ADDRESS, LIMITS, CONNECTIONS, ENGINE = "Address and access", "Limits", "Slow clients", "The engine's process"
 LOG = "Log"
+_address, _limit = (partial(setting, group=group) for group in (ADDRESS, LIMITS))
+_slow_client = partial(setting, metavar="S", least=0.001, group=CONNECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """Durations in seconds, sizes in bytes. The defaults suit a load test on one machine."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 means every IPv4 address.", group=ADDRESS)
-    port: int = setting(
-        8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0, most=65535, group=ADDRESS
+    host: str = _address("127.0.0.1", "Address to listen on; 0.0.0.0 means every IPv4 address.")
+    port: int = _address(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", least=0, most=65535)
+    served_model: str | None = _address(
+        None, "Model name that clients use, instead of the engine's own.", metavar="NAME"
     )
-    served_model: str | None = setting(
-        None, "Model name that clients use, instead of the engine's own.", metavar="NAME", group=ADDRESS
-    )
-    api_key: str | None = setting(None, "Key that clients must send.", flag="", secret=True, group=ADDRESS)
-    api_key_file: Path | None = setting(
-        None,
-        "File of keys, one per line; clients must send one of them. Or set ENGINEBENCH_API_KEY.",
-        metavar="FILE",
-        group=ADDRESS,
+    api_key: str | None = _address(None, "Key that clients must send.", flag="", secret=True)
+    api_key_file: Path | None = _address(
+        None, "File of keys, one per line; clients must send one of them. Or set ENGINEBENCH_API_KEY.", metavar="FILE"
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "warning", "Lowest severity to log; the engine's own output is logged as info.", group=LOG
     )
 
-    queue_size: int = setting(
-        1024, "Requests that may wait for the engine; further ones are refused.", metavar="N", least=0, group=LIMITS
+    queue_size: int = _limit(
+        1024, "Requests that may wait for the engine; further ones are refused.", metavar="N", least=0
     )
-    request_timeout: float = setting(
-        600.0, "Seconds from a request's arrival to the end of its answer.", metavar="S", least=0.001, group=LIMITS
+    request_timeout: float = _limit(
+        600.0, "Seconds from a request's arrival to the end of its answer.", metavar="S", least=0.001
     )
-    max_output_tokens: int | None = setting(None, "Maximum tokens in an answer.", metavar="N", least=1, group=LIMITS)
-    max_body_bytes: int = setting(4 * MIB, "Largest request body.", metavar="BYTES", least=1, group=LIMITS)
-    max_header_bytes: int = setting(
-        32 * 1024, "Largest total size of a request's headers.", metavar="BYTES", least=1, group=LIMITS
-    )
+    max_output_tokens: int | None = _limit(None, "Maximum tokens in an answer.", metavar="N", least=1)
+    max_body_bytes: int = _limit(4 * MIB, "Largest request body.", metavar="BYTES", least=1)
+    max_header_bytes: int = _limit(32 * 1024, "Largest total size of a request's headers.", metavar="BYTES", least=1)
 
-    header_timeout: float = setting(
-        10.0, "Seconds for a request's headers to arrive.", metavar="S", least=0.001, group=CONNECTIONS
-    )
-    body_timeout: float = setting(
-        30.0, "Seconds for a request's body to arrive.", metavar="S", least=0.001, group=CONNECTIONS
-    )
-    write_timeout: float = setting(
-        30.0,
-        "Seconds without reading after which a client is disconnected.",
-        metavar="S",
-        least=0.001,
-        group=CONNECTIONS,
-    )
-    keep_alive: float = setting(
-        120.0, "Seconds after which an idle connection is closed.", metavar="S", least=0.001, group=CONNECTIONS
-    )
-    drain_timeout: float = setting(
-        30.0, "Seconds that running requests get to finish after SIGTERM.", metavar="S", least=0, group=LIMITS
+    header_timeout: float = _slow_client(10.0, "Seconds for a request's headers to arrive.")
+    body_timeout: float = _slow_client(30.0, "Seconds for a request's body to arrive.")
+    write_timeout: float = _slow_client(30.0, "Seconds without reading after which a client is disconnected.")
+    keep_alive: float = _slow_client(120.0, "Seconds after which an idle connection is closed.")
+    drain_timeout: float = _limit(
+        30.0, "Seconds that running requests get to finish after SIGTERM.", metavar="S", least=0
     )
 
     warmup_tokens: int = setting(

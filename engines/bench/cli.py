@@ -111,8 +111,7 @@ def _before(files: FileSettings) -> BenchResult | None:
 def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str | None, Model | None]:
     """Of each name that a variant has; what an engine refuses is found before anything is downloaded."""
     from engines.contract.registry import spec
-    from engines.models.fetch import DEFAULT, fetch_model
-    from engines.models.progress import terminal_progress
+    from engines.models.fetch import fetch_and_show
     from engines.process.loading import check_before_download
 
     models: dict[str | None, Model | None] = {None: None}
@@ -121,8 +120,7 @@ def _models(variants: Sequence[Variant], trust_remote_code: bool) -> Mapping[str
         check_before_download(one.engine, one.options, one.model)
     for name in dict.fromkeys(one.model for one in variants):
         if name is not None or needed:
-            with terminal_progress() as progress:
-                models[name] = fetch_model(name or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+            models[name] = fetch_and_show(name, trust_remote_code)
     return models
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from statistics import median
 from typing import Any
@@ -41,19 +41,12 @@ MEASURING_TIMEOUT = 120.0  # seconds
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-class Reader:
-    """An array and a thread per core to read it. Build it once: filling a gigabyte takes longer than reading it."""
-
-    def __init__(self, size: int = ARRAY_BYTES) -> None:
-        self._size = size
-        self._parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
-
-    def bandwidth(self) -> float:
-        """Bytes per second."""
-        with ThreadPoolExecutor(len(self._parts)) as threads:
-            # The cheapest thing to do with a word: numpy needs no more than the memory's time for it.
-            seconds = _fastest(lambda: list(threads.map(np.bitwise_or.reduce, self._parts)))
-        return self._size / seconds
+def read_bandwidth(size: int = ARRAY_BYTES) -> float:
+    """Bytes per second of an array in memory that a thread per core reads."""
+    parts = np.array_split(np.ones(size // 8, np.int64), len(usable_cores()))
+    with ThreadPoolExecutor(len(parts)) as threads:
+        # The cheapest thing to do with a word: numpy needs no more than the memory's time for it.
+        return size / _fastest(lambda: list(threads.map(np.bitwise_or.reduce, parts)))
 
 
 def _fastest(work: Callable[[], object]) -> float:
@@ -71,13 +64,6 @@ def cpu_flops(side: int = SIDE) -> float:
     a = np.ones((side, side), np.float32)
     out = np.empty_like(a)
     return 2 * side**3 / _fastest(lambda: np.matmul(a, a, out=out))
-
-
-def _torch_cpu_flops(dtype: str) -> float:
-    import torch
-
-    a = torch.ones((SIDE, SIDE), dtype=getattr(torch, dtype))
-    return 2 * SIDE**3 / _fastest(lambda: a @ a)
 
 
 def _gpu_limit(device: str, dtype: str) -> Limit:
@@ -110,12 +96,14 @@ def measured_here(device: str, dtype: str) -> Limit:
     """In this process. Raises `ImportError` where torch is needed and missing."""
     if device.partition(":")[0] == "cuda":
         return _gpu_limit(device, dtype)
-    bandwidth = Reader().bandwidth()
+    bandwidth = read_bandwidth()
     if dtype not in HALF:
         return Limit("cpu", "float32", bandwidth, cpu_flops(), f"NumPy {np.__version__}")
     import torch
 
-    return Limit("cpu", dtype, bandwidth, _torch_cpu_flops(dtype), f"NumPy {np.__version__}, torch {torch.__version__}")
+    a = torch.ones((SIDE, SIDE), dtype=getattr(torch, dtype))
+    flops = 2 * SIDE**3 / _fastest(lambda: a @ a)
+    return Limit("cpu", dtype, bandwidth, flops, f"NumPy {np.__version__}, torch {torch.__version__}")
 
 
 def arithmetic_of(dtype: str) -> str:
@@ -241,8 +229,6 @@ def _needs(series: Series, value: float, dtype: str, cost: ModelCost) -> tuple[f
 
 
 def main() -> None:
-    from dataclasses import asdict
-
     device, dtype = [*sys.argv[1:], *("cpu", "float32")[len(sys.argv) - 1 :]]
     found = measured_here(device, dtype)
     sys.stdout.write(json.dumps(asdict(found)) + "\n")

@@ -16,7 +16,8 @@ from engines.bench.measure import Prompts
 from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, measure_limit, share_of
 from engines.bench.settings import BenchSettings, LeftOut, Variant
 from engines.bench.turns import Measured, Tell, measure_variant
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from loadtests.harness.run.host import host_facts, versions
 from records.command import typed_command
 

@@ -163,10 +163,6 @@ def cases_of(settings: BenchSettings, info: EngineInfo) -> tuple[list[Case], lis
 
 
 def _batches(info: EngineInfo) -> list[int]:
-    most = MOST_ON_CPU if on_cpu(info.device) else MOST_ON_GPU
+    computes_on_gpu = info.device.partition(":")[0] not in {"cpu", "none"}
+    most = MOST_ON_GPU if computes_on_gpu else MOST_ON_CPU
     return [2**power for power in range(most.bit_length())]
-
-
-def on_cpu(device: str) -> bool:
-    """Also for an engine that computes nothing."""
-    return device.partition(":")[0] in {"cpu", "none"}

@@ -15,7 +15,8 @@ from statistics import median
 
 from engines.bench.measure import Prompts, ShortAnswer, take_turn, values_of
 from engines.bench.settings import BenchSettings, Case, LeftOut, Variant, cases_of
-from engines.contract.base import EngineError, EngineInfo, EngineUnavailable, Model
+from engines.contract.base import EngineInfo, Model
+from engines.contract.errors import EngineError, EngineUnavailable
 from engines.machine.devices import device_memory_of
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
@@ -108,18 +109,15 @@ class _Turns:
                 for name, value in values_of(case, answers).items():
                     values[name].append(value)
         except (EngineError, ShortAnswer, ValueError) as error:
-            await self._recover()
+            with suppress(EngineUnavailable, TimeoutError):
+                async with asyncio.timeout(RESTART_TIMEOUT):
+                    await self._engine.until_ready()
             return str(error).rstrip(".")
         finally:
             self._measured.values |= values  # the decode of a longer generation takes the place of a shorter one's
         self._typical[case.kind] = (case.size, median(taken))
         self._tell(case.name)
         return None
-
-    async def _recover(self) -> None:
-        with suppress(EngineUnavailable, TimeoutError):
-            async with asyncio.timeout(RESTART_TIMEOUT):
-                await self._engine.until_ready()
 
     async def _watch_memory(self, cases: list[Case]) -> None:
         """The gauges during the largest batch that the engine took, repeated for some seconds and not timed."""

@@ -17,66 +17,18 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from settings.schema import UserMistake
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
+from engines.contract.errors import BadRequest
+from engines.models.size import MemoryNeed, ModelSize
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled"]
 Batching = Literal["none", "continuous"]
 # "messages": it gets chats as they were sent too, and renders them itself.
 Feature = Literal["seed", "stop", "logprobs", "ignore_eos", "min_tokens", "messages"]
-ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fatal", "internal"]
 GREEDY_BELOW = 1e-3  # a lower temperature is greedy: scaled logits would overflow
-
-
-# The errors. Each message is one sentence for the user, with the remedy.
-
-
-class EngineError(Exception):
-    """Reported instead of an answer; `kind` decides the HTTP status."""
-
-    kind: ErrorKind = "internal"
-
-
-class BadRequest(EngineError):
-    """The request asks for something this engine cannot do, or makes no sense."""
-
-    kind = "bad_request"
-
-
-class EngineOverloaded(EngineError):
-    """The engine, or a server behind it, refuses more requests. `retry_after` in seconds, where it is known."""
-
-    kind = "overloaded"
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class EngineUnavailable(EngineError, UserMistake):
-    """The engine cannot run here, or is not loaded: a missing package, model or device."""
-
-    kind = "unavailable"
-
-
-class EngineCrashed(EngineError):
-    """The engine's process ended while the request was running."""
-
-    kind = "crashed"
-
-
-class FatalError(EngineError):
-    """The engine cannot continue (a sticky CUDA error, a dead scheduler): its process is replaced."""
-
-    kind = "fatal"
-
-
-# What goes in and what comes out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +44,6 @@ class Model:
     gguf: Path | None = None
     random_weights: bool = False
     trust_remote_code: bool = False
-
-
-def first_line(error: BaseException) -> str:
-    """What another library's exception says, short enough for a sentence of ours."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +265,7 @@ class BlockingEngine(Engine):
                     close()
                 put(None)
 
-        finished = loop.run_in_executor(self._threads(), run)
+        finished = loop.run_in_executor(self._threads, run)
         try:
             while (item := await arrived.get()) is not None:
                 if isinstance(item, BaseException):
@@ -329,8 +276,6 @@ class BlockingEngine(Engine):
             abandoned.set()
             await asyncio.shield(finished)
 
+    @cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        pool: ThreadPoolExecutor | None = self.__dict__.get("_pool")
-        if pool is None:
-            pool = self.__dict__["_pool"] = ThreadPoolExecutor(self.max_threads, thread_name_prefix="generate")
-        return pool
+        return ThreadPoolExecutor(self.max_threads, thread_name_prefix="generate")

@@ -21,21 +21,23 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from engines.contract.base import (
-    BadRequest,
     Chunk,
-    EngineCrashed,
-    EngineError,
     EngineInfo,
-    EngineOverloaded,
     EngineStats,
-    EngineUnavailable,
-    ErrorKind,
-    FatalError,
     FinishReason,
     GenerateRequest,
     Model,
     TokenLogprob,
     Usage,
+)
+from engines.contract.errors import (
+    BadRequest,
+    EngineCrashed,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    ErrorKind,
+    FatalError,
 )
 
 T = TypeVar("T")

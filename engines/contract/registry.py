@@ -76,8 +76,8 @@ ENGINES: dict[str, EngineSpec] = {
         "engines.static.ways_to_run:CompileCudaGraphEngine", "our decoder compiled and captured", "python", "continuous"
     ),
     "mistralrs": EngineSpec("engines.mistralrs:MistralRsEngine", "mistral.rs, its Python wheel", "rust", "continuous"),
-    "candle": EngineSpec("engines.candle:CandleEngine", "Candle's models, or our decoder", "rust", "none"),
-    "burn": EngineSpec("engines.burn:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
+    "candle": EngineSpec("engines.rust.engines:CandleEngine", "Candle's models, or our decoder", "rust", "none"),
+    "burn": EngineSpec("engines.rust.engines:BurnEngine", "our decoder and scheduler on Burn", "rust", "continuous"),
     "lmrs": EngineSpec("engines.lmrs.engine:LmrsEngine", "lm.rs, its own program `backend`", "rust", "none"),
     "llamacpp": EngineSpec("engines.llamacpp.engine:LlamaCppEngine", "llama.cpp, its own server", "c++", "continuous"),
     "openvino": EngineSpec("engines.openvino:OpenVinoEngine", "OpenVINO GenAI's own batching", "c++", "continuous"),

@@ -23,7 +23,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from engines.contract.base import Chunk, Engine, EngineError, EngineInfo, GenerateRequest
+from engines.contract.base import Chunk, Engine, EngineInfo, GenerateRequest
+from engines.contract.errors import EngineError
 from engines.fake.batch import Batch, Member
 from engines.text.answer import StopStrings
 from settings.schema import setting

@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from engines.contract.base import EngineInfo, EngineUnavailable, Model, first_line
+from engines.contract.base import EngineInfo, Model
+from engines.contract.errors import EngineUnavailable, first_line
 from engines.models.fetch import context_length
-from engines.models.size import quantised_format
+from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.installed import InstalledEngine
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -15,26 +15,16 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    EngineError,
-    FinishReason,
-    GenerateRequest,
-    Model,
-    Usage,
-    first_line,
-)
+from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model, Usage
+from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.random_model import weights_of
+from engines.models.size import MemoryNeed, ModelSize
 from engines.process.installed import Environment, Packages
 from engines.text.answer import StopStrings
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 
 @dataclass(frozen=True, slots=True)

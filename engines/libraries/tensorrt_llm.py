@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engines.contract.base import BadRequest, Chunk, EngineError, FinishReason, GenerateRequest, Model, first_line
+from engines.contract.base import Chunk, FinishReason, GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.models.fetch import context_length
 from engines.models.random_model import weights_of

@@ -17,31 +17,25 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from engines.contract.base import (
-    BadRequest,
     Chunk,
-    EngineError,
     EngineInfo,
     EngineStats,
-    FatalError,
     FinishReason,
     GenerateRequest,
     Model,
     TokenLogprob,
     Usage,
-    first_line,
 )
+from engines.contract.errors import BadRequest, EngineError, FatalError, first_line
 from engines.libraries.library import Library, LibraryOptions, given
 from engines.machine.devices import usable_cores
 from engines.models.random_model import weights_of
-from engines.models.size import quantised_format
+from engines.models.size import MemoryNeed, ModelSize, quantised_format
 from engines.process.installed import Environment, Packages
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 GIB = 1024**3
 CPU_KV_GIB = 2.0

@@ -15,34 +15,21 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineUnavailable,
-    FatalError,
-    FinishReason,
-    GenerateRequest,
-    Launch,
-    Model,
-)
-from engines.machine.devices import usable_cores, visible_gpus
+from engines.contract.base import Chunk, EngineInfo, FinishReason, GenerateRequest, Launch, Model
+from engines.contract.errors import BadRequest, EngineError, EngineUnavailable, FatalError
+from engines.machine.devices import free_port, usable_cores, visible_gpus
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.models.to_gguf import file_for, format_of
 from engines.process.installed import Environment, InstalledEngine, Packages
 from engines.remote import events
 from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "llama-server", "ENGINEBENCH_LLAMACPP"
 INSTALL = "enginebench engines install llamacpp"
@@ -107,7 +94,7 @@ class LlamaCppEngine(InstalledEngine):
             raise EngineUnavailable(str(self.why_not_here()))
         file, dtype = await asyncio.to_thread(file_for, self.model, self.options.dtype)
         self._context_length = _slot_tokens(self.options, context_length(self.model.folder))
-        port = _free_port()
+        port = free_port()
         command = self.command(program, file, port)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: ASYNC220
         self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False)
@@ -227,9 +214,3 @@ def _version(program: Sequence[str]) -> str:
         raise EngineUnavailable(f"{' '.join(program)} cannot be run ({error}).") from error
     found = re.search(r"version: *(\S+)", done.stderr + done.stdout)
     return found[1] if found else "unknown"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,28 +26,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    Engine,
-    EngineCrashed,
-    EngineError,
-    EngineInfo,
-    EngineUnavailable,
-    FinishReason,
-    GenerateRequest,
-)
+from engines.contract.base import Chunk, Engine, EngineInfo, FinishReason, GenerateRequest
+from engines.contract.errors import BadRequest, EngineCrashed, EngineError, EngineUnavailable
 from engines.lmrs.model_file import DType, converted
 from engines.lmrs.tokens import NEVER, Alphabet
+from engines.machine.devices import free_port
 from engines.models.fetch import context_length
+from engines.models.size import MemoryNeed, ModelSize
 from engines.text.answer import StopStrings
 from engines.text.detokenize import Detokenizer, tokenizer_of
 from settings.schema import setting
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
-
-    from engines.models.size import MemoryNeed, ModelSize
 
 PROGRAM, VARIABLE = "backend", "ENGINEBENCH_LMRS"
 ITS_NAME = "lmrs-api"  # printed by --version
@@ -204,9 +194,7 @@ class LmrsEngine(Engine):
         from websockets.exceptions import WebSocketException
 
         self._today()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         temperature, top_p, ignore_eos = sampling
         command: list[str | Path] = [self._program, "--ip", "127.0.0.1", "--port", str(port), "--model", self._file]
         command += ["--tokenizer", self._tokens_file(ignore_eos), "--temperature", str(temperature)]

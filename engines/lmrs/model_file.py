@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.lmrs.tokens import HIGHEST_ID
 from engines.models.cache import converted_once
 from engines.models.presets import LLAMA_3_ROPE

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from engines.contract.base import Engine, EngineUnavailable
+from engines.contract.base import Engine
+from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import NoAnswer, driver
 
 # Minor version compatibility: the oldest driver for a CUDA major version, on Linux

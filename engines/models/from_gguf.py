@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.stored import llama_3_factors
 
 NEEDED = ("torch", "transformers", "gguf", "accelerate", "safetensors")

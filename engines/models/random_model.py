@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 from engines.models.presets import LLAMA_3_ROPE, Preset
 from engines.models.stored import head_size

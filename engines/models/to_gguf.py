@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import converted_once
 from engines.models.random_model import with_weights
 from engines.models.stored import FLOAT_BYTES, head_size, llama_3_factors, rotary_of, tensors_of, weight_files

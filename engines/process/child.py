@@ -13,18 +13,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from engines.contract import registry
-from engines.contract.base import (
-    EngineError,
-    EngineInfo,
-    EngineStats,
-    EngineUnavailable,
-    GenerateRequest,
-    Launch,
-    Model,
-)
+from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
+from engines.contract.errors import EngineError, EngineUnavailable
 from engines.contract.protocol import AskStats, Load
 from engines.process.environments import command_of, environment_of
 from engines.process.process import Process
@@ -35,6 +29,7 @@ from settings.schema import setting
 DEFAULT_LAUNCH = Launch()
 READY_CHECK = 0.02  # seconds
 State = Literal["loading", "ready", "restarting", "failed", "stopped"]
+process_setting = partial(setting, metavar="S", least=1, group="The engine's process")
 
 log = logging.getLogger("enginebench.engines")
 
@@ -43,16 +38,10 @@ log = logging.getLogger("enginebench.engines")
 class Watch:
     """How the child process is supervised. Durations in seconds."""
 
-    hung_after: float = setting(
-        60.0,
-        "Seconds without an answer to a heartbeat before the engine is restarted.",
-        metavar="S",
-        least=1,
-        group="The engine's process",
+    hung_after: float = process_setting(
+        60.0, "Seconds without an answer to a heartbeat before the engine is restarted."
     )
-    load_timeout: float = setting(
-        1800.0, "Seconds the engine may take to load its model.", metavar="S", least=1, group="The engine's process"
-    )
+    load_timeout: float = process_setting(1800.0, "Seconds the engine may take to load its model.")
     heartbeat: float = 1.0  # between two heartbeats
     restart_first: float = 0.5  # before the first restart; doubles up to `restart_most`
     restart_most: float = 30.0

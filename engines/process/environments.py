@@ -15,7 +15,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from engines.contract.base import EngineUnavailable, Launch
+from engines.contract.base import Launch
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 
 OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")

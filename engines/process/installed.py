@@ -9,7 +9,6 @@ continued: what uv has downloaded and installed stays.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,13 +18,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.contract.base import Engine, Launch, Model
+from engines.contract.errors import EngineUnavailable
 from engines.machine.devices import visible_gpus
 from engines.models.cache import cache_folder, locked
 from engines.models.progress import Progress
@@ -111,8 +111,9 @@ class Environment:
             if not self.python.exists():
                 _uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
             left_out = tuple(f"{name}; python_version < '3'" for name in wanted.left_out)
-            with _lines_of(wanted.overrides + left_out) as file:
-                command = ("pip", "install", "--python", str(self.python), "--overrides", file)
+            with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
+                print(*wanted.overrides, *left_out, sep="\n", file=overrides, flush=True)
+                command = ("pip", "install", "--python", str(self.python), "--overrides", overrides.name)
                 _uv(*command, *wanted.packages, *OURS)
             record = {
                 "identity": _identity(wanted),
@@ -200,11 +201,3 @@ def _uv(*arguments: str) -> None:
         raise EngineUnavailable(f"cannot run {program} ({error.strerror}).") from error
     if done.returncode:
         raise EngineUnavailable(f"uv {arguments[0]} failed, as it says above; run the same command again to continue.")
-
-
-@contextlib.contextmanager
-def _lines_of(lines: tuple[str, ...]) -> Iterator[str]:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-        file.flush()
-        yield file.name

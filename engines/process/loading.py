@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from engines.contract.base import Engine, EngineUnavailable, Launch, Model
+from engines.contract.base import Engine, Launch, Model
+from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import GivenOptions, check_options, engine_class, spec
 from engines.machine.devices import free_memory, gpu_memory, visible_gpus
 from engines.models.presets import PRESETS, RANDOM

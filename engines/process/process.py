@@ -14,31 +14,9 @@ from typing import IO, cast
 
 import msgspec
 
-from engines.contract.base import (
-    EngineCrashed,
-    EngineInfo,
-    EngineStats,
-    EngineUnavailable,
-    FatalError,
-    FinishReason,
-    GenerateRequest,
-    Usage,
-)
-from engines.contract.protocol import (
-    MAX_LINE_BYTES,
-    VERSION,
-    Cancel,
-    ChunkReady,
-    Done,
-    Failed,
-    Generate,
-    ProtocolError,
-    Ready,
-    Stats,
-    ToChild,
-    decode_to_parent,
-    encode,
-)
+from engines.contract import protocol
+from engines.contract.base import EngineInfo, EngineStats, FinishReason, GenerateRequest, Usage
+from engines.contract.errors import EngineCrashed, EngineUnavailable, FatalError
 from engines.process.stream import ReceivedChunk, Stream
 from engines.process.tree import ProcessTree
 
@@ -125,14 +103,14 @@ class Process(asyncio.SubprocessProtocol):
         """Requests that it has not finished."""
         return len(self._streams)
 
-    def send(self, message: ToChild) -> None:
+    def send(self, message: protocol.ToChild) -> None:
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         if pipe is not None and not pipe.is_closing():
-            cast(asyncio.WriteTransport, pipe).write(encode(message, msgspec.json.encode))
+            cast(asyncio.WriteTransport, pipe).write(protocol.encode(message, msgspec.json.encode))
 
     def open_stream(self, id: int, request: GenerateRequest) -> Stream:
-        stream = self._streams[id] = Stream(lambda: self.send(Cancel(id)))
-        self.send(Generate(id, request))
+        stream = self._streams[id] = Stream(lambda: self.send(protocol.Cancel(id)))
+        self.send(protocol.Generate(id, request))
         return stream
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -159,9 +137,9 @@ class Process(asyncio.SubprocessProtocol):
             else:
                 for answer in answers:
                     self._deliver(answer)
-            if len(self._tail) > MAX_LINE_BYTES:
-                raise ProtocolError("a line without an end")
-        except ProtocolError as error:
+            if len(self._tail) > protocol.MAX_LINE_BYTES:
+                raise protocol.ProtocolError("a line without an end")
+        except protocol.ProtocolError as error:
             self._log.error("%s", error)  # in the log only: the line may hold the answer to another client's request
             self.kill("it violated the protocol")
 
@@ -181,23 +159,23 @@ class Process(asyncio.SubprocessProtocol):
         else:
             self._deliver(answer)
             return
-        match message := decode_to_parent(line):
-            case Failed(id, _, _) if id is not None:
+        match message := protocol.decode_to_parent(line):
+            case protocol.Failed(id, _, _) if id is not None:
                 error = message.as_error()
                 if (stream := self._streams.pop(id, None)) is not None:
                     stream.end(None, error)
                 if isinstance(error, FatalError):
                     self.kill(f"it cannot continue: {error}")
-            case Failed():
+            case protocol.Failed():
                 if not self.loaded.done():
                     self.loaded.set_exception(EngineUnavailable(message.message))
-            case Stats(stats):
+            case protocol.Stats(stats):
                 self.stats, self.asked_at = stats, None
-            case ChunkReady() | Done():
-                raise ProtocolError(f"a line with fields of the wrong type: {line[:200]!r}")
-            case Ready(info, version):
-                if version != VERSION:
-                    self.kill(f"it implements protocol {version}, this server {VERSION}")
+            case protocol.ChunkReady() | protocol.Done():
+                raise protocol.ProtocolError(f"a line with fields of the wrong type: {line[:200]!r}")
+            case protocol.Ready(info, version):
+                if version != protocol.VERSION:
+                    self.kill(f"it implements protocol {version}, this server {protocol.VERSION}")
                 elif not self.loaded.done():
                     self.loaded.set_result(info)
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.contract.base import EngineInfo, EngineStats, EngineUnavailable, GenerateRequest, Launch, Model
+from engines.contract.base import EngineInfo, EngineStats, GenerateRequest, Launch, Model
+from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import check_options, spec
 from engines.machine.devices import usable_cores, visible_gpus
-from engines.process.child import READY_CHECK, ChildEngine, State, Watch
+from engines.process.child import ChildEngine, State, Watch
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from settings.schema import UserMistake
@@ -101,13 +102,6 @@ class Replicas:
         if not (ready := self._ready()):
             raise EngineUnavailable(f"the engine is {self.state}; try again shortly.")
         return min(ready, key=lambda child: child.running).generate(request)
-
-    async def until_ready(self) -> None:
-        """Wait until requests are accepted. Raises `EngineUnavailable` where that will not happen again."""
-        while self.state != "ready":
-            if self.state in {"failed", "stopped"}:
-                raise EngineUnavailable(f"the engine is {self.state}.")
-            await asyncio.sleep(READY_CHECK)
 
     async def stats(self) -> EngineStats:
         """Memory and CPU time of all together; the mean share of the KV caches."""

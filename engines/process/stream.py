@@ -11,7 +11,8 @@ from typing import Annotated
 
 import msgspec
 
-from engines.contract.base import EngineError, FinishReason, TokenLogprob, Usage
+from engines.contract.base import FinishReason, TokenLogprob, Usage
+from engines.contract.errors import EngineError
 
 
 class ReceivedChunk(msgspec.Struct, gc=False, tag_field="type", tag="chunk"):

@@ -20,24 +20,9 @@ import threading
 import traceback
 from typing import Any
 
-from engines.contract.base import BadRequest, Engine, EngineError, EngineOverloaded, EngineStats, EngineUnavailable
-from engines.contract.protocol import (
-    MAX_LINE_BYTES,
-    VERSION,
-    AskStats,
-    Cancel,
-    Done,
-    Failed,
-    Generate,
-    Load,
-    ProtocolError,
-    Ready,
-    Stats,
-    ToParent,
-    decode_to_child,
-    encode,
-    encode_chunk,
-)
+from engines.contract import protocol
+from engines.contract.base import Engine, EngineStats
+from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
 from engines.contract.registry import class_at
 from settings.schema import from_text
 
@@ -51,7 +36,7 @@ class Worker:
         self._kind = kind
         self._out = out
         self._lines: list[bytes] = []
-        self._running: dict[int, asyncio.Task[Done | Failed]] = {}
+        self._running: dict[int, asyncio.Task[protocol.Done | protocol.Failed]] = {}
         self._loading: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
 
@@ -61,7 +46,7 @@ class Worker:
             while line := await lines.readline():
                 try:
                     self._handle(line)
-                except ProtocolError as error:
+                except protocol.ProtocolError as error:
                     print(f"ignored a line: {error}", file=sys.stderr)
         finally:
             for task in self._running.values():
@@ -70,23 +55,25 @@ class Worker:
                 self._engine.close()
 
     def _handle(self, line: bytes) -> None:
-        match decode_to_child(line):
-            case Load() as load:
+        match protocol.decode_to_child(line):
+            case protocol.Load() as load:
                 self._loading = asyncio.get_running_loop().create_task(self._load(load))
-            case Generate(id, _) as generate:
+            case protocol.Generate(id, _) as generate:
                 task = asyncio.get_running_loop().create_task(self._answer(generate))
                 self._running[id] = task
                 task.add_done_callback(lambda task: self._finish(id, task))
-            case Cancel(id):
+            case protocol.Cancel(id):
                 if id in self._running:
                     self._running[id].cancel()
-            case AskStats():
-                self._send(encode(Stats(self._stats())))
+            case protocol.AskStats():
+                self._send(protocol.encode(protocol.Stats(self._stats())))
 
-    async def _load(self, load: Load) -> None:
+    async def _load(self, load: protocol.Load) -> None:
         try:
-            if load.version != VERSION:
-                raise EngineUnavailable(f"this worker implements protocol {VERSION}, the server {load.version}.")
+            if load.version != protocol.VERSION:
+                raise EngineUnavailable(
+                    f"this worker implements protocol {protocol.VERSION}, the server {load.version}."
+                )
             engine = self._kind(load.model, from_text(self._kind.Options, load.options))
             if engine.loads_on == "main":
                 info: Any = engine.load()
@@ -95,12 +82,12 @@ class Worker:
             else:
                 info = await asyncio.get_running_loop().run_in_executor(None, engine.load)
         except Exception as error:
-            self._send(encode(_failed(None, error)))
+            self._send(protocol.encode(_failed(None, error)))
         else:
             self._engine = engine
-            self._send(encode(Ready(info)))
+            self._send(protocol.encode(protocol.Ready(info)))
 
-    async def _answer(self, generate: Generate) -> Done | Failed:
+    async def _answer(self, generate: protocol.Generate) -> protocol.Done | protocol.Failed:
         id = generate.id
         try:
             if self._loading is not None and not self._loading.done():
@@ -110,18 +97,18 @@ class Worker:
             chunks: Any = self._engine.generate(generate.request)
             async with contextlib.aclosing(chunks):
                 async for chunk in chunks:
-                    self._send(encode_chunk(id, chunk))
+                    self._send(protocol.encode_chunk(id, chunk))
                     if chunk.finish_reason is not None:
-                        return Done(id, chunk.finish_reason, chunk.usage)
+                        return protocol.Done(id, chunk.finish_reason, chunk.usage)
             raise EngineError("the engine ended its answer without a finish reason.")
         except Exception as error:
             return _failed(id, error)
 
-    def _finish(self, id: int, task: asyncio.Task[Done | Failed]) -> None:
+    def _finish(self, id: int, task: asyncio.Task[protocol.Done | protocol.Failed]) -> None:
         """Send the last line of a request. Done here because a task cancelled before its first step runs no code."""
         del self._running[id]
-        last: ToParent = Done(id, "cancelled") if task.cancelled() else task.result()
-        self._send(encode(last))
+        last: protocol.ToParent = protocol.Done(id, "cancelled") if task.cancelled() else task.result()
+        self._send(protocol.encode(last))
 
     def _stats(self) -> EngineStats:
         if self._engine is None:
@@ -144,15 +131,15 @@ class Worker:
             data = data[os.write(self._out, data) :]
 
 
-def _failed(id: int | None, error: Exception) -> Failed:
+def _failed(id: int | None, error: Exception) -> protocol.Failed:
     if isinstance(error, EngineOverloaded):
-        return Failed(id, error.kind, str(error), error.retry_after)
+        return protocol.Failed(id, error.kind, str(error), error.retry_after)
     if isinstance(error, EngineError):
-        return Failed(id, error.kind, str(error))
+        return protocol.Failed(id, error.kind, str(error))
     traceback.print_exception(error)  # for the server's log; the client gets one sentence
     if isinstance(error, ValueError) and id is None:
-        return Failed(id, BadRequest.kind, str(error))
-    return Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")
+        return protocol.Failed(id, BadRequest.kind, str(error))
+    return protocol.Failed(id, EngineError.kind, f"the engine failed ({type(error).__name__}).")
 
 
 def _selector() -> selectors.BaseSelector:
@@ -172,7 +159,7 @@ def _selector() -> selectors.BaseSelector:
 
 async def _serve(kind: type[Engine], out: int) -> None:
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    lines = asyncio.StreamReader(limit=protocol.MAX_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     await Worker(kind, out).run(lines)
 

@@ -10,16 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from engines.contract.base import Engine, EngineInfo, EngineStats, EngineUnavailable, Feature, Model
+from engines.contract.base import Engine, EngineInfo, EngineStats, Feature, Model
+from engines.contract.errors import EngineUnavailable
 from engines.machine.cuda import machine, torch_in
 from engines.machine.devices import visible_gpus
+from engines.models.size import MemoryNeed, ModelSize
 from engines.text.detokenize import tokenizer_of
 from settings.schema import setting
 
 if TYPE_CHECKING:
     import torch
-
-    from engines.models.size import MemoryNeed, ModelSize
 
 PACKAGES = ("torch", "transformers", "safetensors", "tokenizers")
 LIBRARIES = ("torch", "transformers", "tokenizers")  # whose versions an engine reports

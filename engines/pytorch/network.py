@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from engines.contract.base import EngineUnavailable, Model, first_line
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable, first_line
 
 if TYPE_CHECKING:
     import torch

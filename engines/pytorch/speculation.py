@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     import torch

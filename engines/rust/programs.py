@@ -2,7 +2,6 @@
 
     make engines                                       # both engines
     python -m engines.rust.programs build candle --features cuda
-    python -m engines.rust.programs list               # which features each has
 
 A program is kept in the user's cache under a name made of its sources, its flags and this machine's processor, so a
 stale or foreign one is never run. Building needs cargo and takes some minutes; running needs neither.
@@ -21,21 +20,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
 
-from engines.contract.base import Chunk, Engine, EngineInfo, EngineUnavailable, GenerateRequest, Launch, Model
-from engines.machine.devices import visible_gpus
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 from engines.models.progress import Progress, silent
-from settings.schema import setting
-
-if TYPE_CHECKING:
-    from engines.models.size import MemoryNeed, ModelSize
 
 WORKSPACE = Path(__file__).resolve().parent
 FLAGS = "-C target-cpu=native"  # candle's and burn's arithmetic chooses its vectors when it is compiled
@@ -52,7 +44,7 @@ class Program:
 
     @property
     def binary(self) -> str:
-        return f"enginebench-{self.name}" + (".exe" if os.name == "nt" else "")
+        return f"enginebench-{self.name}"
 
     @property
     def package(self) -> str:
@@ -109,7 +101,7 @@ def _built_together(program: Program) -> list[Program]:
 def _cargo_build(programs: list[Program], features: list[str], into: Path) -> None:
     command = ["build", "--profile", profile(), "--locked"]
     for program in programs:
-        command += ["--package", program.package, "--bin", program.binary.removesuffix(".exe")]
+        command += ["--package", program.package, "--bin", program.binary]
         for feature in sorted(program.features & set(features)):
             command += ["--features", f"{program.package}/{feature}"]
     if cargo(command).returncode:
@@ -186,76 +178,8 @@ def _processor() -> str:
         return platform.machine() + platform.processor()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """Options of the engines that run on the continuous-batching scheduler of `protocol/src/batch.rs`."""
-
-    threads: int | None = setting(None, "CPU threads (none: one per core)", least=1)
-    concurrency: int = setting(32, "requests that run at a time", least=1)
-    context: int | None = setting(None, "maximum tokens of prompt plus answer (none: the model's limit)", least=1)
-    step_time: float = setting(0.25, "seconds by which prefill may delay a decode step", least=0.001)
-    kv_tokens: int | None = setting(
-        None, "tokens in the key/value caches of all requests (none: what fits in 80 % of the free memory)", least=1
-    )
-
-
-class RustEngine(Engine):
-    """An engine whose program implements the protocol; no Python runs in its process."""
-
-    cuda_by = "toolkit"
-    program: ClassVar[str]
-    crate: ClassVar[str]  # whose version is the engine's
-
-    @classmethod
-    def why_not_here(cls) -> str | None:
-        if find(cls.program) is not None:
-            return None
-        if cargo_environment() is None:
-            return f"its program is not built, and {NO_CARGO}"
-        return "its program is not built for this machine yet; run `make engines` (some minutes)."
-
-    @classmethod
-    def version_here(cls) -> str | None:
-        if find(cls.program) is None:
-            return None
-        locked = tomllib.loads((WORKSPACE / "Cargo.lock").read_text())["package"]
-        return next((str(one["version"]) for one in locked if one["name"] == cls.crate), None)
-
-    @classmethod
-    def memory_need(cls, options: Any, size: ModelSize) -> MemoryNeed:
-        device = cls._expected_device(options.device)
-        dtype = cls.automatic_dtype(device, options, size) if options.dtype == "auto" else options.dtype
-        if options.kv_tokens is None:
-            return size.need(dtype, device=device)
-        return size.need(dtype, options.kv_tokens, cache_options=("kv_tokens",), device=device)
-
-    @classmethod
-    @abstractmethod
-    def automatic_dtype(cls, device: str, options: Any, size: ModelSize) -> str:
-        """The number format that the program takes with `dtype=auto`."""
-
-    @classmethod
-    def _expected_device(cls, wanted: str) -> str:
-        if wanted != "auto":
-            return wanted
-        found = find(cls.program)
-        with_cuda = found is not None and "cuda" in found.parent.name.split("+")
-        return "cuda" if with_cuda and visible_gpus() else "cpu"
-
-    @classmethod
-    def launch(cls, options: BatchOptions, model: Model | None) -> Launch:
-        threads = {} if options.threads is None else {"RAYON_NUM_THREADS": str(options.threads)}
-        return Launch((str(find(cls.program)),), environment=threads)
-
-    def load(self) -> EngineInfo:
-        raise EngineUnavailable(f"{self.program} is a program of its own: {self.why_not_here()}")
-
-    def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
-        raise EngineUnavailable(f"{self.program} is a program of its own.")
-
-
 def main(arguments: list[str]) -> int:
-    """`build [NAME …] [--features a,b]`, `find NAME`, or `cargo ARGUMENT …`."""
+    """`build [NAME …] [--features a,b]`, or `cargo ARGUMENT …`."""
     import argparse
 
     from engines.models.progress import terminal_progress
@@ -266,22 +190,13 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("build", help="build programs, unless they are there")
     making.add_argument("name", nargs="*", choices=[[], *PROGRAMS], help=f"of {', '.join(PROGRAMS)}; all by default")
-    making.add_argument("--features", default="", help="separated by commas; `list` shows which program has which")
-    commands.add_parser("list", help="print the programs, and the features that each can be built with")
-    finding = commands.add_parser("find", help="print where a program is")
-    finding.add_argument("name", choices=list(PROGRAMS))
+    making.add_argument(
+        "--features", default="", help="separated by commas: docs/engines.md says which program has which"
+    )
     commands.add_parser("cargo", help="run cargo on the sources: `cargo test`, `cargo clippy -- -D warnings`")
     if arguments[:1] == ["cargo"]:
         return _pass_on(arguments[1:])  # as they are
     given = parser.parse_args(arguments)
-    if given.command == "find":
-        path = find(given.name)
-        print(path if path is not None else "not built", file=sys.stdout if path else sys.stderr)
-        return 0 if path else 2
-    if given.command == "list":
-        for program in PROGRAMS.values():
-            print(f"{program.name:8} {', '.join(sorted(program.features)) or '-'}")
-        return 0
     features = [one for one in given.features.split(",") if one]
     known = frozenset[str]().union(*(program.features for program in PROGRAMS.values()))
     if unknown := [one for one in features if one not in known]:

@@ -11,8 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engines.contract.base import Chunk, GenerateRequest
-from engines.text.answer import AnswerText
-from engines.text.sampling import Sampler, logprob_of
+from engines.text.sampling import SampledAnswer
 
 if TYPE_CHECKING:
     import torch
@@ -33,24 +32,16 @@ class Sequence:
         context_length: int,
     ) -> None:
         """Raises `BadRequest` where the prompt leaves no room for an answer."""
-        most = request.most_tokens(context_length)
         self.request = request
         self.cancelled = False
         self.cached = 0  # tokens whose keys and values are in the cache
         self.next_token: int | None = None  # generated and not yet in the cache; none while the prompt is being read
-        self._text = AnswerText(request, tokenizer, end_ids, most)
-        self._sampler = Sampler(request, () if request.ignore_eos else sorted(end_ids), device)
-        self._tokenizer = tokenizer
-        self._takes_likeliest = request.greedy and not request.min_tokens
+        self._answer = SampledAnswer(request, tokenizer, end_ids, request.most_tokens(context_length), device)
 
     def chunk(self, logits: torch.Tensor, likeliest: int) -> Chunk:
         """What the next token, sampled from these logits, adds to the answer."""
-        id = likeliest if self._takes_likeliest else self._sampler.pick(logits)
-        wanted = self.request.logprobs
-        logprobs = () if wanted is None else (logprob_of(logits, id, wanted, self._tokenizer),)
-        text, finish = self._text.add(id)
-        self.next_token = id
-        return Chunk(text, 1, finish, logprobs)
+        self.next_token, chunk = self._answer.next(logits, likeliest)
+        return chunk
 
 
 Generated = list[tuple[Sequence, Chunk | None]]  # `None` for a sequence that was cancelled and has left

@@ -14,7 +14,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import Chunk, EngineInfo, EngineStats, EngineUnavailable, FatalError, GenerateRequest
+from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest
+from engines.contract.errors import EngineUnavailable, FatalError
+from engines.models.size import MemoryNeed, ModelSize
 from engines.pytorch.device import OnTorch, TorchOptions, chosen_dtype, limit_spinning, name_of
 from engines.pytorch.network import end_ids, read_config, read_network
 from engines.static.buckets import Buckets
@@ -23,7 +25,6 @@ from settings.schema import UserMistake, setting, write_list
 if TYPE_CHECKING:
     import torch
 
-    from engines.models.size import MemoryNeed, ModelSize
     from engines.static.batch import Batch, Generated, Sequence
     from engines.static.buckets import StepShape
     from engines.static.decoder import Decoder, RunStep

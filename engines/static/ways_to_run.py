@@ -24,7 +24,7 @@ import shutil
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import cache_folder
 from engines.pytorch.device import missing_gpu
 from engines.static.engine import StaticEngine

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     import torch

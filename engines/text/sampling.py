@@ -6,10 +6,11 @@ all engines sample from the same distribution.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from engines.contract.base import GenerateRequest, TokenLogprob
+from engines.contract.base import Chunk, GenerateRequest, TokenLogprob
+from engines.text.answer import AnswerText
 from engines.text.detokenize import token_text
 
 if TYPE_CHECKING:
@@ -65,3 +66,23 @@ def logprob_of(logits: torch.Tensor, id: int, alternatives: int, tokenizer: Toke
         top.append((text, value, data))
     text, data = token_text(tokenizer, id)
     return TokenLogprob(text, float(logprobs[id]), tuple(top), data)
+
+
+class SampledAnswer:
+    """The answer to one request from the model's logits, token by token. `most` is the limit of its tokens."""
+
+    def __init__(
+        self, request: GenerateRequest, tokenizer: Tokenizer, end_ids: Collection[int], most: int, device: torch.device
+    ) -> None:
+        self._logprobs, self._tokenizer = request.logprobs, tokenizer
+        self._text = AnswerText(request, tokenizer, end_ids, most)
+        self._sampler = Sampler(request, () if request.ignore_eos else sorted(end_ids), device)
+        self._takes_likeliest = request.greedy and not request.min_tokens
+
+    def next(self, logits: torch.Tensor, likeliest: int | None = None) -> tuple[int, Chunk]:
+        """The token sampled from these logits, and what it adds to the answer. `likeliest`, where it is known already,
+        saves a greedy request from looking for it."""
+        id = likeliest if likeliest is not None and self._takes_likeliest else self._sampler.pick(logits)
+        logprobs = () if self._logprobs is None else (logprob_of(logits, id, self._logprobs, self._tokenizer),)
+        text, finish = self._text.add(id)
+        return id, Chunk(text, 1, finish, logprobs)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.models import dashboard as models
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from grafana.load_promql import CHOSEN_RUN, RUN_INFO, RUN_START, of_run
 from grafana.palette import BLUE, GREY, ORANGE
@@ -16,6 +14,22 @@ from grafana.variables import Variable
 
 TAG = "enginebench"
 STAGE = "enginebench_load_stage_index"
+COLUMNS = 24  # of Grafana's grid
+CROSSHAIR, SCHEMA = 1, 42
+IN_MENU = {"placement": "inControlsMenu"}
+OTHER_PAGES = {
+    "type": "dashboards",
+    "title": TAG,
+    "tags": [TAG],
+    "tooltip": "The other pages, with the same choices and time range",
+    "asDropdown": True,
+    "icon": "",
+    "includeVars": True,
+    "keepTime": True,
+    "targetBlank": False,
+    **IN_MENU,
+}
+Annotation = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,84 +40,73 @@ class Board:
     title: str
     question: str
     variables: Sequence[Variable]
-    rows: dict[str, Callable[[], Sequence[Panel]]]
-    annotations: Sequence[builders.AnnotationQuery] = field(default_factory=tuple)
+    rows: Mapping[str, Sequence[Panel]]
+    annotations: Sequence[Annotation] = ()
     since: str = "now-30m"
 
-    def build(self) -> models.Dashboard:
-        board = (
-            builders.Dashboard(self.title)
-            .uid(self.uid)
-            .description(self.question)
-            .tags([TAG, "llm", "load-test"])
-            .timezone("browser")
-            .time(self.since, "now")
-            .refresh("5s")
-            .timepicker(builders.TimePicker().refresh_intervals(["5s", "10s", "30s", "1m", "5m"]))
-            .tooltip(models.DashboardCursorSync.CROSSHAIR)
-            .editable()
-            .link(_other_pages())
-        )
-        for annotation in self.annotations:
-            board.annotation(annotation)
-        for variable in self.variables:
-            board.with_variable(variable)
-        ordinal = 0
+    def build(self) -> dict[str, Any]:
+        """The page as Grafana's JSON."""
+        return {
+            "uid": self.uid,
+            "title": self.title,
+            "description": self.question,
+            "tags": [TAG, "llm", "load-test"],
+            "timezone": "browser",
+            "time": {"from": self.since, "to": "now"},
+            "refresh": "5s",
+            "timepicker": {"hidden": False, "refresh_intervals": ["5s", "10s", "30s", "1m", "5m"]},
+            "graphTooltip": CROSSHAIR,
+            "editable": True,
+            "fiscalYearStartMonth": 0,
+            "schemaVersion": SCHEMA,
+            "links": [OTHER_PAGES],
+            "annotations": {"list": list(self.annotations)} if self.annotations else {},
+            "templating": {"list": list(self.variables)},
+            "panels": [panel | {"id": ordinal} for ordinal, panel in enumerate(self._placed(), start=1)],
+        }
+
+    def _placed(self) -> Iterator[Panel]:
+        """Side by side until a line of the grid is full."""
+        x = y = tallest = 0
         for title, panels in self.rows.items():
             if title:
-                ordinal += 1
-                board.with_row(builders.Row(title).id(ordinal))
-            for panel in panels():
-                ordinal += 1
-                board.with_panel(panel.id(ordinal))
-        return board.build()
+                x, y, tallest = 0, y + tallest, 0
+                place = {"x": 0, "y": y, "w": COLUMNS, "h": 1}
+                yield {"type": "row", "title": title, "gridPos": place, "collapsed": False, "panels": []}
+                y += 1
+            for panel in panels:
+                size = panel["gridPos"]
+                yield panel | {"gridPos": {"x": x, "y": y, **size}}
+                x, tallest = x + size["w"], max(tallest, size["h"])
+                if x >= COLUMNS:
+                    x, y, tallest = 0, y + tallest, 0
 
 
-def _other_pages() -> builders.DashboardLink:
-    return (
-        builders.DashboardLink("enginebench")
-        .type(models.DashboardLinkType.DASHBOARDS)
-        .tags([TAG])
-        .tooltip("The other pages, with the same choices and time range")
-        .as_dropdown(True)
-        .include_vars(True)
-        .keep_time(True)
-    )
+def _mark(name: str, colour: str, expr: str, title: str, text: str) -> Annotation:
+    shown = {"name": name, "iconColor": colour, "titleFormat": title, "textFormat": text, **IN_MENU}
+    return {"builtIn": 0, "datasource": SOURCE, "enable": True, "hide": False, "expr": expr, "step": "5s", **shown}
 
 
-def run_starts() -> builders.AnnotationQuery:
-    """A run's start, as the load test exports it: the value is the time."""
-    expr = f"1000 * {of_run(RUN_START)}"
-    return _mark("Runs", BLUE, expr, "Run {{run}} starts", "{{engine}}").use_value_for_time(True)
+_ENDED = f"max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}} offset 15s)"
+_RESTARTED = f"increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})"
 
-
-def run_ends() -> builders.AnnotationQuery:
-    info = f"max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}} offset 15s)"
-    expr = f"{info} unless on (run, engine) max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}})"
-    return _mark("Ends of runs", GREY, expr, "Run {{run}} has ended", "{{engine}}")
-
-
-def stages() -> builders.AnnotationQuery:
-    """The first seconds in which a stage is the newest."""
-    expr = f"{of_run(STAGE)} unless on (job, instance, stage) {STAGE} offset 15s"
-    return _mark("Stages", GREY, expr, "Stage {{stage}}", "{{engine}}, run {{run}}")
-
-
-def restarts() -> builders.AnnotationQuery:
-    expr = f"sum by (engine) (increase(enginebench_engine_restarts_total{{{CHOSEN}}}{WINDOW})) > 0"
-    return _mark("Engine restarts", ORANGE, expr, "Engine restarted", "{{engine}}")
-
-
-def _mark(name: str, colour: str, expr: str, title: str, text: str) -> builders.AnnotationQuery:
-    return (
-        builders.AnnotationQuery()
-        .name(name)
-        .datasource(SOURCE)
-        .enable(True)
-        .hide(False)
-        .icon_color(colour)
-        .expr(expr)
-        .step("5s")
-        .title_format(title)
-        .text_format(text)
-    )
+# As the load test exports a run's start: the value is the time.
+RUN_STARTS = _mark("Runs", BLUE, f"1000 * {of_run(RUN_START)}", "Run {{run}} starts", "{{engine}}") | {
+    "useValueForTime": True
+}
+RUN_ENDS = _mark(
+    "Ends of runs",
+    GREY,
+    f"{_ENDED} unless on (run, engine) max by (run, engine) ({RUN_INFO}{{{CHOSEN_RUN}}})",
+    "Run {{run}} has ended",
+    "{{engine}}",
+)
+# The first seconds in which a stage is the newest.
+STAGES = _mark(
+    "Stages",
+    GREY,
+    f"{of_run(STAGE)} unless on (job, instance, stage) {STAGE} offset 15s",
+    "Stage {{stage}}",
+    "{{engine}}, run {{run}}",
+)
+RESTARTS = _mark("Engine restarts", ORANGE, f"sum by (engine) ({_RESTARTED}) > 0", "Engine restarted", "{{engine}}")

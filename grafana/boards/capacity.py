@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.models import units
-
 from grafana import variables
-from grafana.boards.board import Board, run_starts, stages
+from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import ATTAINED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
 from grafana.promql import CHOSEN, OUTPUT_TOKENS, REQUESTS, TTFT, Query, attainment, rate
@@ -22,34 +20,20 @@ def board() -> Board:
         uid="enginebench-capacity",
         title="Capacity planning",
         question="How much do the replicas serve, does the objective hold, and what does a token cost?",
-        variables=[
-            variables.data_source(),
-            variables.engine(),
-            variables.model(),
-            variables.server(),
-            variables.run(),
-            variables.ttft_objective(),
-            variables.price(),
-        ],
-        annotations=[run_starts(), stages()],
-        rows={"": _glance, "Replicas and cost": _replicas},
+        variables=[*variables.SERVED, variables.TTFT_OBJECTIVE, variables.PRICE],
+        annotations=[RUN_STARTS, STAGES],
+        rows={"": _glance(), "Replicas and cost": _replicas()},
         since="now-6h",
     )
 
 
 def _glance() -> list[Panel]:
     return [
-        tile(
-            "Load",
-            "Finished requests per second, all replicas together.",
-            units.RequestsPerSecond,
-            Query(rate(REQUESTS)),
-            width=8,
-        ),
+        tile("Load", "Finished requests per second, all replicas together.", "reqps", Query(rate(REQUESTS)), width=8),
         tile(
             "Attainment",
             "Share of all requests whose first token came within the threshold chosen above, measured in the servers.",
-            units.PercentUnit,
+            "percentunit",
             Query(attainment(TTFT, "$slo_ttft")),
             ATTAINED,
             width=8,
@@ -67,7 +51,7 @@ def _glance() -> list[Panel]:
 
 def _replicas() -> list[Panel]:
     return [
-        lines("Replicas", "Replicas that are ready.", units.Short, [Query(READY)]),
+        lines("Replicas", "Replicas that are ready.", "short", [Query(READY)]),
         lines(
             "Throughput per replica",
             "Output tokens per second of one replica. With the price per hour it gives the cost.",

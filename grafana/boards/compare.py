@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grafana_foundation_sdk.models import dashboard as models
-from grafana_foundation_sdk.models import units
-
 from grafana import load_promql as load
 from grafana import variables
 from grafana.boards.board import Board
@@ -27,12 +24,12 @@ def board() -> Board:
         question="Which of two runs was better? A in blue, B in orange, both on A's time axis: choose a time range "
         "that holds run A.",
         variables=[
-            variables.data_source(),
-            *variables.side("A", models.VariableSort.ALPHABETICAL_ASC),
-            *variables.side("B", models.VariableSort.ALPHABETICAL_DESC),
+            variables.DATA_SOURCE,
+            *variables.side("A", variables.ASCENDING),
+            *variables.side("B", variables.DESCENDING),
             variables.seconds_between_starts(),
         ],
-        rows={"": _glance, "Throughput": _throughput, "Latency": _latency, "Validity": _validity},
+        rows={"": _glance(), "Throughput": _throughput(), "Latency": _latency(), "Validity": _validity()},
         since="now-1h",
     )
 
@@ -84,13 +81,13 @@ def _throughput() -> list[Panel]:
         _lines(
             "Achieved requests",
             "Finished requests per second. Two runs are comparable only where they were offered the same load.",
-            units.RequestsPerSecond,
+            "reqps",
             lambda run, shift: load.rate(load.REQUESTS, where=load.FINISHED, run=run, shift=shift),
         ),
         _lines(
             "Goodput",
             "Requests per second that met every SLO of their run.",
-            units.RequestsPerSecond,
+            "reqps",
             lambda run, shift: load.rate(load.GOOD, run=run, shift=shift),
             empty=load.NO_SLO,
         ),
@@ -110,7 +107,7 @@ def _validity() -> list[Panel]:
         _lines(
             "Attainment, A and B",
             "Share of attempted requests that met every SLO of their run. Orange line: 99 %.",
-            units.PercentUnit,
+            "percentunit",
             lambda run, shift: load.attainment(run, shift),
             empty=load.NO_SLO,
             limit=0.99,
@@ -119,21 +116,21 @@ def _validity() -> list[Panel]:
             "Offered load, A and B",
             "Users of a closed loop, or requests scheduled per second in an open one. The lines coincide when both "
             "runs have the same plan.",
-            units.Short,
+            "short",
             lambda run, shift: " or ".join(load.gauge(name, run=run, shift=shift) for name in OFFERED),
         ),
         _lines(
             "Send lag p99, A and B",
             "How late each run's load generator was. Where one of them is above 5 ms (orange), the comparison is "
             "between load generators.",
-            units.Seconds,
+            "s",
             lambda run, shift: load.quantile(0.99, load.SEND_LAG, run, shift),
             limit=0.005,
         ),
         _lines(
             "Failures, A and B",
             "Failed requests per second. A run that fails more serves fewer requests, and the others faster.",
-            units.RequestsPerSecond,
+            "reqps",
             lambda run, shift: load.rate(load.REQUESTS, where=load.FAILED, run=run, shift=shift),
             empty="no failures",
         ),
@@ -168,7 +165,7 @@ def _tails(title: str, histogram: str, meaning: str) -> Panel:
     return lines(
         title,
         f"{meaning}: p50 dotted, p99 solid. A line ends where its percentile falls among failed requests.",
-        units.Seconds,
+        "s",
         queries,
         palette=BY_SIDE,
         empty=EMPTY,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.models import units
-from grafana_foundation_sdk.models.common import StackingMode
-
 from grafana import load_promql as load
 from grafana import variables
-from grafana.boards.board import Board, restarts, run_starts, stages
+from grafana.boards.board import RESTARTS, RUN_STARTS, STAGES, Board
 from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, labels_table, lines, spread, tile
 from grafana.promql import (
@@ -54,22 +51,14 @@ def board() -> Board:
         title="Engine",
         question="Where does the time go? Queue, prefill, decode and delivery; batch, KV cache and tokens, measured in "
         "the servers.",
-        variables=[
-            variables.data_source(),
-            variables.engine(),
-            variables.model(),
-            variables.server(),
-            variables.run(),
-            variables.ttft_objective(),
-            variables.e2e_objective(),
-        ],
-        annotations=[run_starts(), stages(), restarts()],
+        variables=[*variables.SERVED, variables.TTFT_OBJECTIVE, variables.E2E_OBJECTIVE],
+        annotations=[RUN_STARTS, STAGES, RESTARTS],
         rows={
-            "": _glance,
-            "Where the time goes": _phases,
-            "Saturation": _saturation,
-            "Latency in the server": _latency,
-            "Process": _process,
+            "": _glance(),
+            "Where the time goes": _phases(),
+            "Saturation": [*_occupancy(), *_traffic()],
+            "Latency in the server": _latency(),
+            "Process": _process(),
         },
     )
 
@@ -79,39 +68,37 @@ def _glance() -> list[Panel]:
         tile(
             "Engine",
             "Whether the engine accepts requests. Several replicas of one engine are ready when all of them are.",
-            units.Short,
+            "short",
             Query(gauge("enginebench_engine_ready", of="min")),
             [(None, RED), (1, GREEN)],
             empty="no server is scraped",
             texts={"0": "not ready", "1": "ready"},
         ),
-        tile(
-            "Requests", "Finished requests per second, of any outcome.", units.RequestsPerSecond, Query(rate(REQUESTS))
-        ),
+        tile("Requests", "Finished requests per second, of any outcome.", "reqps", Query(rate(REQUESTS))),
         tile(
             "TTFT p99",
             "99 % of requests had their first token within this time, measured in the server.",
-            units.Seconds,
+            "s",
             Query(quantile(0.99, TTFT)),
         ),
         tile(
             "TTFT objective met",
             "Share of all requests whose first token met the threshold chosen above. Failed ones count as missed.",
-            units.PercentUnit,
+            "percentunit",
             Query(attainment(TTFT, "$slo_ttft")),
             ATTAINED,
         ),
         tile(
             "E2E objective met",
             "Share of all requests whose last token met the threshold chosen above. Failed ones count as missed.",
-            units.PercentUnit,
+            "percentunit",
             Query(attainment(E2E, "$slo_e2e")),
             ATTAINED,
         ),
         tile(
             "Failed or cancelled",
             "Share of requests with any outcome but `ok`, cancelled ones included.",
-            units.PercentUnit,
+            "percentunit",
             Query(f"1 - {OK} / {rate(REQUESTS)}"),
             FEW_FAIL,
         ),
@@ -128,12 +115,12 @@ def _phases() -> list[Panel]:
             "Mean time per request, by phase",
             "Waiting for a slot (queue), until the first token (prefill), until the last token (decode); during a "
             "load test also from the engine to the client (delivery)." + together,
-            units.Seconds,
+            "s",
             [
                 *(Query(mean(histogram, by=""), phase) for phase, histogram in PHASES.items()),
                 Query(delivery, "delivery"),
             ],
-            stacked=StackingMode.NORMAL,
+            stacked=True,
             colours=PHASE_COLOURS,
             empty=NO_PHASES,
         ),
@@ -141,25 +128,21 @@ def _phases() -> list[Panel]:
             "Share of time, by phase",
             "Where requests spend their time. A growing queue calls for replicas, a growing prefill for shorter "
             "prompts or more compute, a growing decode for memory bandwidth." + together,
-            units.PercentUnit,
+            "percentunit",
             [Query(f"{rate(histogram + '_sum', by='')} / ({whole})", phase) for phase, histogram in PHASES.items()],
             top=1,
-            stacked=StackingMode.NORMAL,
+            stacked=True,
             colours=PHASE_COLOURS,
             empty=NO_PHASES,
         ),
         lines(
             "Time in the queue",
             "Wait for a free slot of the engine: p50 dotted, p95 dashed, p99 solid. Zero while slots are free.",
-            units.Seconds,
+            "s",
             percentiles(QUEUE),
             empty=NO_PHASES,
         ),
     ]
-
-
-def _saturation() -> list[Panel]:
-    return [*_occupancy(), *_traffic()]
 
 
 def _occupancy() -> list[Panel]:
@@ -169,7 +152,7 @@ def _occupancy() -> list[Panel]:
             "Batch: running and slots",
             "Requests in the engine, and its number of slots (dashed). When all slots are taken, further requests wait "
             "in the queue.",
-            units.Short,
+            "short",
             [
                 Query(gauge("enginebench_requests_running"), "{{engine}} running"),
                 Query(gauge("enginebench_engine_max_concurrency"), "{{engine}} slots"),
@@ -180,7 +163,7 @@ def _occupancy() -> list[Panel]:
             "Waiting and refused",
             "Requests in the server's queue, and requests per second (dashed) that were refused because it was full or "
             "the engine not ready. A queue that keeps rising under steady load exceeds the engine's capacity.",
-            units.Short,
+            "short",
             [
                 Query(gauge("enginebench_requests_waiting"), "{{engine}} waiting"),
                 Query(f"sum by (engine) ({refused})", "{{engine}} refused"),
@@ -191,7 +174,7 @@ def _occupancy() -> list[Panel]:
             "KV cache in use",
             "Share of the engine's key-value cache that holds running requests. Near 100 % (orange: 95 %) requests "
             "wait or are recomputed.",
-            units.PercentUnit,
+            "percentunit",
             [Query(gauge("enginebench_kv_cache_usage_ratio", of="max"))],
             top=1,
             steps=[(None, GREEN), (0.95, ORANGE)],
@@ -224,9 +207,9 @@ def _traffic() -> list[Panel]:
             "Requests by outcome",
             "Finished requests by outcome, all chosen engines together. `rejected`: the queue was full; `cancelled`: "
             "the client disconnected; `timeout`: the deadline passed.",
-            units.RequestsPerSecond,
+            "reqps",
             [Query(rate(REQUESTS, by="outcome"), "{{outcome}}")],
-            stacked=StackingMode.NORMAL,
+            stacked=True,
             colours=OUTCOME_COLOURS,
         ),
     ]
@@ -238,28 +221,28 @@ def _latency() -> list[Panel]:
             "TTFT in the server",
             "From the request's arrival to its first token, queueing included: p50 dotted, p95 dashed, p99 solid. The "
             "grey line is the threshold chosen above.",
-            units.Seconds,
+            "s",
             [*percentiles(TTFT), Query("vector($slo_ttft)", "SLO")],
         ),
         lines(
             "TPOT in the server",
             "Per request: time after the first token, divided by the tokens after the first. Its inverse is the speed "
             "that one user sees.",
-            units.Seconds,
+            "s",
             percentiles(TPOT),
         ),
         lines(
             "ICL: inter-chunk latency",
             "Gaps between successive chunks, pooled over all requests, so long answers weigh more. A chunk may hold "
             "several tokens. Stalls that TPOT averages away show here.",
-            units.Seconds,
+            "s",
             percentiles(ICL),
         ),
         lines(
             "E2E in the server",
             "From the request's arrival to its last token. Grows with the length of the answers, so compare it only at "
             "equal lengths. The grey line is the threshold chosen above.",
-            units.Seconds,
+            "s",
             [*percentiles(E2E), Query("vector($slo_e2e)", "SLO")],
         ),
         spread(
@@ -315,7 +298,7 @@ def _process() -> list[Panel]:
             "Memory",
             "Resident memory of the engine's processes, its peak (dotted), and the HTTP server's (dashed). A line that "
             "climbs under steady load is a leak.",
-            units.BytesIEC,
+            "bytes",
             [
                 Query(gauge("enginebench_engine_memory_bytes"), "{{engine}} engine"),
                 Query(gauge("enginebench_engine_memory_peak_bytes"), "{{engine}} peak"),

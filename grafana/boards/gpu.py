@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from grafana_foundation_sdk.models import units
-from grafana_foundation_sdk.models.common import StackingMode
-
 from grafana import variables
-from grafana.boards.board import Board, run_starts, stages
+from grafana.boards.board import RUN_STARTS, STAGES, Board
 from grafana.palette import BLUE, BY_GPU, BY_REASON, GREEN, ORANGE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, Steps, lines, tile
 from grafana.promql import ON_INSTANCE, OUTPUT_TOKENS, WINDOW, Query, rate
@@ -26,15 +23,9 @@ def board() -> Board:
         uid="enginebench-gpu",
         title="GPU",
         question="Is the GPU busy, and with what? Did power or heat limit it? What does a token cost in energy?",
-        variables=[
-            variables.data_source(),
-            variables.gpu_host(),
-            variables.engine(),
-            variables.model(),
-            variables.run(),
-        ],
-        annotations=[run_starts(), stages()],
-        rows={"": _glance, "Activity": _activity, "Power and heat": _power, "Links and errors": _links},
+        variables=[variables.DATA_SOURCE, variables.GPU_HOST, variables.ENGINE, variables.MODEL, variables.RUN],
+        annotations=[RUN_STARTS, STAGES],
+        rows={"": _glance(), "Activity": _activity(), "Power and heat": _power(), "Links and errors": _links()},
     )
 
 
@@ -44,27 +35,27 @@ def _glance() -> list[Panel]:
         _tile(
             "GPUs",
             "Number of GPUs, MIG slices counted each.",
-            units.Short,
+            "short",
             f"count by (instance) ({_of('memory_total_bytes')})",
         ),
         _tile(
             "Utilisation",
             "Mean share of time in which a kernel was running. At 100 % the GPU may still have capacity left.",
-            units.PercentUnit,
+            "percentunit",
             f"avg by (instance) ({_of('utilization_ratio')})",
         ),
-        _tile("Memory used", "Share of all GPU memory that is in use.", units.PercentUnit, used),
+        _tile("Memory used", "Share of all GPU memory that is in use.", "percentunit", used),
         _tile(
             "Highest temperature",
             f"The hottest GPU's temperature. From {HOT} °C most GPUs lower their clock rates.",
-            units.Celsius,
+            "celsius",
             f"max by (instance) ({_of('temperature_celsius')})",
             [(None, GREEN), (HOT - 5, ORANGE), (HOT, RED)],
         ),
         _tile(
             "Throttled",
             "Number of GPUs whose clock rates are reduced right now, except by their power cap, which busy GPUs reach.",
-            units.Short,
+            "short",
             f"count by (instance) (max by (instance, gpu) ({BUT_CAPPED}) > 0) "
             f"or 0 * count by (instance) ({BUT_CAPPED})",
             [(None, GREEN), (1, RED)],
@@ -83,7 +74,7 @@ def _activity() -> list[Panel]:
         _lines(
             "GPU utilisation",
             "Share of time in which a kernel was running. It says that the GPU was in use, not how much of it.",
-            units.PercentUnit,
+            "percentunit",
             [_each("utilization_ratio")],
             top=1,
         ),
@@ -91,7 +82,7 @@ def _activity() -> list[Panel]:
             "Memory bandwidth and multiprocessors",
             "Share of the memory bandwidth in use, and (dashed) of the multiprocessors. Decoding fills the memory "
             "bandwidth first. Hopper and later, or DCGM.",
-            units.PercentUnit,
+            "percentunit",
             [_each("dram_activity_ratio", "DRAM"), _each("sm_activity_ratio", "SM")],
             top=1,
             dashed=["SM"],
@@ -100,7 +91,7 @@ def _activity() -> list[Panel]:
         _lines(
             "Tensor cores",
             "Share of time in which tensor cores were in use. Prefilling fills them first. Hopper and later, or DCGM.",
-            units.PercentUnit,
+            "percentunit",
             [_each("tensor_activity_ratio")],
             top=1,
             empty=HOPPER,
@@ -109,16 +100,16 @@ def _activity() -> list[Panel]:
             "GPU memory",
             "Memory in use by all processes, and the total (dashed). Engines that reserve their cache at start show a "
             "flat line.",
-            units.BytesIEC,
+            "bytes",
             [_each("memory_used_bytes", "used"), _each("memory_total_bytes", "size")],
             dashed=["size"],
         ),
         _lines(
             "Memory by process",
             "Memory of each process on the GPU. A process that is not the engine takes part of the capacity measured.",
-            units.BytesIEC,
+            "bytes",
             [Query(_of("process_memory_bytes"), "{{instance}} GPU {{gpu}} {{process}} {{pid}}")],
-            stacked=StackingMode.NORMAL,
+            stacked=True,
             empty="no GPU here, or the driver hides its processes (containers without the host's process ids)",
         ),
         _lines(
@@ -135,21 +126,21 @@ def _power() -> list[Panel]:
         _lines(
             "Power",
             "Power draw of each GPU, and its limit (dashed). At the limit clock rates drop.",
-            units.Watt,
+            "watt",
             [_each("power_watts", "drawn"), _each("power_limit_watts", "limit")],
             dashed=["limit"],
         ),
         _lines(
             "Temperature",
             f"Above about {HOT} °C (orange) most GPUs reduce their clock rates, and a long run measures the cooling.",
-            units.Celsius,
+            "celsius",
             [_each("temperature_celsius")],
             steps=[(None, GREEN), (HOT, ORANGE)],
         ),
         _lines(
             "Clock rates",
             "Clock rates of multiprocessors and memory (dashed). Runs at different clock rates are not comparable.",
-            units.Hertz,
+            "hertz",
             [_each("sm_clock_hertz", "SM"), _each("memory_clock_hertz", "memory")],
             dashed=["memory"],
         ),
@@ -157,7 +148,7 @@ def _power() -> list[Panel]:
             "Throttling by reason",
             "1 while clock rates are reduced, for reasons that hold now. `power_cap` is usual on busy GPUs; any other "
             "means that a run measures the cooling or the power supply.",
-            units.Short,
+            "short",
             [Query(f"{_of('throttled')} > 0", f"{EACH} {{{{reason}}}}")],
             top=1,
             palette=BY_REASON,
@@ -173,7 +164,7 @@ def _power() -> list[Panel]:
         _lines(
             "Engine's device memory",
             "Device memory that the engine itself says it has allocated, on all its GPUs.",
-            units.BytesIEC,
+            "bytes",
             [Query(f"sum by (engine) (enginebench_engine_device_memory_bytes{{{ON_INSTANCE}}})", "{{engine}}")],
             empty="no GPU here, or not reported by this engine",
         ),
@@ -185,7 +176,7 @@ def _links() -> list[Panel]:
         _lines(
             "PCIe",
             "Traffic from the GPU and (dashed) to it. Weights, offloaded caches and logits pass here.",
-            units.BytesPerSecondSI,
+            "Bps",
             [_each("pcie_sent_bytes_per_second", "out"), _each("pcie_received_bytes_per_second", "in")],
             dashed=["in"],
         ),
@@ -193,7 +184,7 @@ def _links() -> list[Panel]:
             "NVLink",
             "Traffic between GPUs: sent and (dashed) received. Tensor parallelism exchanges activations here at every "
             "layer.",
-            units.BytesPerSecondSI,
+            "Bps",
             [Query(_link("sent"), f"{EACH} out"), Query(_link("received"), f"{EACH} in")],
             dashed=["in"],
             empty=NO_LINK,
@@ -202,7 +193,7 @@ def _links() -> list[Panel]:
             "ECC and Xid errors",
             "Memory errors that ECC could not correct since the driver was loaded, and errors that the driver reported "
             "by their Xid number (dashed). Any of them makes a run doubtful.",
-            units.Short,
+            "short",
             [
                 Query(f'enginebench_gpu_ecc_errors_total{{{ON_INSTANCE},kind="uncorrected"}}', f"{EACH} ECC"),
                 Query(_of("xid_errors_total"), f"{EACH} Xid {{{{xid}}}}"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.models import units
-from grafana_foundation_sdk.models.common import StackingMode
+from functools import partial
 
 from grafana import load_promql as load
 from grafana import promql as server
 from grafana import variables
-from grafana.boards.board import Board, run_ends, run_starts, stages
+from grafana.boards.board import RUN_ENDS, RUN_STARTS, STAGES, Board
 from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
 from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
 from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
@@ -22,6 +21,7 @@ OUTCOME_COLOURS = {
     "bad_stream": "#b8405e",
     "dropped": BLUE,
 }
+_tile, _lines = partial(tile, empty=NO_RUN), partial(lines, empty=NO_RUN)
 LATE = 0.005  # seconds: from here on a report warns that the client was late
 
 
@@ -31,78 +31,69 @@ def board() -> Board:
         title="Load test",
         question="Is it good enough now? Latency, attainment and goodput as the clients measure them, and whether the "
         "load generator itself keeps up.",
-        variables=[variables.data_source(), variables.run(), variables.engine(), variables.model(), variables.server()],
-        annotations=[run_starts(), stages(), run_ends()],
-        rows={"": _glance, "Load and answers": _load, "Latency of the users": _latency},
+        variables=[variables.DATA_SOURCE, variables.RUN, variables.ENGINE, variables.MODEL, variables.SERVER],
+        annotations=[RUN_STARTS, STAGES, RUN_ENDS],
+        rows={"": _glance(), "Load and answers": [*_answers(), *_clients()], "Latency of the users": _latency()},
     )
 
 
 def _glance() -> list[Panel]:
     failed = f"({load.rate(load.REQUESTS, where=FAILED)} or 0 * {load.rate(load.REQUESTS)})"
     return [
-        tile(
+        _tile(
             "Attainment",
             "Share of attempted requests that met every SLO given with `--slo`. Failures count as missed.",
-            units.PercentUnit,
+            "percentunit",
             Query(load.attainment()),
             ATTAINED,
             empty=NO_SLO,
         ),
-        tile(
+        _tile(
             "TTFT p99",
             "99 % of the first tokens came within this time, counted from when the request was due. "
             "When more than 1 % of the requests fail there is no such time.",
-            units.Seconds,
+            "s",
             Query(load.quantile_or_edge(0.99, load.TTFT)),
             [(None, BLUE), (load.LAST_EDGE, RED)],
-            empty=NO_RUN,
             beyond="over 1 % failed",
         ),
-        tile(
+        _tile(
             "Achieved",
             "Finished requests per second, failed ones included.",
-            units.RequestsPerSecond,
+            "reqps",
             Query(load.rate(load.REQUESTS, where=FINISHED)),
-            empty=NO_RUN,
         ),
-        tile(
+        _tile(
             "Output",
             "Generated tokens per second as the clients received them, all users together.",
             TOKENS_PER_SECOND,
             Query(load.rate(load.OUTPUT_TOKENS)),
-            empty=NO_RUN,
         ),
-        tile(
+        _tile(
             "Failed",
             "Share of finished requests with any outcome but `ok`.",
-            units.PercentUnit,
+            "percentunit",
             Query(f"{failed} / {load.rate(load.REQUESTS, where=FINISHED)}"),
             FEW_FAIL,
-            empty=NO_RUN,
         ),
-        tile(
+        _tile(
             "Send lag p99",
             "How late the load generator sent its requests. Above 5 ms the report warns: then the client is part of "
             "what is measured.",
-            units.Seconds,
+            "s",
             Query(load.quantile(0.99, load.SEND_LAG)),
             [(None, GREEN), (LATE, ORANGE), (0.02, RED)],
-            empty=NO_RUN,
         ),
     ]
 
 
-def _load() -> list[Panel]:
-    return [*_answers(), *_clients()]
-
-
 def _answers() -> list[Panel]:
     return [
-        lines(
+        _lines(
             "Offered against achieved",
             "Requests per second: planned (dashed, open loops only), finished, and those that met every SLO (goodput, "
             "dotted). The knee is the load from which the lines separate.",
-            units.RequestsPerSecond,
+            "reqps",
             [
                 Query(load.gauge("enginebench_load_offered_rate"), "{{engine}} offered"),
                 Query(load.rate(load.REQUESTS, where=FINISHED), "{{engine}} achieved"),
@@ -110,24 +101,23 @@ def _answers() -> list[Panel]:
             ],
             dashed=["offered"],
             dotted=["goodput"],
-            empty=NO_RUN,
         ),
-        lines(
+        _lines(
             "Attainment over time",
             "Share of attempted requests that met every SLO. Orange line: 99 %.",
-            units.PercentUnit,
+            "percentunit",
             [Query(load.attainment())],
             top=1,
             steps=[(None, GREEN), (0.99, ORANGE)],
             empty=NO_SLO,
         ),
-        lines(
+        _lines(
             "Failures by kind",
             "Failed requests per second: `rejected` by a full queue, `timeout`, `http_error`, `disconnected` or "
             "`bad_stream` in the middle of an answer, `dropped` by the bound on requests in flight.",
-            units.RequestsPerSecond,
+            "reqps",
             [Query(load.rate(load.REQUESTS, by="outcome", where=FAILED), "{{outcome}}")],
-            stacked=StackingMode.NORMAL,
+            stacked=True,
             colours=OUTCOME_COLOURS,
             empty="no failures",
         ),
@@ -136,36 +126,34 @@ def _answers() -> list[Panel]:
 
 def _clients() -> list[Panel]:
     return [
-        lines(
+        _lines(
             "Users and requests in flight",
             "Requests that are due and not yet answered, and the users of a closed loop (dashed). An open loop has no "
             "users: when its offered rate exceeds the capacity, its requests in flight grow without bound.",
-            units.Short,
+            "short",
             [
                 Query(load.gauge("enginebench_load_users"), "{{engine}} users"),
                 Query(load.gauge("enginebench_load_in_flight"), "{{engine}} in flight"),
             ],
             dashed=["users"],
-            empty=NO_RUN,
         ),
-        lines(
+        _lines(
             "Load generator lag",
             "99th percentiles of how late requests were sent and how late answers were noticed. Above 5 ms (orange) "
             "the report warns: add `--processes`.",
-            units.Seconds,
+            "s",
             [
                 Query(load.quantile(0.99, load.SEND_LAG), "{{engine}} send lag"),
                 Query(load.quantile(0.99, load.CLIENT_LAG), "{{engine}} client lag"),
             ],
             steps=[(None, GREEN), (LATE, ORANGE)],
             dashed=["client lag"],
-            empty=NO_RUN,
         ),
         lines(
             "TTFT p99: clients against servers",
             "The same requests measured at both ends. What lies between the lines is the network, the load "
             "generator's lag and connections that queue. The clients' line ends while more than 1 % fail.",
-            units.Seconds,
+            "s",
             [
                 Query(load.quantile(0.99, load.TTFT), "{{engine}} client"),
                 Query(server.quantile(0.99, server.TTFT), "{{engine}} server"),
@@ -184,12 +172,11 @@ def _latency() -> list[Panel]:
 
 
 def _percentiles(name: str, objective: str, histogram: str, meaning: str) -> Panel:
-    return lines(
+    return _lines(
         f"{name} of the users",
         f"{meaning}, measured by the clients: p50 dotted, p95 dashed, p99 solid. A line ends where its percentile "
         "falls among failed requests. The grey line is the SLO, where one was given.",
-        units.Seconds,
+        "s",
         [*load.percentiles(histogram), load.objective(objective)],
         colours={"SLO": GREY},
-        empty=NO_RUN,
     )

@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from servers.gpu.families import Gpu, NoDriver, Reading
-from servers.gpu.visible import Visible
+from servers.gpu.families import Gpu, NoDriver, Reading, Visible
 
 AmdSmi = Any  # the module `amdsmi`, or a recording of one: it has no types
 Handle = Any

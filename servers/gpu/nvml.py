@@ -9,9 +9,8 @@ from typing import Any
 
 import psutil
 
-from servers.gpu.families import Gpu, NoDriver, Reading
+from servers.gpu.families import Gpu, NoDriver, Reading, Visible
 from servers.gpu.gpm import Activity
-from servers.gpu.visible import Visible
 from servers.gpu.xid import XidErrors
 
 Nvml = Any  # the module `pynvml`, or a recording of one: it has no types

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from engines.contract.base import EngineError, EngineOverloaded
+from engines.contract.errors import EngineError, EngineOverloaded
 
 Outcome = Literal["ok", "cancelled", "rejected", "bad_request", "timeout", "engine_error", "unavailable"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from engines.contract.base import EngineError
+from engines.contract.errors import EngineError
 from engines.process.stream import ReceivedChunk, Stream
 from servers.admission import QueueFull
 from servers.http.access import read_body

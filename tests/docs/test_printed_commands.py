@@ -124,7 +124,7 @@ def accepted(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.bench.cli._measure", reached)
     monkeypatch.setattr("engines.bench.cli._models", lambda *_: {})
     monkeypatch.setattr("engines.process.replicas.load_replicas", reached)
-    monkeypatch.setattr("servers.cli._prepare", lambda *_: None)
+    monkeypatch.setattr("engines.models.fetch.fetch_and_show", lambda *_: None)
     expanded = [path for word in arguments for path in (sorted(glob(word)) if "*" in word else [word])]
     if expanded[0] == "serve":
         expanded += ["--port", "0"]  # the printed one may be in use here

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from tests.conftest import BackgroundLoop
 from tests.support.engines.rust_answers import PROMPT, first_words

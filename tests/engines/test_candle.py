@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import EngineInfo, EngineUnavailable
+from engines.contract.base import EngineInfo
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.models.to_gguf import Format, gguf_of
 from engines.process.loading import load_engine

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineError, EngineUnavailable, FatalError, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineError, EngineUnavailable, FatalError
 from engines.llamacpp.engine import LlamaCppEngine
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import BadRequest, Chunk, EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import Chunk, GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.mistralrs import MistralRsEngine, MistralRsOptions
 from engines.models.fetch import fetch_model
 from engines.models.presets import PRESETS

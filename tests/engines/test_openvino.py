@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import FatalError
+from engines.contract.errors import FatalError
 from engines.openvino import Piece, Stepper
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engines import pytorch_baseline
-from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.pytorch_baseline import BaselineOptions, PytorchBaselineEngine
 from tests.support.engines.static_decoder import WITHIN, prompt

@@ -10,14 +10,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import (
-    BadRequest,
-    EngineError,
-    EngineOverloaded,
-    EngineUnavailable,
-    GenerateRequest,
-    Usage,
-)
+from engines.contract.base import GenerateRequest, Usage
+from engines.contract.errors import BadRequest, EngineError, EngineOverloaded, EngineUnavailable
 from engines.process.loading import load_engine
 from engines.process.stream import Stream
 from engines.remote import RemoteEngine, RemoteOptions, _seconds

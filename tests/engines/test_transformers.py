@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import BadRequest, Chunk, EngineInfo, EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import Chunk, EngineInfo, GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.small_model import small_model
@@ -31,7 +32,7 @@ class Loaded:
     def chunks(self, prompt: str = QUESTION, **settings) -> list[Chunk]:  # type: ignore[no-untyped-def]
         request = GenerateRequest(prompt, self.ids(prompt), **({"max_tokens": 24} | settings))
         # On the engine's own thread, as in its worker: a second one would have OpenMP workers of its own.
-        return self.engine._threads().submit(lambda: list(self.engine.generate_blocking(request))).result()
+        return self.engine._threads.submit(lambda: list(self.engine.generate_blocking(request))).result()
 
 
 @pytest.fixture(scope="module")

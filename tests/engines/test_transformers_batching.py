@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import BadRequest, Chunk, GenerateRequest
+from engines.contract.base import Chunk, GenerateRequest
+from engines.contract.errors import BadRequest
 from engines.text.detokenize import Detokenizer
 from engines.transformers_batching import BatchingOptions, TransformersBatchingEngine
 from tests.support.engines.reference import Reference

@@ -24,7 +24,7 @@ from tests.support.servers.served import COMMAND, ROOT, body, served, until
     ("arguments", "sentence"),
     [
         pytest.param(("--engine", "vlm"), "no engine called `vlm`; choose from fake", id="an unknown engine"),
-        pytest.param(("--engine", "fake", "-o", "ttft"), "not of the form name=value", id="an option without a value"),
+        pytest.param(("--engine", "fake", "-o", "ttft"), "setting is name=value", id="an option without a value"),
         pytest.param(("--engine", "fake", "-o", "tpott=1"), "no option called `tpott`", id="an unknown option"),
         pytest.param(("--engine", "fake", "-o", "ttft=soon"), "`ttft` is a number", id="an option of the wrong kind"),
         pytest.param(("--engine", "fake", "-o", "ttft=-1"), "0 or more", id="an option out of range"),

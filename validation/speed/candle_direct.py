@@ -11,7 +11,8 @@ import asyncio
 import statistics
 import time
 
-from engines.contract.base import EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import fetch_model
 from engines.process.loading import load_engine
 from engines.rust.programs import build, cargo

@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from engines.contract.base import EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.fetch import DEFAULT, fetch_model
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from engines.bench.document import Limit, Series, measure_of
-from engines.bench.roofline import ModelCost, Reader, arithmetic_of, cost_of, cpu_flops, share_of
+from engines.bench.roofline import ModelCost, arithmetic_of, cost_of, cpu_flops, read_bandwidth, share_of
 from engines.models.fetch import fetch_model
 
 PARAMETERS = 134_515_008  # SmolLM2-135M, whose embedding is also its head
@@ -70,6 +70,6 @@ def test_what_has_no_bound_has_no_share() -> None:
 
 
 def test_this_machine_has_limits() -> None:
-    assert 1e8 < Reader(1 << 24).bandwidth() < 1e13
+    assert 1e8 < read_bandwidth(1 << 24) < 1e13
     assert 1e8 < cpu_flops(256) < 1e15
     assert [arithmetic_of(dtype) for dtype in ("q8_0", "bfloat16", "none")] == ["float32", "bfloat16", "float32"]

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.contract.base import (
-    BadRequest,
-    Chunk,
-    EngineInfo,
-    EngineStats,
-    GenerateRequest,
-    Model,
-    TokenLogprob,
-    Usage,
-)
+from engines.contract.base import Chunk, EngineInfo, EngineStats, GenerateRequest, Model, TokenLogprob, Usage
+from engines.contract.errors import BadRequest
 from engines.contract.protocol import (
     AskStats,
     Cancel,

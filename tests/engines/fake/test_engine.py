@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineError, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineError
 from engines.fake.engine import GRAIN, FakeEngine, FakeOptions
 from settings.schema import from_text
 

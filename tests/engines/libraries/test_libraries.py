@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import BadRequest, Chunk, Engine, EngineError, GenerateRequest, Model
+from engines.contract.base import Chunk, Engine, GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineError
 from engines.libraries.sglang import SglangEngine, SglangOptions
 from engines.libraries.tensorrt_llm import TensorRtLlmEngine, TensorRtLlmOptions
 from settings.schema import from_text

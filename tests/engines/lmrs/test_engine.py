@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from engines.contract.base import BadRequest, EngineCrashed, EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineCrashed, EngineUnavailable
 from engines.lmrs.engine import LmrsEngine, LmrsOptions
 from engines.lmrs.tokens import AFTER_MESSAGE, BEFORE_MESSAGE, Alphabet
 from engines.models.random_model import BEFORE_DATE

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.lmrs.model_file import DType, check, converted, header, quantise, tensors
 from tests.support.engines.lmrs_model import ROPE, VOCABULARY, write_bfloat16
 

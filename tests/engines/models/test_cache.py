@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import built_once, cache_folder
 
 ROOT = Path(__file__).parents[3]

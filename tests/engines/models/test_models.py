@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.cache import cache_folder
 from engines.models.fetch import DEFAULT, context_length, conversion_folder, fetch_model
 from engines.models.from_gguf import rotary_scaling

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.models.to_gguf import Format, gguf_of
 from tests.support.engines.reference import Reference
 from tests.support.engines.tiny_models import write_tiny

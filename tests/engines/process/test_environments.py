@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
+from engines.contract.base import GenerateRequest, Launch
+from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENTRY_POINTS, EngineSpec
 from engines.process.environments import environment_of, modules_folder
 from engines.process.loading import load_engine

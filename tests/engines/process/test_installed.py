@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from enginebench import app
 from engines.contract import registry
-from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import EngineSpec
 from engines.models.progress import silent
 from engines.process import installed

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from engines.contract.registry import ENGINES, check_options, engine_class
 from engines.machine.devices import GpuMemory
 from engines.models.fetch import fetch_model

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import EngineCrashed, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineCrashed
 from engines.machine.devices import usable_cores, visible_gpus
 from engines.process.child import ChildEngine, Watch
 from engines.process.replicas import Replicas, Share, load_replicas, shares_of

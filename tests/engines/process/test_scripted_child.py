@@ -11,7 +11,8 @@ import psutil
 import pytest
 import uvloop
 
-from engines.contract.base import EngineCrashed, EngineUnavailable, Launch, TokenLogprob
+from engines.contract.base import Launch, TokenLogprob
+from engines.contract.errors import EngineCrashed, EngineUnavailable
 from engines.process.child import ChildEngine
 from tests.support.engines.children import answer, request, scripted
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engines.contract.base import EngineCrashed, FatalError, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineCrashed, FatalError
 from engines.process.child import ChildEngine
 from tests.support.engines.children import QUICK
 
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parents[3]
 ENGINE = """
 import os, signal, subprocess, sys, time
 from dataclasses import dataclass
-from engines.contract.base import BlockingEngine, Chunk, EngineInfo, FatalError
+from engines.contract.base import BlockingEngine, Chunk, EngineInfo
+from engines.contract.errors import FatalError
 from settings.schema import setting
 
 @dataclass(frozen=True, slots=True)

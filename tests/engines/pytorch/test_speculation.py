@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import EngineUnavailable
 from engines.pytorch.speculation import DraftGuesser, NgramGuesser
 from engines.transformers import TransformersEngine, TransformersOptions
 from tests.support.engines.reference import Reference

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engines.contract.base import BadRequest, EngineCrashed, GenerateRequest, Model
+from engines.contract.base import GenerateRequest, Model
+from engines.contract.errors import BadRequest, EngineCrashed
 from engines.contract.registry import engine_class
 from engines.process.child import ChildEngine
 from engines.process.loading import load_engine

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, GenerateRequest, Launch
+from engines.contract.base import GenerateRequest, Launch
+from engines.contract.errors import EngineUnavailable
 from engines.contract.protocol import decode_to_child, decode_to_parent, encode
 from engines.models.cache import built_once, cache_folder
 from engines.process.child import ChildEngine

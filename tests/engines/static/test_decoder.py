@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import BadRequest, EngineUnavailable
+from engines.contract.errors import BadRequest, EngineUnavailable
 from engines.static.buckets import Buckets, StepShape
 from engines.static.weights import DecoderShape
 from tests.support.engines.static_decoder import BUCKETS, Small, generated, prompt
@@ -86,10 +86,10 @@ def test_the_end_token_ends_an_answer_and_min_tokens_puts_it_off(small: Small) -
     one = prompt(5, 10)
     answer = small.expected(one)
     sequence = small.sequence(one, ignore_eos=False)
-    sequence._text._end_ids = frozenset([answer[4]])
+    sequence._answer._text._end_ids = frozenset([answer[4]])
     assert generated(small.batch(), sequence) == [answer[: answer.index(answer[4]) + 1]]
     later = small.sequence(one, ignore_eos=False, min_tokens=12)
-    later._sampler._end_ids = [answer[4]]
+    later._answer._sampler._end_ids = [answer[4]]
     assert answer[4] not in generated(small.batch(), later)[0]
 
 

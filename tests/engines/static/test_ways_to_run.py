@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from engines.contract.base import EngineUnavailable, GenerateRequest
+from engines.contract.base import GenerateRequest
+from engines.contract.errors import EngineUnavailable
 from engines.static.batch import Batch
 from engines.static.engine import StaticEngine, StaticOptions
 from engines.static.ways_to_run import (

@@ -11,7 +11,8 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-from engines.contract.base import EngineUnavailable, Model
+from engines.contract.base import Model
+from engines.contract.errors import EngineUnavailable
 from servers.http.errors import ApiError
 from servers.openai.prompts import ByteTokenizer, ModelTokenizer, load_tokenizer
 

@@ -1,0 +1,57 @@
+"""What an engine reports instead of an answer. Each message is one sentence for the user, with the remedy.
+
+Standard library only, as the rest of the contract.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from settings.schema import UserMistake
+
+ErrorKind = Literal["bad_request", "overloaded", "unavailable", "crashed", "fatal", "internal"]
+
+
+class EngineError(Exception):
+    """Reported instead of an answer; `kind` decides the HTTP status."""
+
+    kind: ErrorKind = "internal"
+
+
+class BadRequest(EngineError):
+    """The request asks for something this engine cannot do, or makes no sense."""
+
+    kind = "bad_request"
+
+
+class EngineOverloaded(EngineError):
+    """The engine, or a server behind it, refuses more requests. `retry_after` in seconds, where it is known."""
+
+    kind = "overloaded"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class EngineUnavailable(EngineError, UserMistake):
+    """The engine cannot run here, or is not loaded: a missing package, model or device."""
+
+    kind = "unavailable"
+
+
+class EngineCrashed(EngineError):
+    """The engine's process ended while the request was running."""
+
+    kind = "crashed"
+
+
+class FatalError(EngineError):
+    """The engine cannot continue (a sticky CUDA error, a dead scheduler): its process is replaced."""
+
+    kind = "fatal"
+
+
+def first_line(error: BaseException) -> str:
+    """What another library's exception says, short enough for a sentence of ours."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
