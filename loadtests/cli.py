@@ -18,12 +18,9 @@ from settings.flags import AsJson, EngineSettings, given_texts, with_flags
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from loadtests.harness.command.drive import Job, Subject
-    from loadtests.harness.command.models import Preset
 
 app = typer.Typer()
 app.command()(answers)
@@ -79,14 +76,12 @@ def run(
     from loadtests.harness.client.address import Address
     from loadtests.harness.command import drive
     from loadtests.harness.command.formats import same_format
-    from loadtests.harness.command.models import presets
 
     console = Console(stderr=True, highlight=False, markup=False)
     if bool(engine) == bool(url):
         raise UserMistake("say what to test: --engine NAME to serve an engine, or --url URL of a running server.")
     options = drive.engine_options(option or [], engine or [])
     texts = given_texts(Scenario, given) | given_texts(RunSettings, given)
-    known = presets() if engine and model else ()
     tested = drive.subjects(engine or [""], model or [])
     job = drive.Job.of(drive.find_scenario(scenario), texts, processes, context.args)
     options, said = same_format(options)
@@ -94,32 +89,15 @@ def run(
         Address.parse(url)
     if said is not None:
         console.print(said, soft_wrap=True)
-    fitting = _that_fit(tested, options, known, console)
     folders: list[Path] = []
     try:
         with drive.sigterm_is_ctrl_c():
-            complete = _measure(job, options, fitting, url, repeat, console, folders)
+            complete = _measure(job, options, tested, url, repeat, console, folders)
             code = _report(folders, allow_invalid, as_json) if folders else 2
     except KeyboardInterrupt:
         console.print(f"stopped; what was recorded is in {job.settings.runs}", soft_wrap=True)
         raise typer.Exit(2) from None
-    raise typer.Exit(code if complete and fitting == tested else 2)
-
-
-def _that_fit(
-    tested: list[Subject], options: dict[str, list[str]], known: Sequence[Preset], console: Console
-) -> list[Subject]:
-    """Those that memory can hold. A sentence for each other."""
-    from loadtests.harness.command.models import free_memory, too_large
-
-    free, fitting = free_memory() if known else 0, []
-    for subject in tested:
-        refusal = too_large(subject.model or "", options.get(subject.engine, []), known, free)
-        if refusal is None:
-            fitting.append(subject)
-        else:
-            console.print(refusal, style="red", soft_wrap=True)
-    return fitting
+    raise typer.Exit(code if complete else 2)
 
 
 def _measure(
