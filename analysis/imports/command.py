@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from records.load import Load
 
 
 def import_results(
@@ -18,8 +15,6 @@ def import_results(
         str | None,
         typer.Option(help="What reports call the runs. Default: the model, else the file's name.", show_default=False),
     ] = None,
-    users: Annotated[int | None, typer.Option(min=1, help="Users, if the file does not say.")] = None,
-    rate: Annotated[float | None, typer.Option(min=0.0, help="Requests per second, if the file does not say.")] = None,
 ) -> None:
     """Import results of guidellm or vLLM.
 
@@ -39,21 +34,12 @@ def import_results(
     from analysis.imports.write import write_run
 
     repeats: dict[str, int] = {}
-    load = _load(users, rate)
     for file in files:
         results = read(file)
         name = label or (results.source.model or file.stem).rpartition("/")[2]
         repeat = repeats.get(name, 0)
         repeats[name] = repeat + 1
-        folder = write_run(results, file, output, name, load, repeat)
+        folder = write_run(results, file, output, name, repeat)
         requests = sum(len(stage.requests) for stage in results.stages)
         typer.echo(f"{folder}: {requests} requests of {results.source.tool}")
         typer.echo(f"missing in this file: {'; '.join(results.source.lacks)}", err=True)
-
-
-def _load(users: int | None, rate: float | None) -> Load | None:
-    from analysis.imports.source import NotImportable, load_of
-
-    if users is not None and rate is not None:
-        raise NotImportable("choose either --users or --rate, not both.")
-    return load_of(users, rate)

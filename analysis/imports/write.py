@@ -9,17 +9,15 @@ from pathlib import Path
 from analysis.imports.source import ImportedStage, NotImportable, Results
 from records.command import publishable
 from records.files import write_meta
-from records.load import Load
 from records.run import Imported, RunMeta
 from records.stage import SECOND, Extent, Stage, StagePlan
 
 
-def write_run(results: Results, file: Path, folder: Path, label: str, load: Load | None, repeat: int) -> Path:
-    """Write `folder`/<run id>. `load` is that of stages for which the file does not say. Raises `NotImportable`,
-    `OSError`."""
+def write_run(results: Results, file: Path, folder: Path, label: str, repeat: int) -> Path:
+    """Write `folder`/<run id>. Raises `NotImportable`, `OSError`."""
     source = results.source
     place = folder / _run_id(results, label, file)
-    stages = tuple(_stage(index, stage, stage.load or load, file) for index, stage in enumerate(results.stages))
+    stages = tuple(_stage(index, stage, file) for index, stage in enumerate(results.stages))
     meta = RunMeta(
         run_id=place.name,
         started_at=source.started_at or datetime.now(UTC).isoformat(),
@@ -53,10 +51,10 @@ def _run_id(results: Results, label: str, file: Path) -> str:
     return f"{stamp}-{plain}-{sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
-def _stage(index: int, stage: ImportedStage, load: Load | None, file: Path) -> Stage:
-    if load is None:
-        raise NotImportable(f"{file} does not state its load: add --users N or --rate REQUESTS_PER_SECOND.")
+def _stage(index: int, stage: ImportedStage, file: Path) -> Stage:
+    if stage.load is None:
+        raise NotImportable(f"{file} has no one number of users or rate: measure with one, not with a ramp.")
     begin = min([stage.start, *(record.t_sched for record in stage.requests)])
     ended = max([stage.end, *(record.t_end for record in stage.requests)])
-    plan = StagePlan(load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))
+    plan = StagePlan(stage.load, Extent((stage.start - begin) / SECOND), Extent((stage.end - stage.start) / SECOND))
     return Stage(index, plan, begin, stage.start, stage.end, ended)
