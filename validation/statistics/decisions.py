@@ -71,7 +71,7 @@ def steady(runs: int, seed: int) -> dict[str, float]:
         for rho in (0.0, 0.5, 0.8):
             shapes = {"steady": 0 * ramp, "backlog grows": 20 * ramp, "initial transient": 12 * np.exp(-ramp / 0.08)}
             for shape, added in shapes.items():
-                called = [steadiness(steady_series(rng, points, rho) + added).steady for _ in range(runs)]
+                called = [steadiness(steady_series(rng, points, rho) + added) for _ in range(runs)]
                 found[f"{shape}, {points} points, AR(1) {rho:g}"] = float(np.mean([c is False for c in called]))
     few = partial(systems.closed_queue, users=40, servers=4, requests=3000, think=1.8)
     for name, system in {
@@ -80,7 +80,7 @@ def steady(runs: int, seed: int) -> dict[str, float]:
         "4 pinned replicas, throughput": partial(systems.pinned, users=40, requests=2000),
     }.items():
         traces = system(rng, runs)
-        called = [steadiness(bin_events(t.ended, 0, t.seconds, bins=120)).steady for t in traces]
+        called = [steadiness(bin_events(t.ended, 0, t.seconds, bins=120)) for t in traces]
         found[name] = float(np.mean([c is False for c in called]))
     return found
 

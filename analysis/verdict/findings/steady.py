@@ -12,6 +12,7 @@ from analysis.units import format_bytes, format_count, format_seconds, in_words,
 from analysis.verdict.finding import Finding
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.statistics import LOCK_STEP, steadiness
+from analysis.verdict.statistics.steadiness import LEAST
 
 LITTLE_TOLERANCE = 0.10
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
@@ -58,10 +59,10 @@ def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
     A series that wanders so slowly that its window holds too few independent parts to test must move twice as far.
     """
     values = np.array(_known(series))
-    found = steadiness(values)
-    if found.steady or found.truncation is None:
+    steady = steadiness(values)
+    if steady or len(values) < LEAST:
         return None
-    share = drift.share if found.steady is False else 2 * drift.share
+    share = drift.share if steady is False else 2 * drift.share
     third, tenth = len(values) // 3, max(len(values) // 10, 1)
     for early, late, words in (
         (values[:third], values[-third:], ("went from", "to")),
@@ -78,7 +79,7 @@ TITLES = tuple(drift.title for drift in SERIES.values())
 
 def tested(stage: StageSummary) -> list[str]:
     """The titles of the series that were long enough to be tested."""
-    return [drift.title for name, drift in SERIES.items() if steadiness(_known(stage.series[name])).steady is not None]
+    return [drift.title for name, drift in SERIES.items() if steadiness(_known(stage.series[name])) is not None]
 
 
 def _known(series: Sequence[float | None]) -> list[float]:

@@ -42,7 +42,7 @@ from analysis.verdict.statistics.repeats import (
     t_test,
     winner,
 )
-from analysis.verdict.statistics.steadiness import LOCK_STEP, lock_step, steadiness, trend
+from analysis.verdict.statistics.steadiness import LOCK_STEP, lock_step, steadiness
 from analysis.verdict.statistics.tails import needed
 
 __all__ = [
@@ -77,6 +77,5 @@ __all__ = [
     "spread",
     "steadiness",
     "t_test",
-    "trend",
     "winner",
 ]

@@ -1,9 +1,8 @@
-"""Was the window steady? Its initial transient, a trend, and whether its users moved in lock step."""
+"""Was the window steady? Its beginning, a trend, and whether its users moved in lock step."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,40 +16,22 @@ COSINES = 5  # symmetric ones, whose power a linear trend leaves alone
 SIGNIFICANT = 0.01  # chance, of each of two tests, that a steady series is called unsteady
 MATERIAL = 0.05  # share of the mean by which a series must have changed to matter
 BEGINNING = 0.1  # of the window, compared with the rest
-MSER_BATCH = 5
 LOCK_STEP = 2.0  # index of dispersion: three standard deviations above Poisson arrivals counted over two cycles
 
 
-@dataclass(frozen=True, slots=True)
-class Steadiness:
-    """Whether a series is steady; `None` where it has too few points, or too few that are independent.
-
-    `truncation` is the share of the series that MSER-5 would cut off as its initial transient, for the reader: steady
-    series that are correlated have one too. `trend` is Spearman's ρ against time, `p` its two-sided p value and
-    `change` the fitted change over the window as a share of the mean. `transient_p` is the p value of a beginning
-    that is like the rest.
-    """
-
-    steady: bool | None
-    truncation: float | None = None
-    trend: float = 0.0
-    p: float = 1.0
-    change: float = 0.0
-    transient_p: float = 1.0
-
-
-def steadiness(series: npt.ArrayLike) -> Steadiness:
-    """Judge a series at equal intervals of the window: throughput, mean TTFT, TPOT, requests in flight per part.
+def steadiness(series: npt.ArrayLike) -> bool | None:
+    """Whether a series at equal intervals of the window is steady: throughput, mean TTFT, TPOT, requests in flight per
+    part. `None` where it has too few points, or too few that are independent.
 
     60 to 240 parts are best; parts without a value (NaN) are left out.
     """
     values = np.asarray(series, dtype=np.float64)
     values = values[np.isfinite(values)]
     if len(values) < LEAST:
-        return Steadiness(None)
+        return None
     if bool((values == values[0]).all()):
-        return Steadiness(True, 0.0)
-    rho, p = trend(values)
+        return True
+    _, p = trend(values)
     slope, _ = _line(values)
     mean = abs(float(values.mean()))
     change = slope * len(values) / mean if mean > 0 else 0.0
@@ -59,8 +40,7 @@ def steadiness(series: npt.ArrayLike) -> Steadiness:
     alpha = SIGNIFICANT if clear else SIGNIFICANT / 10
     grows = p < alpha and abs(change) >= MATERIAL
     starts_otherwise = transient_p < alpha and gap >= MATERIAL * mean
-    steady = False if grows or starts_otherwise else (True if clear else None)
-    return Steadiness(steady, mser(values), rho, p, change, transient_p)
+    return False if grows or starts_otherwise else (True if clear else None)
 
 
 def _effective_points(values: Floats) -> float:
@@ -77,20 +57,6 @@ def _line(values: Floats) -> tuple[float, Floats]:
     centred = values - values.mean()
     slope = float(centred @ time) / float(time @ time)
     return slope, centred - slope * time
-
-
-def mser(values: Floats) -> float:
-    """Share of the series before its truncation point: the d that minimises the squared standard error of the mean of
-    what follows, over the first half, in batches of five (MSER-5: White 1997; Franklin & White 2008).
-    """
-    size = MSER_BATCH if len(values) >= 10 * MSER_BATCH else 1
-    means = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
-    means = means - means.mean()
-    n = len(means)
-    left = np.arange(n, 0, -1)
-    total, squares = np.cumsum(means[::-1])[::-1], np.cumsum(means[::-1] ** 2)[::-1]
-    error = (squares - total**2 / left) / left**2
-    return float(np.argmin(error[: n // 2 + 1])) / n
 
 
 def trend(in_time_order: npt.ArrayLike) -> tuple[float, float]:

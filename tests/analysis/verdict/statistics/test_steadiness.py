@@ -5,34 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.verdict.statistics import LOCK_STEP, lock_step, steadiness, trend
-from analysis.verdict.statistics.steadiness import mser
-
-
-def test_mser_cuts_off_an_initial_transient() -> None:
-    series = np.r_[np.linspace(10, 1, 50), np.ones(200)] + 0.01 * np.random.default_rng(13).standard_normal(250)
-    assert mser(series) == pytest.approx(0.2, abs=0.03)
+from analysis.verdict.statistics import LOCK_STEP, lock_step, steadiness
+from analysis.verdict.statistics.steadiness import trend
 
 
 def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:
     noise = np.random.default_rng(14).standard_normal(120)
-    level = steadiness(10 + noise)
-    assert level.steady is True
-    grown = steadiness(10 + noise + np.linspace(0, 10, 120))
-    assert grown.steady is False
-    assert grown.trend > 0.8
-    assert grown.change == pytest.approx(10 / 15, abs=0.1)
-    begun = steadiness(10 + noise + 10 * np.exp(-np.arange(120) / 8))
-    assert begun.steady is False
-    assert begun.transient_p < 0.01
-    assert steadiness(10 + 0.001 * (noise + np.linspace(0, 30, 120))).steady is True  # grows by 0.3 %
-    assert steadiness(np.r_[np.full(100, np.nan), noise[:10]]).steady is None
-    assert steadiness(np.full(100, 3.0)).steady is True
+    assert steadiness(10 + noise) is True
+    assert steadiness(10 + noise + np.linspace(0, 10, 120)) is False
+    assert steadiness(10 + noise + 10 * np.exp(-np.arange(120) / 8)) is False
+    assert steadiness(10 + 0.001 * (noise + np.linspace(0, 30, 120))) is True  # grows by 0.3 %
+    assert steadiness(np.r_[np.full(100, np.nan), noise[:10]]) is None
+    assert steadiness(np.full(100, 3.0)) is True
 
 
 def test_a_queue_that_is_never_served_is_unsteady() -> None:
     backlog = np.cumsum(np.random.default_rng(15).poisson(3.0, 120) - 2.0)
-    assert steadiness(backlog).steady is False
+    assert steadiness(backlog) is False
 
 
 def test_trend_of_a_line() -> None:
