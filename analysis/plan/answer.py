@@ -127,7 +127,7 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
     asked = settings.peak
     assert asked is not None
     basis = read_basis(runs, settings.allow_drift)
-    load = with_headroom(asked, settings.headroom, settings.arrivals)
+    load = with_headroom(asked, settings.headroom)
     peak = Peak(load, asked_lengths(basis.lengths, settings), settings.peak_seconds, think=basis.think)
     fleet = Fleet(basis.model, peak, settings.slo, settings.balancer)
     found = fewest_replicas(fleet, basis.measured)
@@ -160,10 +160,10 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
     )
 
 
-def with_headroom(load: Load, headroom: float, arrivals: str) -> Load:
+def with_headroom(load: Load, headroom: float) -> Load:
     if isinstance(load, Users):
         return Users(int(np.ceil(load.count * (1 + headroom))))
-    return replace(load, per_second=load.per_second * (1 + headroom), arrivals=arrivals)
+    return replace(load, per_second=load.per_second * (1 + headroom))
 
 
 def asked_lengths(measured: Lengths, settings: PlanSettings) -> Lengths:

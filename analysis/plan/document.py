@@ -35,7 +35,6 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "fit": {
             "steps": plan.fitted.fit.steps,
             "explained": plan.fitted.fit.explained,
-            "standard_errors": plan.fitted.fit.standard_errors,
             "ten_seconds": [asdict(one) for one in plan.fitted.fit.ratios],
             "warnings": plan.fitted.warnings,
         },

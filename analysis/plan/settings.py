@@ -102,8 +102,5 @@ class PlanSettings:
     gpus: Named = named_setting((("", "1"),), "GPUs per replica; LABEL=N for one of several engines.", metavar="N")
     prices: Path | None = cost_setting(None, "Price list to use instead of the built-in one.", metavar="FILE")
     balancer: Balancer = prediction_setting("round_robin", "How the load balancer chooses a replica.")
-    arrivals: str = prediction_setting(
-        "poisson", "Arrival process of a rate: constant, poisson or gamma:cv=2.", metavar="PROCESS"
-    )
     allow_drift: bool = prediction_setting(False, "Plan even if the machine's speed drifted during the measurement.")
     html: Path | None = setting(None, "Write an HTML page with sliders.", metavar="FILE")

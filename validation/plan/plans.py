@@ -19,7 +19,11 @@ from pathlib import Path
 
 from analysis.plan.evidence.hold_out import fit_stages, hold_out
 from analysis.plan.evidence.measured import MeasuredStage, measured_stages
-from analysis.plan.simulation.predict import Demand, pooled, predicted
+from analysis.plan.simulation.arrivals import gamma_arrivals
+from analysis.plan.simulation.outcome import bands, figures, requests_of
+from analysis.plan.simulation.predict import pooled
+from analysis.plan.simulation.replica import serve_arrivals
+from analysis.plan.simulation.trials import trials
 from analysis.run.load import load_run
 from records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
@@ -27,6 +31,7 @@ from validation.program import RESULTS
 
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
 BAND_SEEDS = 40
+WARM_UP = 10.0  # seconds
 SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
 FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
 
@@ -96,9 +101,14 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
     system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
     *seen, unseen = _stages(system, window, seed * 1000 + run)
-    demand = Demand(unseen.load, pooled(seen), warm_up=10.0, window=window)
-    bands = predicted(fit_stages(seen, system.server.slots).model, demand, BAND_SEEDS, seed=run)
-    return {figure: bands[figure].holds(unseen.figures[figure]) for figure in JUDGED}
+    usual, lengths, end = fit_stages(seen, system.server.slots).model, pooled(seen), WARM_UP + window
+    of_seeds = []
+    for trial in trials(BAND_SEEDS, seed=run):
+        arrivals = gamma_arrivals(unseen.load.value, 1.0, end, trial.rng)
+        served = serve_arrivals(trial.model(usual), arrivals, lengths.drawn(len(arrivals), trial.rng), trial.rng)
+        of_seeds.append(figures(requests_of(served), WARM_UP, end))
+    predicted = bands(of_seeds)
+    return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in JUDGED}
 
 
 def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, seed: int) -> Coverage:
@@ -110,7 +120,7 @@ def coverage(pool: ProcessPoolExecutor, rate: float, runs: int, window: float, s
 def _stages(system: System, window: float, seed: int) -> list[MeasuredStage]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
-        run = write_run(folder, system.server, system.loads, system.asked, seed, warm_up=10.0, window=window)
+        run = write_run(folder, system.server, system.loads, system.asked, seed, warm_up=WARM_UP, window=window)
         return measured_stages([load_run(run)])
 
 

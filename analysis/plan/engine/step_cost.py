@@ -96,7 +96,6 @@ class Fit:
     undisturbed: StepCost  # least absolute deviations: of the usual step
     steps: int
     explained: float  # share of the steps' variance, R², with the weights of the fit
-    standard_errors: tuple[float, ...]  # of the coefficients, in the order of the columns of the fit
     ratios: tuple[TenSeconds, ...]
     noise: Floats  # relative error of every step, in order: by what share it took longer than its cost
     warnings: tuple[str, ...]
@@ -144,7 +143,6 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
         _step_cost(undisturbed, spread, knee),
         len(seconds),
         1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
-        _standard_errors(rows, ratio - rows @ cost, chosen),
         ratios,
         noise,
         (),
@@ -258,16 +256,6 @@ def _least_absolute(rows: Floats, values: Floats, chosen: list[int]) -> Floats:
         weights = 1 / np.maximum(np.abs(values - rows @ whole), floor)
         whole, _ = _least_squares(rows, values, chosen, weights / weights.mean())
     return whole
-
-
-def _standard_errors(rows: Floats, residuals: Floats, chosen: list[int]) -> tuple[float, ...]:
-    """Robust to a variance that differs between steps (White 1980)."""
-    used = rows[:, chosen]
-    bread = np.linalg.pinv(used.T @ used)
-    meat = (used * residuals[:, None]).T @ (used * residuals[:, None])
-    errors = np.zeros(rows.shape[1])
-    errors[chosen] = np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0))
-    return tuple(errors.tolist())
 
 
 def _ratios(name: str, steps: Steps, kept: Flags, cost: Floats, slots: int | None, knee: float) -> list[TenSeconds]:

@@ -11,16 +11,15 @@ import numpy as np
 from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.steps import Floats, Generator
 from analysis.plan.settings import Balancer
-from analysis.plan.simulation.arrivals import gamma_arrivals, variation
+from analysis.plan.simulation.arrivals import gamma_arrivals
 from analysis.plan.simulation.outcome import Requests, requests_of
 from analysis.plan.simulation.replica import replica, serve_arrivals
 from analysis.plan.simulation.work import Lengths
-from records.load import Rate
 
 
 def serve_fleet(
     model: EngineModel,
-    load: Rate,
+    rate: float,
     seconds: float,
     lengths: Lengths,
     replicas: int,
@@ -28,24 +27,24 @@ def serve_fleet(
     rng: Generator,
     simulated: int | None = None,
 ) -> Requests:
-    """The arrivals of `load` in [0, `seconds`) on `simulated` of `replicas` equal replicas; without it, on all.
+    """Poisson arrivals at `rate` in [0, `seconds`) on `simulated` of `replicas` equal replicas; without it, on all.
 
     Round robin gives a replica every n-th arrival, whose gaps are sums of n gaps; a random choice from many replicas
     gives it a Poisson process. `least_requests` chooses the replica with the fewest in flight: a smaller fleet stands
     for a large one, which balances a little worse than the whole.
     """
     count = min(simulated or replicas, replicas)
-    each, cv = load.per_second / replicas, variation(load.arrivals)
+    each = rate / replicas
     if balancer == "least_requests":
-        arrivals = gamma_arrivals(each * count, cv, seconds, rng)
+        arrivals = gamma_arrivals(each * count, 1.0, seconds, rng)
         return _least_requests(model, arrivals, lengths.drawn(len(arrivals), rng), count, rng)
     if count == replicas:
-        arrivals = gamma_arrivals(load.per_second, cv, seconds, rng)
+        arrivals = gamma_arrivals(rate, 1.0, seconds, rng)
         turn = np.arange(len(arrivals)) % replicas
         owner = turn if balancer == "round_robin" else rng.integers(replicas, size=len(arrivals))
         parts = [arrivals[owner == k] for k in range(replicas)]
     else:
-        of_one = cv / math.sqrt(replicas) if balancer == "round_robin" else 1.0
+        of_one = 1 / math.sqrt(replicas) if balancer == "round_robin" else 1.0
         parts = [gamma_arrivals(each, of_one, seconds, rng) for _ in range(count)]
     return together([requests_of(serve_arrivals(model, p, lengths.drawn(len(p), rng), rng)) for p in parts])
 

@@ -126,9 +126,9 @@ class Fleet:
         peak, until = self.peak, WARM_UP + self.peak.seconds
         if isinstance(peak.load, Rate):
             least = LEAST_TOGETHER if self.balancer == "least_requests" else 1
-            requests = peak.load.per_second * until
-            simulated = min(replicas, max(least, round(self.most_requests * replicas / requests)))
-            served = serve_fleet(model, peak.load, until, peak.lengths, replicas, self.balancer, rng, simulated)
+            rate = peak.load.per_second
+            simulated = min(replicas, max(least, round(self.most_requests * replicas / (rate * until))))
+            served = serve_fleet(model, rate, until, peak.lengths, replicas, self.balancer, rng, simulated)
             return [(served, replicas / simulated)]
         fewest, more = divmod(peak.load.count, replicas)
         found = []

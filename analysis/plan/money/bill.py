@@ -37,7 +37,6 @@ class Bill:
     per_million_prompt_tokens: float | None
     per_million_output_tokens: float
     per_thousand_requests: float
-    requests_per_gpu_hour: float
     hosted: tuple[Hosted, ...]
 
 
@@ -61,7 +60,6 @@ def bill(
         per_million_prompt_tokens=MILLION * hourly * share / prompts if prompts else None,
         per_million_output_tokens=MILLION * hourly * (1 - share) / outputs,
         per_thousand_requests=1000 * per_request,
-        requests_per_gpu_hour=requests / (replicas * gpus),
         hosted=tuple(hosted),
     )
 

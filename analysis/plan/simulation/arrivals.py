@@ -1,4 +1,4 @@
-"""Instants of arrivals for the simulation, drawn as arrays: the processes of loadtests/harness/schedule/arrivals.py."""
+"""Instants of arrivals for the simulation, drawn as an array."""
 
 from __future__ import annotations
 
@@ -7,27 +7,8 @@ import math
 import numpy as np
 
 from analysis.plan.engine.steps import Floats, Generator
-from records.load import Rate
-from settings.schema import UserMistake
 
 SPARE = 6.0  # standard deviations of the number of arrivals, drawn beyond its mean
-
-
-def variation(process: str) -> float:
-    """The coefficient of variation of the gaps. Raises `UserMistake` for a process that is not known."""
-    name, _, given = process.partition(":")
-    try:
-        cv = {"constant": 0.0, "poisson": 1.0, "gamma": float(given.partition("=")[2] or 1.0)}[name]
-    except (KeyError, ValueError):
-        cv = -1.0
-    if cv < 0 or (given and (name != "gamma" or not given.startswith("cv=") or cv == 0)):
-        raise UserMistake(f"arrivals to plan for are constant, poisson or gamma:cv=2, not `{process}`.")
-    return cv
-
-
-def arrival_times(load: Rate, seconds: float, rng: Generator) -> Floats:
-    """Arrivals in [0, `seconds`). Raises `UserMistake` for a process that is not known."""
-    return gamma_arrivals(load.per_second, variation(load.arrivals), seconds, rng)
 
 
 def gamma_arrivals(rate: float, cv: float, seconds: float, rng: Generator) -> Floats:

@@ -9,10 +9,9 @@ from analysis.plan.engine.model import EngineModel
 from analysis.plan.engine.step_cost import StepCost
 from analysis.plan.fleet.balancing import serve_fleet
 from analysis.plan.settings import Balancer
-from analysis.plan.simulation.arrivals import arrival_times
+from analysis.plan.simulation.arrivals import gamma_arrivals
 from analysis.plan.simulation.replica import serve_arrivals
 from analysis.plan.simulation.work import Lengths
-from records.load import Rate
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)
 
@@ -23,14 +22,14 @@ LENGTHS = Lengths(TOKENS[0], TOKENS[0], TOKENS[1])
 
 def mean_ttft(balancer: Balancer, replicas: int, rate: float, simulated: int | None = None) -> float:
     rng = np.random.default_rng(1)
-    served = serve_fleet(MODEL, Rate(rate), 400.0, LENGTHS, replicas, balancer, rng, simulated)
+    served = serve_fleet(MODEL, rate, 400.0, LENGTHS, replicas, balancer, rng, simulated)
     return float((served.first - served.sched).mean())
 
 
 @pytest.mark.parametrize("balancer", ["round_robin", "least_requests", "random"])
 def test_one_replica_needs_no_balancer(balancer: Balancer) -> None:
     rng = np.random.default_rng(2)
-    arrivals = arrival_times(Rate(0.5), 400.0, rng)
+    arrivals = gamma_arrivals(0.5, 1.0, 400.0, rng)
     alone = serve_arrivals(MODEL, arrivals, LENGTHS.drawn(len(arrivals), rng), rng)
     assert mean_ttft(balancer, 1, 0.5) == pytest.approx(float((alone.first - alone.sched).mean()), rel=0.05)
 
@@ -45,17 +44,12 @@ def test_some_replicas_stand_for_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "dispersion"),
-    [pytest.param("poisson", 1.0, id="poisson"), pytest.param("gamma:cv=2", 4.0, id="bursts"), ("constant", 0.0)],
+    ("cv", "dispersion"),
+    [pytest.param(1.0, 1.0, id="poisson"), pytest.param(2.0, 4.0, id="bursts"), pytest.param(0.0, 0.0, id="constant")],
 )
-def test_arrivals_have_their_rate_and_their_burstiness(process: str, dispersion: float) -> None:
+def test_arrivals_have_their_rate_and_their_burstiness(cv: float, dispersion: float) -> None:
     """The index of dispersion of counts tends to the squared coefficient of variation of the gaps."""
-    times = arrival_times(Rate(10.0, process), 20_000.0, np.random.default_rng(0))
+    times = gamma_arrivals(10.0, cv, 20_000.0, np.random.default_rng(0))
     counts = np.bincount((times / 20).astype(int))
     assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
     assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(dispersion, abs=0.15 + 0.1 * dispersion)
-
-
-def test_an_unknown_arrival_process_is_named() -> None:
-    with pytest.raises(ValueError, match="constant, poisson or gamma"):
-        arrival_times(Rate(1.0, "weibull"), 10.0, np.random.default_rng(0))

@@ -39,7 +39,6 @@ def test_the_bill_by_hand(tmp_path: Path) -> None:
     assert found.per_hour == 24
     assert found.per_month == 24 * 730
     assert found.per_thousand_requests == pytest.approx(24 / 72)  # 72 000 requests an hour
-    assert found.requests_per_gpu_hour == 9000
     assert found.per_million_prompt_tokens == pytest.approx(24 * 0.25 / 7.2)  # 7.2 million prompt tokens an hour
     assert found.per_million_output_tokens == pytest.approx(24 * 0.75 / 3.6)
     (hosted,) = found.hosted
