@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from analysis.units import in_words, join_labels
-from analysis.verdict.finding import Finding, Kind, Severity, in_order
+from analysis.verdict.finding import Finding, Severity, in_order
 
 LONGEST = 60  # characters of a list of stages
-OF_THE_TEST: frozenset[Kind] = frozenset({"prompts_missed", "too_few_samples", "tokens_per_chunk"})
+OF_THE_TEST = {"prompts_missed", "too_few_samples", "tokens_per_chunk"}
 """Kinds of how the test was laid out, which stand behind those of the server and of the load generator."""
 
 MANY = 3  # engines with the same kind of finding, from which on they share one remark
@@ -24,7 +24,7 @@ class Remark:
     `others` are those of further engines. All of them are named, and the evidence is of this one.
     """
 
-    kind: Kind
+    kind: str
     severity: Severity
     label: str | None
     stages: tuple[str, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from analysis.report.remarks import remarks
 from analysis.run.windows import StageKey
-from analysis.verdict.finding import Finding, Kind
+from analysis.verdict.finding import Finding
 
 
-def late(engine: str, *users: int, kind: Kind = "client_late") -> list[Finding]:
+def late(engine: str, *users: int, kind: str = "client_late") -> list[Finding]:
     return [
         Finding(kind, "warn", f"{engine} {n} ms", "wait", StageKey(index, f"{n} users"), engine)
         for index, n in enumerate(users)
