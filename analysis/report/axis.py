@@ -21,16 +21,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`quantitative`: the stages are numbers of one unit, the title; else their order is all. `of_loads`: the numbers
-    are loads, so that "up to" and "above" mean something."""
+    """`quantitative`: the stages are numbers of one unit, the title; else their order is all."""
 
     title: str
     quantitative: bool
-    of_loads: bool
     places: tuple[Place, ...]
-
-    def place(self, label: str) -> Place:
-        return next(place for place in self.places if place.label == label)
 
     def text_at(self, at: float) -> str:
         """The label of the stage at a place on the axis."""
@@ -47,11 +42,11 @@ def axis_of(summaries: Sequence[RunSummary]) -> Axis:
     if by_load(summaries):
         stages = stages_of(summaries)
         places = tuple(Place(stage.label, stage.load, f"{stage.load:g}") for stage in stages)
-        return Axis(stages[0].load_unit, True, True, places)
+        return Axis(stages[0].load_unit, True, places)
     numbered = [re.fullmatch(r"(\d+(?:\.\d+)?) ([^#]+)", label) for label in labels]
     found = [match for match in numbered if match is not None]
     numbers, units = [float(match[1]) for match in found], {match[2] for match in found}
     if len(found) == len(labels) and len(units) == 1 and numbers == sorted(set(numbers)):
         places = tuple(Place(label, number, f"{number:g}") for label, number in zip(labels, numbers, strict=True))
-        return Axis(units.pop(), True, False, places)
-    return Axis("stage", False, False, tuple(Place(label, index, label) for index, label in enumerate(labels)))
+        return Axis(units.pop(), True, places)
+    return Axis("stage", False, tuple(Place(label, index, label) for index, label in enumerate(labels)))

@@ -65,7 +65,7 @@ def _panel(
         }
         for run, (one, curve) in enumerate(curves)
     ]
-    ticks = value_axis(scale, unit, "time", "bottom", 4 if count > 1 else 6)
+    ticks = value_axis(unit.name, 4 if count > 1 else 6)
     shares = {"values": [0, 50, 95], "labelExpr": "datum.value + ' %'", "domain": False, "ticks": False}
     encoding = {
         "x": quantitative("time", scale=scale.spec, title=unit.name, axis=ticks),

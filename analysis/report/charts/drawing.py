@@ -7,7 +7,6 @@ light and dark screens. Each chart is half a page wide, so that it is legible on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,6 @@ import vl_convert
 from markupsafe import Markup
 
 from analysis.report.charts.palette import Style
-from analysis.report.charts.scales import Scale
-from analysis.units import Unit
 from analysis.verdict.comparison.contenders import Contender
 
 Spec = dict[str, Any]
@@ -134,11 +131,9 @@ def heading(words: str, colour: str) -> Spec:
     return {"text": words, "color": colour, **look}
 
 
-def value_axis(scale: Scale, unit: Unit, zoomed: str, side: str = "left", ticks: int = 6) -> Spec:
-    """`zoomed` is the field by which the axis can be stretched; then Vega chooses its ticks."""
+def value_axis(title: str | None = None, ticks: int = 6) -> Spec:
     return {
-        "title": unit.name if side == "bottom" else None,
-        "values": {"expr": f"zoom['{zoomed}'] ? null : {json.dumps(scale.ticks(ticks))}"},
+        "title": title,
         "tickCount": ticks,
         "format": ",.6~r",
         "domain": False,

@@ -1,4 +1,4 @@
-"""The figures of a page: a sentence for a title, the chart, how to read it, and its numbers as a table."""
+"""The figures of a page: what it shows, the chart, how to read it, and its numbers as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.report.axis import Axis, Place
-from analysis.report.charts import captions
 from analysis.report.charts.distributions import distribution_curves
 from analysis.report.charts.drawing import Chart, Drawn
 from analysis.report.charts.lines import by_stage, lines
@@ -48,7 +47,7 @@ class Figure:
     chart: Chart
     headers: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    legend: tuple[Drawn, ...] = ()  # where the chart itself does not name its lines
+    legend: tuple[Drawn, ...] = ()  # where its lines and marks are those of several engines
 
 
 def _memory(stage: StageSummary) -> Estimate:
@@ -70,18 +69,12 @@ def figures_of(engines: Sequence[Drawn], axis: Axis, ttft: str, laws: Sequence[L
     e2e = percentile_column(ttft.replace("ttft", "e2e"), "p95")
     output = Column("throughput", lambda stage: stage.throughput, duration=False)
     drawn = [
-        _by_stage(
-            "ttft", engines, axis, captions.ttft(engines, axis, p95.of), p95, f"95th percentile of {p95.name[:-4]}"
-        ),
-        _by_stage("throughput", engines, axis, captions.throughput(engines, axis), output, "Output tokens per second"),
-        _by_stage(
-            "e2e", engines, axis, captions.e2e(engines, axis, e2e.of), e2e, "95th percentile of the whole answer"
-        ),
-        _by_stage("tpot", engines, axis, captions.tpot(engines, axis), tpot, "Median time per output token"),
-        _by_stage(
-            "memory", engines, axis, captions.memory(engines, axis, _memory), MEMORY, "Mean memory of the engine, in GB"
-        ),
-        _by_stage("gpu", engines, axis, captions.gpu(engines, axis, _gpu), GPU, "Mean utilisation of the GPUs, in %"),
+        _by_stage("ttft", engines, axis, p95, f"95th percentile of {p95.name[:-4]}"),
+        _by_stage("throughput", engines, axis, output, "Output tokens per second"),
+        _by_stage("e2e", engines, axis, e2e, "95th percentile of the whole answer"),
+        _by_stage("tpot", engines, axis, tpot, "Median time per output token"),
+        _by_stage("memory", engines, axis, MEMORY, "Mean memory of the engine, in GB"),
+        _by_stage("gpu", engines, axis, GPU, "Mean utilisation of the GPUs, in %"),
         _scalability(engines, laws),
         _turns(engines, axis),
         _parts(engines, axis),
@@ -108,7 +101,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column: Column, note: str) -> Figure | None:
+def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, column: Column, title: str) -> Figure | None:
     drawing = by_stage(engines, axis, column)
     if drawing is None:
         return None
@@ -127,11 +120,11 @@ def _by_stage(key: str, engines: Sequence[Drawn], axis: Axis, title: str, column
             elif estimate.unbounded:
                 interval = (interval[0], Number(None, INFINITE))
             rows.append((one.name, label, number(estimate.value), *interval))
-    note += f", in {drawing.unit.word}" if column.duration else ""
-    said = [f"{note}{', on a logarithmic scale' if drawing.logarithmic else ''}."]
+    title += f", in {drawing.unit.word}" if column.duration else ""
+    said = ["Logarithmic scale."] if drawing.logarithmic else []
     said += [FAILED] if any(estimate.value == math.inf for estimate in estimates) else []
     headers = ("engine", "stage", "value", "from", "to")
-    return Figure(key, title, " ".join(said), drawing.chart, headers, tuple(rows))
+    return Figure(key, title, " ".join(said), drawing.chart, headers, tuple(rows), tuple(engines))
 
 
 def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None:
@@ -150,15 +143,15 @@ def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None
         for name, title in titles.items()
         for one in [getattr(law.fit, name)]
     )
+    title = "Output tokens per second against requests in flight"
     note = (
-        "Output tokens per second against requests in flight, a mark for each stage; the curve is the Universal "
-        "Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to them and drawn no further than they reach, in its "
-        "95 % band."
+        "A mark for each stage; the curve is the Universal Scalability Law, λN / (1 + σ(N − 1) + κN(N − 1)), fitted to "
+        "them and drawn no further than they reach, in its 95 % band."
     )
     headers = ("engine", "parameter", "value", "from", "to")
     chart = scalability_curves(engines, laws)
     legend = tuple(one for one in engines if one.name in {law.engine for law in laws})
-    return Figure("scalability", captions.scalability(laws), note, chart, headers, rows, legend)
+    return Figure("scalability", title, note, chart, headers, rows, legend)
 
 
 def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
@@ -180,12 +173,12 @@ def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
             requests = sum(stage[turn].requests for stage in stages)
             rows.append((one.name, Number(turn, str(turn)), rate(requests), rate(tokens), duration(ttft.value)))
     places = tuple(Place(str(turn), turn, str(turn)) for turn in sorted({int(turn) for _, turn, _ in points}))
-    drawing = lines(engines, Axis("turn", True, False, places), points, True) if places else None
+    drawing = lines(engines, Axis("turn", True, places), points, True) if places else None
     if drawing is None:
         return None
-    note = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}: each sends all before it."
+    title = f"Median TTFT of the turns of conversations at {told[-1]}, in {drawing.unit.word}"
     headers = ("engine", "turn", "requests", "prompt tokens", "TTFT p50")
-    return Figure("turns", captions.turns(points), note, drawing.chart, headers, tuple(rows))
+    return Figure("turns", title, "Each turn sends all before it.", drawing.chart, headers, tuple(rows), tuple(engines))
 
 
 def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
@@ -199,12 +192,12 @@ def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
         if (parts := mean_parts(one.contender, label)) is not None
     )
     note = (
-        "Mean TTFT of the answered requests, from light to full colour: until the request was sent (client), waiting "
+        "Of the answered requests, from light to full colour: until the request was sent (client), waiting "
         "for admission (queue), until the first token was produced (prefill), and from the server to the client "
         "(delivery). Beside each bar its total."
     )
     headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
-    return Figure("parts", captions.parts(engines, axis), note, chart, headers, rows)
+    return Figure("parts", "Mean TTFT by its parts", note, chart, headers, rows)
 
 
 def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
@@ -218,11 +211,10 @@ def _curves(engines: Sequence[Drawn], axis: Axis, metric: str) -> Figure | None:
         for stage in one.contender.at(label)
         if metric in stage.curves
     )
-    shown = "a line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "answered requests only"
-    note = f"Share of requests whose {BY_NAME[metric].title} was at most so long, {shown}; logarithmic scale."
+    shown = "A line for each run" if any(len(one.contender.runs) > 1 for one in engines) else "Answered requests only"
+    title = f"Share of requests whose {BY_NAME[metric].title} was at most so long"
     headers = ("engine", "stage", "p50", "p90", "p95", "p99", "p99.9", "largest")
-    legend = tuple(engines)
-    return Figure(f"{metric}-curves", captions.curves(engines, axis, metric), note, chart, headers, rows, legend)
+    return Figure(f"{metric}-curves", title, f"{shown}; logarithmic scale.", chart, headers, rows, tuple(engines))
 
 
 def _flow(one: Drawn, index: int) -> Figure:
@@ -237,4 +229,4 @@ def _flow(one: Drawn, index: int) -> Figure:
     total = format_count(run.requests)
     note = f"{which}, {total} requests, {every}. Only the shaded steady windows count; a triangle marks a finding."
     headers = ("seconds", "requests in flight", "output tokens/s")
-    return Figure(f"flow-{index}", captions.flow(one), note, timeline(one), headers, rows)
+    return Figure(f"flow-{index}", f"{one.name} from start to end", note, timeline(one), headers, rows)

@@ -1,7 +1,7 @@
 """Charts over the stages: a line for each engine.
 
-Lines carry their engine's name at their end; a band or a bar is a 95 % interval, and a hollow mark has none. A cross at
-the top is a percentile that falls among failed requests.
+A band or a bar is a 95 % interval, and a hollow mark has none. A cross at the top is a percentile that falls among
+failed requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from analysis.report.charts.drawing import (
     Spec,
     colours,
     drawn,
-    nominal,
     quantitative,
     rows_of,
     shapes,
@@ -29,14 +28,13 @@ from analysis.report.charts.drawing import (
     value_axis,
     zoom,
 )
-from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of, spread_apart
+from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of
 from analysis.report.ends import upper_end
 from analysis.report.rows import Column
 from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
 from analysis.verdict.statistics import Estimate
 
-LABEL_HEIGHT = 15  # pixels from one line's name to the next
-SLANTED = 20  # and from the slanted name of a stage to the next
+SLANTED = 20  # pixels from the slanted name of a stage to the next
 Point = tuple[Drawn, float, Estimate]
 """An engine, a place on the axis, and the value there."""
 
@@ -73,7 +71,7 @@ def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duratio
     write = format_seconds if duration else significant
     rows = [_point(one.name, axis.text_at(at), at, estimate, unit, scale, write) for one, at, estimate in points]
     x, colour = _stages(axis), colours(engines)
-    y = quantitative("value", scale=scale.spec, axis=value_axis(scale, unit, "value"))
+    y = quantitative("value", scale=scale.spec, axis=value_axis())
     at, spread = {"x": x, "y": y, "color": colour}, {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
     known, served, failed = ({"filter": test} for test in ("isValid(datum.low)", "!datum.failed", "datum.failed"))
     tooltip = tooltips(engine="name", at="place", value="text", interval="interval")
@@ -90,7 +88,6 @@ def lines(engines: Sequence[Drawn], axis: Axis, points: Sequence[Point], duratio
         _layer({"type": "line", "strokeWidth": 2, "clip": True}, at, served) | {"params": [zoom("xy")]},
         _layer({"type": "point", "size": 55, "strokeWidth": 1.75, "opacity": 1, "clip": True}, at | marks, served),
         _layer(cross, at | {"tooltip": tooltip}, failed),
-        _line_names(rows, scale, x, y, colour),
     ]
     spec = {"data": rows_of(rows), "layer": layers, "width": WIDTH, "height": HEIGHT}
     return Drawing(drawn(spec), unit, scale.logarithmic)
@@ -137,21 +134,3 @@ def _point(
     texts = {"place": place, "text": MISSING if estimate.value is None else write(estimate.value), "interval": interval}
     numbers = {"at": at, "value": scaled(estimate.value), "low": low, "high": high}
     return {"name": name, "failed": failed} | numbers | texts
-
-
-def _line_names(rows: Sequence[dict[str, Any]], scale: Scale, x: Spec, y: Spec, colour: Spec) -> Spec:
-    """Each engine's name beside its own last point, pushed apart where lines end at the same stage."""
-    last = {row["name"]: row for row in rows}  # rows are in the order of stages
-    labels = []
-    for at in sorted({row["at"] for row in last.values()}):
-        here = sorted(
-            (scale.pixel(max(row["value"], scale.low)), name) for name, row in last.items() if row["at"] == at
-        )
-        places = spread_apart([pixel for pixel, _ in here], LABEL_HEIGHT, HEIGHT)
-        labels += [
-            {"name": name, "at": at, "value": scale.value(place)} for (_, name), place in zip(here, places, strict=True)
-        ]
-    mark = {"type": "text", "align": "left", "dx": 12, "fontSize": 12.5, "fontWeight": 600, "limit": 190, "clip": False}
-    inside = {"filter": "!zoom.value || inrange(datum.at, zoom.at) && inrange(datum.value, zoom.value)"}
-    encoding = {"x": x, "y": y, "color": colour, "text": nominal("name")}
-    return _layer(mark, encoding, inside) | {"data": rows_of(labels)}

@@ -21,7 +21,6 @@ from analysis.report.charts.drawing import (
 )
 from analysis.report.charts.scales import HEIGHT, WIDTH, Scale
 from analysis.report.decision.decide import Law
-from analysis.units import PLAIN
 
 
 def scalability_curves(engines: Sequence[Drawn], laws: Sequence[Law]) -> Chart:
@@ -51,7 +50,7 @@ def scalability_curves(engines: Sequence[Drawn], laws: Sequence[Law]) -> Chart:
         scale={"domain": [0, most * 1.06], "nice": False},
         axis={"grid": False, "tickCount": 6},
     )
-    y = quantitative("value", scale=scale.spec, axis=value_axis(scale, PLAIN, "value"))
+    y = quantitative("value", scale=scale.spec, axis=value_axis())
     colour = colours(engines)
     at: Spec = {"x": x, "y": y, "color": colour}
     tooltip = [

@@ -25,7 +25,6 @@ from analysis.report.charts.drawing import (
     zoom,
 )
 from analysis.report.charts.scales import WIDTH, Scale
-from analysis.units import PLAIN
 from analysis.verdict.finding import in_order
 from analysis.verdict.summary import RunSummary
 
@@ -58,7 +57,7 @@ def _panel(one: Drawn, title: str, values: tuple[float, ...], last: bool) -> Spe
     )
     encoding = {
         "x": x,
-        "y": quantitative("value", scale=scale.spec, axis=value_axis(scale, PLAIN, "value")),
+        "y": quantitative("value", scale=scale.spec, axis=value_axis()),
         "color": {"value": one.style.colour},
     }
     tooltip = [quantitative("t", title="seconds", format=",.4~r"), quantitative("value", title=title, format=",.3~r")]

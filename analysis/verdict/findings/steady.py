@@ -74,14 +74,6 @@ def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
     return None
 
 
-TITLES = tuple(drift.title for drift in SERIES.values())
-
-
-def tested(stage: StageSummary) -> list[str]:
-    """The titles of the series that were long enough to be tested."""
-    return [drift.title for name, drift in SERIES.items() if steadiness(_known(stage.series[name])) is not None]
-
-
 def _known(series: Sequence[float | None]) -> list[float]:
     return [value for value in series if value is not None]
 

@@ -1,4 +1,4 @@
-"""Charts: their titles, scales, labels and colours, and what they show when a browser draws them."""
+"""Charts: their scales, labels and colours, and what they show when a browser draws them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,19 @@ from typing import Any
 import pytest
 
 from analysis.report.axis import axis_of
-from analysis.report.charts import captions
 from analysis.report.charts.drawing import Drawn
 from analysis.report.charts.figures import Number, figures_of
-from analysis.report.charts.lines import by_stage
 from analysis.report.charts.palette import styles_of
-from analysis.report.charts.scales import WIDTH, logarithmic, scale_of, spread_apart
+from analysis.report.charts.scales import WIDTH, scale_of
 from analysis.report.page import render
-from analysis.report.rows import Column, percentile_column
 from analysis.run.load import load_run
 from analysis.run.telemetry import Level
 from analysis.units import format_seconds
 from analysis.verdict.comparison.compare import compare
 from analysis.verdict.comparison.contenders import contenders_of, headline_ttft
-from analysis.verdict.statistics import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from tests.support.analysis.printed import printed
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
-
-TTFT_P95 = percentile_column("ttft", "p95").of
 
 
 def drawn(summaries: list[RunSummary]) -> list[Drawn]:
@@ -40,25 +34,9 @@ def drawn(summaries: list[RunSummary]) -> list[Drawn]:
     return [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
 
 
-def test_titles_say_what_the_charts_show(summaries: list[RunSummary]) -> None:
-    engines, axis = drawn(summaries), axis_of(summaries)
-    said = captions.ttft(engines, axis, TTFT_P95)
-    assert said == "mistralrs keeps TTFT p95 under 500 ms up to 16 users, transformers at no load"
-    told = captions.throughput(engines, axis)
-    assert re.fullmatch(r"mistralrs serves \d+ tokens/s at 16 users, transformers [\d.]+", told)
-    assert captions.throughput(engines[:1], axis).endswith("; above 4 users its throughput grew no further")
-    said = captions.parts(engines, axis)
-    assert re.fullmatch(r"At 16 users 9\d(\.\d)? % of the TTFT of transformers is waiting for admission", said)
-    said = captions.flow(engines[1])
-    assert said == "mistralrs: output tokens/s, TTFT, TPOT and requests in flight were steady at every stage"
-
-
-def test_titles_name_few_of_many_engines(summaries: list[RunSummary]) -> None:
+def test_a_sentence_names_few_of_many_engines(summaries: list[RunSummary]) -> None:
     quick = [dataclasses.replace(summaries[1], label=f"quick-{k}") for k in range(2)]
     slow = [dataclasses.replace(summaries[0], label=f"slow-{k}") for k in range(4)]
-    engines, axis = drawn([*quick, *slow]), axis_of(summaries)
-    said = captions.ttft(engines, axis, TTFT_P95)
-    assert said == "quick-0 keeps TTFT p95 under 500 ms up to 16 users, quick-1 up to 16 users and 4 others at no load"
     marks = {(one.style.slot, one.style.shape) for one in drawn([*quick, *slow, *renamed(summaries[0], 12)])}
     assert len(marks) == 18, "no two engines look alike"
     comparison = compare([*quick, *slow])
@@ -70,28 +48,11 @@ def renamed(summary: RunSummary, count: int) -> list[RunSummary]:
     return [dataclasses.replace(summary, label=f"another-{k}") for k in range(count)]
 
 
-def test_a_caption_says_nothing_of_loads_that_were_not_measured(tmp_path: Path) -> None:
-    """Twice the tokens at twice the users: what more users would bring is not known."""
-    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake", slots=16), (2, 4, 8), 10.0)))
-    assert re.fullmatch(
-        r"fake serves \d+ tokens/s at 8 users", captions.throughput(drawn([summary]), axis_of([summary]))
-    )
-
-
-def test_what_was_too_short_to_test_is_not_called_steady(tmp_path: Path) -> None:
-    slow = Engine("fake", slots=1, prefill=0.5, tpot=0.1)
-    summary = summarise(load_run(simulate(tmp_path / "run", slow, (2,), 20.0)))
-    said = captions.flow(drawn([summary])[0])
-    assert "TTFT" not in said.replace("fake", "")
-
-
-def test_an_engine_that_refuses_keeps_no_limit(tmp_path: Path) -> None:
+def test_a_percentile_among_refused_requests_is_failed(tmp_path: Path) -> None:
     """It refuses every third request at once, and answers the others quickly."""
     good = summarise(load_run(simulate(tmp_path / "good", Engine("good", slots=8), (2, 4), 15.0)))
     refusing = summarise(load_run(simulate(tmp_path / "bad", Engine("bad", slots=8, failures=0.35), (2, 4), 15.0)))
     both = [refusing, good]
-    said = captions.ttft(drawn(both), axis_of(both), TTFT_P95)
-    assert said == "good keeps TTFT p95 under 100 ms up to 4 users, bad at no load"
     table = printed(both, 120)
     assert table.count("failed") > 6
     assert re.search(r"ok: \d\d\.\d", table)
@@ -125,12 +86,10 @@ def test_named_stages_have_an_axis_of_names(
 ) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1, 1), 10.0, names=names)))
     axis = axis_of([summary])
-    assert (axis.title, [place.text for place in axis.places], axis.of_loads) == (title, texts, False)
+    assert (axis.title, [place.text for place in axis.places]) == (title, texts)
     table, page = printed([summary], 120), render([summary], compare([summary]))
     assert all(text in table for text in (title, *texts))
     assert all(f">{text}</text>" in page for text in texts)
-    assert captions.ttft(drawn([summary]), axis, TTFT_P95).endswith(f"at {names[-1]}")
-    assert captions.throughput(drawn([summary]), axis).endswith(f"at {names[-1]}")
 
 
 def test_many_names_of_stages_are_thinned_out_until_they_are_legible(tmp_path: Path) -> None:
@@ -139,20 +98,6 @@ def test_many_names_of_stages_are_thinned_out_until_they_are_legible(tmp_path: P
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (1,) * 40, 1.0, names=names)))
     (figure,) = (one for one in figures_of(drawn([summary]), axis_of([summary]), "ttft") if one.key == "throughput")
     assert re.findall(r">(phase \d+)</text>", figure.chart.svg) == list(names[::2])
-
-
-def test_lines_that_end_at_different_stages_are_named_and_told_there(tmp_path: Path) -> None:
-    """The name of a run that was stopped early stands where its line stops."""
-    whole = simulate(tmp_path / "whole", Engine("whole"), (2, 6), 10.0)
-    cut = simulate(tmp_path / "cut", Engine("cut", tpot=0.02), (2, 4), 10.0)
-    summaries = [summarise(load_run(folder)) for folder in (whole, cut)]
-    engines, axis = drawn(summaries), axis_of(summaries)
-    drawing = by_stage(engines, axis, Column("output", lambda stage: stage.throughput, duration=False))
-    assert drawing is not None
-    places = {text: float(x) for x, text in re.findall(r"translate\(([\d.]+),[^>]*>(whole|cut)<", drawing.chart.svg)}
-    assert places["whole"] - places["cut"] == pytest.approx(2 / 4.32 * WIDTH, rel=0.01)  # two users of 4, margins apart
-    told = captions.tpot(engines, axis)
-    assert re.fullmatch(r"A token of whole takes [\d.]+ ms at 6 users; a token of cut takes [\d.]+ ms at 4 users", told)
 
 
 def test_a_gpu_is_busy_for_at_most_all_of_the_time(tmp_path: Path) -> None:
@@ -174,28 +119,9 @@ def test_a_gpu_is_busy_for_at_most_all_of_the_time(tmp_path: Path) -> None:
     assert [one.text for one in row[2:] if isinstance(one, Number)] == ["98.0", "93.0", "100"]
 
 
-def test_a_token_that_slows_down_under_load_is_told_at_both_ends(tmp_path: Path) -> None:
-    summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake"), (2, 4), 10.0)))
-    stages = tuple(
-        dataclasses.replace(stage, latencies={"tpot": dataclasses.replace(stage.latencies["tpot"], p50=Estimate(tpot))})
-        for stage, tpot in zip(summary.stages, (0.01, 0.05), strict=True)
-    )
-    slowed = dataclasses.replace(summary, stages=stages)
-    said = captions.tpot(drawn([slowed]), axis_of([slowed]))
-    assert said == "A token of fake takes 50.0 ms at 4 users (10.0 ms at 2 users)"
-
-
-def test_scales_and_labels() -> None:
+def test_an_axis_of_values_far_apart_is_logarithmic() -> None:
     assert scale_of([1.0, 5.0]).logarithmic is False
     assert scale_of([0.01, 5.0]).logarithmic is True
-    assert scale_of([0.01, 5.0]).ticks() == pytest.approx([0.01, 0.03, 0.1, 0.3, 1, 3])
-    assert logarithmic([20.0, 22.0]).ticks(4) == pytest.approx([20, 25])
-    assert logarithmic([0.0, 3.0, 300.0]).ticks() == pytest.approx([5, 10, 20, 50, 100, 200])
-    assert scale_of([9.0, 5.0]).ticks(6) == pytest.approx([0, 2, 4, 6, 8])
-    scale = scale_of([0.01, 5.0])
-    assert scale.value(scale.pixel(0.3)) == pytest.approx(0.3)
-    assert spread_apart([10, 12, 100, 229], 15, 230) == [10, 25, 100, 229]
-    assert spread_apart([220, 225, 230], 15, 230) == [200, 215, 230]
 
 
 @pytest.fixture(scope="module")
