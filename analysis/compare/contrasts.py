@@ -21,7 +21,9 @@ from analysis.verdict.comparison.compare import Comparison, compare
 from analysis.verdict.comparison.contenders import Contender, contenders_of, paired, stages_of
 from analysis.verdict.comparison.likeness import different_scenarios, unlike
 from analysis.verdict.finding import Finding
-from analysis.verdict.statistics import CONFIDENCE, REPEATS, Difference, Estimate, Spread, compare_runs, holm, spread
+from analysis.verdict.statistics.differences import Difference, Spread, compare_runs, spread
+from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate
+from analysis.verdict.statistics.repeats import REPEATS, holm
 from analysis.verdict.summary import RunSummary
 from settings.schema import UserMistake
 

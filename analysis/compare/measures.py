@@ -12,7 +12,8 @@ from typing import Literal
 
 from analysis.verdict.comparison.contenders import headline_ttft
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate, chance_error
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import chance_error
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
 

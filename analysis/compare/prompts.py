@@ -11,7 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.verdict.statistics import Estimate, ratio_interval
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import ratio_interval
 from analysis.verdict.summary import RunSummary
 from records.stage import SECOND
 

@@ -19,7 +19,8 @@ from analysis.units import (
     format_share,
     significant,
 )
-from analysis.verdict.statistics import Estimate, Spread
+from analysis.verdict.statistics.differences import Spread
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary
 
 

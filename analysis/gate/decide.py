@@ -15,7 +15,9 @@ from typing import Literal
 import numpy as np
 
 from analysis.settings import CRITICAL
-from analysis.verdict.statistics import REPEATS, Estimate, Spread, ratio_test, spread, t_test
+from analysis.verdict.statistics.differences import Spread, spread
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import REPEATS, ratio_test, t_test
 from settings.schema import UserMistake
 
 FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its measures

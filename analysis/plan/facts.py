@@ -6,7 +6,7 @@ import math
 
 from analysis.plan.answer import Plan
 from analysis.units import format_interval, format_seconds, format_share, significant
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 
 INACCURATE = 0.25  # error of a held-out prediction that is warned of
 ERRORS = {

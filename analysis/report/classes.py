@@ -17,7 +17,8 @@ from analysis.verdict.comparison.contenders import Contender, contenders_of, hea
 from analysis.verdict.stages.request_classes import ClassSummary
 from analysis.verdict.stages.slo import overall
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Answer, Estimate
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.intervals import Answer
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME
 

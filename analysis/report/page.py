@@ -29,7 +29,7 @@ from analysis.units import counted, format_error, format_interval, format_second
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.comparison.contenders import contenders_of, headline_ttft, stages_of
 from analysis.verdict.stages.knee import growth_sentences
-from analysis.verdict.statistics import needed
+from analysis.verdict.statistics.tails import needed
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, QUANTITIES
 

@@ -22,7 +22,7 @@ from analysis.units import (
 )
 from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.units import format_count, format_share
-from analysis.verdict.statistics import Answer
+from analysis.verdict.statistics.intervals import Answer
 from analysis.verdict.summary import RunSummary
 from records.search import ProbeRecord
 

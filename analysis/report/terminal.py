@@ -21,7 +21,8 @@ from analysis.verdict.comparison.contenders import Contender, contenders_of
 from analysis.verdict.finding import Finding
 from analysis.verdict.stages.knee import growth_sentences
 from analysis.verdict.stages.slo import agreed, overall
-from analysis.verdict.statistics import Answer, needed
+from analysis.verdict.statistics.intervals import Answer
+from analysis.verdict.statistics.tails import needed
 from analysis.verdict.summary import RunSummary
 from records.slo import Objective
 

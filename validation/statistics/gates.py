@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.gate.decide import Sample, decide
-from analysis.verdict.statistics import chance_error
+from analysis.verdict.statistics.repeats import chance_error
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5

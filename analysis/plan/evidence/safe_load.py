@@ -13,7 +13,7 @@ from analysis.units import format_share
 from analysis.verdict.stages.slo import Verdict, objective_text
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.stages.ttft_parts import NAMES
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from records.slo import Objective
 
 DECODING = "decoding"

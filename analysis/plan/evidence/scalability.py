@@ -21,7 +21,7 @@ import numpy as np
 
 from analysis.plan.engine.steps import Floats, Generator
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 
 DRAWS = 1000
 NORMAL = 1.96  # standard errors to either side hold 95 %

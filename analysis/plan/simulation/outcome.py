@@ -11,7 +11,7 @@ import numpy as np
 from analysis.plan.engine.steps import Flags, Floats
 from analysis.plan.simulation.replica import Served
 from analysis.plan.simulation.work import Lengths
-from analysis.verdict.statistics import percentile
+from analysis.verdict.statistics.estimate import percentile
 from records.slo import Objective
 
 FIGURES = ("ttft_p50", "ttft_p95", "ttft_p99", "tpot_p50", "tpot_p95", "e2e_mean", "e2e_p95", "throughput", "rate")

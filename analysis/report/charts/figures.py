@@ -21,7 +21,7 @@ from analysis.verdict.stages.distributions import CURVE, DRAWN
 from analysis.verdict.stages.knee import mean_parts
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.stages.turns import TurnSummary
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from records.metrics import BY_NAME
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."

@@ -32,7 +32,7 @@ from analysis.report.charts.scales import HEIGHT, WIDTH, Scale, scale_of
 from analysis.report.ends import upper_end
 from analysis.report.rows import Column
 from analysis.units import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 
 SLANTED = 20  # pixels from the slanted name of a stage to the next
 Point = tuple[Drawn, float, Estimate]

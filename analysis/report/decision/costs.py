@@ -13,7 +13,7 @@ from analysis.plan.settings import PlanSettings
 from analysis.units import MISSING, format_ratio, format_share, significant
 from analysis.verdict.comparison.contenders import Contender
 from analysis.verdict.stages.stage import FAILURES_BORNE
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 
 MILLION, HOUR = 1e6, 3600.0
 

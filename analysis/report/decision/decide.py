@@ -19,7 +19,7 @@ from analysis.report.decision.costs import Costs, costs_of, saved
 from analysis.units import MISSING, format_interval, format_share, in_words, significant
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.comparison.contenders import Contender, by_load, contenders_of
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]

@@ -20,7 +20,7 @@ from analysis.report.decision.decide import Decision
 from analysis.verdict.comparison.compare import Comparison
 from analysis.verdict.stages.knee import growth_sentences
 from analysis.verdict.stages.slo import overall
-from analysis.verdict.statistics import Answer
+from analysis.verdict.statistics.intervals import Answer
 from analysis.verdict.summary import SCHEMA_VERSION, RunSummary, as_document, without_infinities
 
 

@@ -14,7 +14,7 @@ from analysis.report.rows import Results, Row, results_of
 from analysis.report.search import Searches, searches_of
 from analysis.report.terminal import objective_lines
 from analysis.units import format_count
-from analysis.verdict.statistics import needed
+from analysis.verdict.statistics.tails import needed
 
 NEEDED = needed(0.99)
 

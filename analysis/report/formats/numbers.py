@@ -16,7 +16,7 @@ import polars as pl
 from analysis.report.rows import names_of
 from analysis.verdict.stages.distributions import Distribution
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME, PERCENTILES, QUANTITIES
 

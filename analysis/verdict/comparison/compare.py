@@ -23,7 +23,9 @@ from analysis.verdict.comparison.contenders import Contender, contenders_of, hea
 from analysis.verdict.comparison.likeness import different_scenarios, number_format, unlike
 from analysis.verdict.finding import Finding, in_order
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import REPEATS, Estimate, Ranking, spread, winner
+from analysis.verdict.statistics.differences import spread
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import REPEATS, Ranking, winner
 from analysis.verdict.summary import RunSummary
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all

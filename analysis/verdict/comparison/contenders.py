@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate, repeats_interval
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import repeats_interval
 from analysis.verdict.summary import RunSummary
 
 ALIKE = 0.01  # share by which TTFT and TTFT (user) may differ and be called the same

@@ -11,7 +11,7 @@ from analysis.units import counted, format_count, format_seconds, format_share, 
 from analysis.verdict.finding import FEW_SAMPLES, Finding, in_order
 from analysis.verdict.findings import load_generator, recovery, steady
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import needed
+from analysis.verdict.statistics.tails import needed
 from records.run import Imported
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out

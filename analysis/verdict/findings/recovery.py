@@ -16,7 +16,7 @@ from analysis.run.load import RunData
 from analysis.run.windows import StageKey, Window, windows_of
 from analysis.units import counted, format_seconds
 from analysis.verdict.finding import Finding
-from analysis.verdict.statistics import Floats, percentile
+from analysis.verdict.statistics.estimate import Floats, percentile
 from records.load import Rate
 from records.run import READY, STARTED
 from records.stage import SECOND, Nanoseconds

@@ -11,8 +11,7 @@ import numpy as np
 from analysis.units import format_bytes, format_count, format_seconds, in_words, significant
 from analysis.verdict.finding import Finding
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import LOCK_STEP, steadiness
-from analysis.verdict.statistics.steadiness import LEAST
+from analysis.verdict.statistics.steadiness import LEAST, LOCK_STEP, steadiness
 
 LITTLE_TOLERANCE = 0.10
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow

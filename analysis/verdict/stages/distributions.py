@@ -16,7 +16,8 @@ import polars as pl
 from analysis.run.formulas import lower_bound
 from analysis.run.gaps import PooledGaps
 from analysis.run.load import users_of
-from analysis.verdict.statistics import Estimate, Floats, percentile, percentile_intervals
+from analysis.verdict.statistics.estimate import Estimate, Floats, percentile
+from analysis.verdict.statistics.intervals import percentile_intervals
 from records.metrics import PERCENTILES, REQUEST_METRICS, Metric
 
 CURVE = (*(k / 100 for k in range(1, 100)), 0.995, 0.999, 1.0)  # where distributions are drawn

@@ -15,9 +15,9 @@ import polars as pl
 from analysis.run.formulas import lower_bound
 from analysis.run.load import users_of
 from analysis.units import format_seconds, format_share
-from analysis.verdict.statistics import (
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.intervals import (
     Answer,
-    Estimate,
     bin_by_user,
     bin_events,
     objective_answer,

@@ -24,7 +24,9 @@ from analysis.verdict.stages.request_classes import ClassSummary, classes_of
 from analysis.verdict.stages.slo import Attainment, judge
 from analysis.verdict.stages.ttft_parts import TtftParts, parts_of
 from analysis.verdict.stages.turns import TurnSummary, turns_of
-from analysis.verdict.statistics import Estimate, bin_by_user, lock_step, rate_interval, share_interval
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.intervals import bin_by_user, rate_interval, share_interval
+from analysis.verdict.statistics.steadiness import lock_step
 from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective

@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis.run.load import mean_of
 from analysis.verdict.stages.distributions import of_metric
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from records.metrics import BY_NAME
 
 FEWEST = 6  # requests of a turn: as many as the interval of a median needs

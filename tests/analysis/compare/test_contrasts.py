@@ -21,7 +21,7 @@ from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison.compare import compare
 from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from enginebench import app
 from records.files import read_requests

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from analysis.gate.decide import Check, Sample, decide
 from analysis.gate.gate import gate_of
 from analysis.gate.outputs import markdown, worse
-from analysis.verdict.statistics import chance_error
+from analysis.verdict.statistics.repeats import chance_error
 from analysis.verdict.summary import read_summary
 from enginebench import app
 from tests.support.analysis.synthetic import Engine, simulate

@@ -15,7 +15,7 @@ from analysis.report.decision.decide import Advice, Decision, decide
 from analysis.report.page import render
 from analysis.run.load import load_run
 from analysis.verdict.comparison.compare import compare
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate

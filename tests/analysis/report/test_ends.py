@@ -8,8 +8,7 @@ import pytest
 
 from analysis.report.ends import upper_end
 from analysis.units import format_seconds
-from analysis.verdict.statistics import Estimate
-from analysis.verdict.statistics.estimate import BEYOND_OBSERVED
+from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, Estimate
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.verdict.statistics import DEPENDS_ON_CUT_OFF
+from analysis.verdict.statistics.intervals import DEPENDS_ON_CUT_OFF
 from analysis.verdict.summary import as_document
 from records.stage import SECOND
 from tests.support.analysis.one_stage import MS, stage_of, summary_of

@@ -11,7 +11,7 @@ from analysis.run.load import load_run
 from analysis.verdict.stages.knee import growth_sentences, saturated_from
 from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.stages.ttft_parts import TtftParts
-from analysis.verdict.statistics import Estimate
+from analysis.verdict.statistics.estimate import Estimate
 from analysis.verdict.summary import RunSummary, summarise
 from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pytest
 import scipy
 
-from analysis.verdict.statistics import IN_CYCLES, Floats, share_interval
 from analysis.verdict.statistics.dependence import MeanError, cycle_length, mean_error, skewed_quantile, user_codes
+from analysis.verdict.statistics.estimate import Floats
+from analysis.verdict.statistics.intervals import IN_CYCLES, share_interval
 from tests.support.analysis.draws import percentile_interval, queueing
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.verdict.statistics import chance_error, compare_runs, holm, spread
+from analysis.verdict.statistics.differences import compare_runs, spread
+from analysis.verdict.statistics.repeats import chance_error, holm
 
 OURS, THEIRS = (12.0, 14.0, 13.0, 15.0, 16.0), (10.0, 11.0, 10.0, 12.0, 12.0)
 

@@ -12,21 +12,18 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.verdict.statistics import (
+from analysis.verdict.statistics.estimate import Estimate, interval_ranks, least_samples, percentile
+from analysis.verdict.statistics.intervals import (
     DEPENDS_ON_CUT_OFF,
     IN_CYCLES,
-    Estimate,
     bin_by_user,
     bin_events,
-    interval_ranks,
-    least_samples,
-    needed,
     objective_answer,
-    percentile,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
+from analysis.verdict.statistics.tails import needed
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.verdict.statistics import Estimate, ratio_interval, repeats_interval, winner
+from analysis.verdict.statistics.estimate import Estimate
+from analysis.verdict.statistics.repeats import ratio_interval, repeats_interval, winner
 
 
 def test_ratio_interval_is_welchs_on_logarithms() -> None:

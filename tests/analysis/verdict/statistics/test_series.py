@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.verdict.statistics import interval_ranks
-from analysis.verdict.statistics.estimate import t_p_value
+from analysis.verdict.statistics.estimate import interval_ranks, t_p_value
 from analysis.verdict.statistics.series import first_cosines, ranks_of
 from analysis.verdict.statistics.steadiness import _line
 

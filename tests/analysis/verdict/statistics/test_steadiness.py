@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.verdict.statistics import LOCK_STEP, lock_step, steadiness
-from analysis.verdict.statistics.steadiness import trend
+from analysis.verdict.statistics.steadiness import LOCK_STEP, lock_step, steadiness, trend
 
 
 def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from analysis.verdict.statistics import Floats, share_interval
 from analysis.verdict.statistics.dependence import user_codes
+from analysis.verdict.statistics.estimate import Floats
+from analysis.verdict.statistics.intervals import share_interval
 from analysis.verdict.statistics.tails import Sample, Worth, least_of_median
 from tests.support.analysis.draws import percentile_interval
 from validation.statistics import systems
