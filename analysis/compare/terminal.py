@@ -40,14 +40,15 @@ def print_table(console: Console, table: TextTable, left_out_first: Sequence[str
         if name in table.headers:
             kept.remove(table.headers.index(name))
             left_out.append(name)
-    console.print(Text(table.title, style="bold"))
+    if table.title:
+        console.print(Text(table.title, style="bold"))
     width = _width(console, table, kept)  # better broken by the terminal than cut off
     target = (
         console if width <= console.width else Console(file=console.file, highlight=False, markup=False, width=width)
     )
     target.print(_drawn(table, kept))
     said = [table.caption] if table.caption else []
-    said += [f"A wider terminal, the report's page and --json also have {in_words(left_out)}."] if left_out else []
+    said += [f"A wider terminal and --json also have {in_words(left_out)}."] if left_out else []
     if said:
         console.print(Text(" ".join(said), style="dim"))
     console.print()

@@ -194,7 +194,7 @@ def _parts(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
     note = (
         "Of the answered requests, from light to full colour: until the request was sent (client), waiting "
         "for admission (queue), until the first token was produced (prefill), and from the server to the client "
-        "(delivery). Beside each bar its total."
+        "(delivery)."
     )
     headers = ("engine", "stage", "client", "queue", "prefill", "delivery")
     return Figure("parts", "Mean TTFT by its parts", note, chart, headers, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from analysis.report.charts.drawing import (
@@ -30,7 +29,6 @@ from analysis.verdict.summary import RunSummary
 
 COLOURS = {"invalid": BAD, "warn": WARN, "note": MUTED}
 LINE = 90  # pixels of a panel's height
-NAMED = 45  # pixels of a window below which its stage is named by the pointer only
 Rows = list[dict[str, Any]]
 
 
@@ -75,7 +73,7 @@ def _panel(one: Drawn, title: str, values: tuple[float, ...], last: bool) -> Spe
     windows = rows_of(_windows(run))
     return {
         "data": windows,
-        "layer": layers if last else [*layers, *_marks(x, end)],
+        "layer": layers if last else [*layers, _marks(x)],
         "width": WIDTH + 60,
         "height": LINE,
         "title": heading(title, MUTED),
@@ -88,41 +86,20 @@ def _window(mark: Spec, test: str = "true", **encoding: Spec | list[Spec]) -> Sp
     return {"mark": mark, "transform": [{"filter": test}], "encoding": {**encoding, "tooltip": tooltip}}
 
 
-def _marks(x: Spec, end: float) -> list[Spec]:
-    """Stages by name where there is room, and a triangle for each window that has a finding."""
-    wide = f"(datum.b - datum.a) / {end} * {WIDTH + 60} > {NAMED}"
-    name = {"type": "text", "align": "left", "baseline": "middle", "dx": 4, "fontSize": 11, "color": MUTED}
+def _marks(x: Spec) -> Spec:
+    """A triangle for each window that has a finding."""
     mark = {"type": "point", "shape": "triangle-down", "filled": True, "size": 70, "xOffset": -8, "opacity": 1}
-    colour = {"domain": list(COLOURS), "range": list(COLOURS.values())}
-    return [
-        layer
-        for test, y in (("datum.busy", LINE - 8), ("!datum.busy", 9))  # clear of the line
-        for layer in (
-            _window(name, f"{wide} && {test}", x=x | {"field": "a"}, y={"value": y}, text=nominal("stage")),
-            _window(
-                mark,
-                f"{test} && datum.found != 'nothing'",
-                x=x | {"field": "b"},
-                y={"value": y},
-                color=nominal("severity", scale=colour, legend=None),
-            ),
-        )
-    ]
+    colour = nominal("severity", scale={"domain": list(COLOURS), "range": list(COLOURS.values())}, legend=None)
+    return _window(mark, "datum.found != 'nothing'", x=x | {"field": "b"}, y={"value": 9}, color=colour)
 
 
 def _windows(run: RunSummary) -> Rows:
-    """Each steady window with the findings of its stage, the gravest first.
-
-    `busy`: the line of requests in flight runs in the upper half of its panel there.
-    """
+    """Each steady window with the findings of its stage, the gravest first."""
     rows = []
-    line, most = run.flow.in_flight, max(*run.flow.in_flight, 1.0)
     for stage in run.stages:
         found = in_order(finding for finding in run.findings if finding.stage == stage.key)
-        inside = line[math.floor(stage.start / run.flow.step) : math.ceil(stage.end / run.flow.step)]
         rows.append(
             {
-                "busy": bool(inside) and sum(inside) / len(inside) > most / 2,
                 "a": stage.start,
                 "b": stage.end,
                 "stage": stage.label,

@@ -14,8 +14,6 @@ from settings.schema import UserMistake
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
     from analysis.report.index.index import IndexedRun
 
 COLUMNS = ("run", "model", "engine", "stage", "scenario", "tokens/s", "TTFT p95", "findings")
@@ -49,48 +47,23 @@ def _document(run: IndexedRun) -> dict[str, object]:
 
 def _print(runs: Sequence[IndexedRun]) -> None:
     """As many columns as the terminal has room for; a run's id is never broken, so that it can be copied."""
-    from rich.text import Text
-
+    from analysis.compare.tables import TextTable
+    from analysis.compare.terminal import print_table
     from analysis.console import stdout
-    from analysis.units import in_words
-
-    console = stdout()
-    room = console.options.update(width=10_000)  # to measure a table as wide as it would like to be
-    for count in range(len(LEFT_OUT) + 1):
-        table = _table(runs, LEFT_OUT[:count])
-        if console.measure(table, options=room).maximum <= console.width:
-            break
-    console.print(table)
-    if count:
-        also = f"A wider terminal and --json also have {in_words(LEFT_OUT[:count])}."
-        console.print(Text(also, style="dim"))
-
-
-def _table(runs: Sequence[IndexedRun], left_out: Sequence[str]) -> Table:
-    from rich.text import Text
-
-    from analysis.console import ruled_table
-    from analysis.report.terminal import STYLES
     from analysis.units import MISSING, format_seconds, significant
 
-    titles = [title for title in COLUMNS if title not in left_out]
-    table = ruled_table()
-    for title in titles:
-        number = title in NUMBERS
-        table.add_column(
-            title, justify="right" if number else "left", no_wrap=number or title == "run", overflow="fold"
+    rows = tuple(
+        (
+            run.run_id,
+            run.model or "",
+            run.label,
+            run.stage or "",
+            run.scenario,
+            MISSING if run.throughput is None else significant(run.throughput),
+            MISSING if run.stage is None else format_seconds(run.ttft_p95),
+            run.said or run.headline,
         )
-    for run in runs:
-        worst = next((severity for severity in STYLES if (run.findings or {}).get(severity)), "")
-        cells = {
-            "run": Text(run.run_id),
-            "engine": Text(run.label),
-            "model": Text(run.model or ""),
-            "scenario": Text(run.scenario),
-            "stage": Text(run.stage or ""),
-            "tokens/s": Text(MISSING if run.throughput is None else significant(run.throughput)),
-            "TTFT p95": Text(MISSING if run.stage is None else format_seconds(run.ttft_p95)),
-            "findings": Text(run.said or run.headline, style=STYLES.get(worst, "")),
-        }
-        table.add_row(*(cells[title] for title in titles))
-    return table
+        for run in runs
+    )
+    texts = tuple(index for index, title in enumerate(COLUMNS) if title not in NUMBERS)
+    print_table(stdout(), TextTable("", COLUMNS, rows, texts, ""), LEFT_OUT)
