@@ -16,11 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from records.request import SENT, RequestRecord
 from records.run import SCHEMA_VERSION, Imported, RunEvent, RunMeta
-from records.search import SearchRecord
+from records.search import ProbeRecord, ProbeShare, SearchRecord
 from records.stage import stage_from, stage_plan_from
 from records.telemetry import TelemetrySample
 
@@ -59,24 +57,35 @@ def read_meta(folder: Path) -> RunMeta:
         raise ValueError(f"{folder} has records of schema {found}; this version reads {SCHEMA_VERSION}.")
     try:
         return meta_from(document)
-    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
 
 
 def meta_from(document: Mapping[str, Any]) -> RunMeta:
-    """From JSON; fields that are not known are ignored.
-
-    Raises `KeyError`, `TypeError`, `AttributeError` or `msgspec.ValidationError`.
-    """
+    """From JSON; fields that are not known are ignored. Raises `KeyError`, `TypeError` or `AttributeError`."""
     fields = known_fields(RunMeta, document)
     fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
     fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
-    fields["events"] = msgspec.convert(fields.get("events", ()), tuple[RunEvent, ...])
-    fields["search"] = msgspec.convert(fields.get("search"), SearchRecord | None)
-    fields["imported"] = msgspec.convert(fields.get("imported"), Imported | None)
+    fields["events"] = tuple(RunEvent(event["t"], event["what"]) for event in fields.get("events", ()))
+    fields["search"] = _search_from(fields["search"]) if fields.get("search") else None
+    if imported := fields.get("imported"):
+        fields["imported"] = Imported(imported["tool"], imported["file"], tuple(imported["lacks"]))
     fields["command"] = tuple(fields["command"])
     fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
     return RunMeta(**fields)
+
+
+def _search_from(document: Mapping[str, Any]) -> SearchRecord:
+    known = known_fields(SearchRecord, document)
+    known["objectives"] = tuple(known["objectives"])
+    known["probes"] = tuple(_probe_from(probe) for probe in known.get("probes", ()))
+    return SearchRecord(**known)
+
+
+def _probe_from(document: Mapping[str, Any]) -> ProbeRecord:
+    known = known_fields(ProbeRecord, document)
+    known["shares"] = tuple(ProbeShare(**known_fields(ProbeShare, share)) for share in known.get("shares", ()))
+    return ProbeRecord(**known)
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:

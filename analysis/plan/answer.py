@@ -9,7 +9,6 @@ import numpy as np
 
 from analysis.plan.basis import Basis, read_basis
 from analysis.plan.engine.model import FittedModel
-from analysis.plan.errors import CannotPlan
 from analysis.plan.evidence.contradiction import Contradiction, contradiction
 from analysis.plan.evidence.hold_out import HeldOut, hold_out
 from analysis.plan.evidence.safe_load import SafeLoad, safe_load
@@ -18,7 +17,6 @@ from analysis.plan.fleet.replicas import Fleet, Measured, Peak, Replicas, fewest
 from analysis.plan.money.bill import Bill, bill
 from analysis.plan.money.prices import Source, gpu_hours, price_source, read_prices
 from analysis.plan.settings import Balancer, PlanSettings
-from analysis.plan.simulation.work import Lengths
 from analysis.run.load import RunData
 from analysis.units import format_share, significant
 from analysis.verdict.stages.slo import objective_text
@@ -26,8 +24,6 @@ from analysis.verdict.stages.stage import StageSummary
 from analysis.verdict.summary import RunSummary
 from records.load import Load, Users
 from records.slo import Objective
-
-DRAWN_LENGTHS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
     assert asked is not None
     basis = read_basis(runs, settings.allow_drift)
     load = with_headroom(asked, settings.headroom)
-    peak = Peak(load, asked_lengths(basis.lengths, settings), settings.peak_seconds, think=basis.think)
+    peak = Peak(load, basis.lengths, settings.peak_seconds, think=basis.think)
     fleet = Fleet(basis.model, peak, settings.slo, settings.balancer)
     found = fewest_replicas(fleet, basis.measured)
     prices = read_prices(settings.prices)
@@ -164,27 +160,6 @@ def with_headroom(load: Load, headroom: float) -> Load:
     if isinstance(load, Users):
         return Users(int(np.ceil(load.count * (1 + headroom))))
     return replace(load, per_second=load.per_second * (1 + headroom))
-
-
-def asked_lengths(measured: Lengths, settings: PlanSettings) -> Lengths:
-    """The measured lengths, or those that were asked for. Raises `CannotPlan` beyond what was measured."""
-    rng = np.random.default_rng(0)
-    lengths = measured
-    for name, wanted in (("prompt", settings.prompt_tokens), ("output", settings.output_tokens)):
-        if wanted is None:
-            continue
-        seen = getattr(measured, name)
-        least, most = seen.min(), seen.max()
-        if wanted[0] < least or wanted[1] > most:
-            span = f"{wanted[0]}-{wanted[1]}"
-            raise CannotPlan(
-                f"{name} lengths of {span} tokens were not measured ({least:.0f}-{most:.0f} were): make a run with "
-                f"--{name}-tokens uniform:{span} and plan from it too."
-            )
-        drawn = rng.integers(wanted[0], wanted[1] + 1, DRAWN_LENGTHS).astype(np.float64)
-        lengths = lengths if len(lengths) == DRAWN_LENGTHS else lengths.drawn(DRAWN_LENGTHS, rng)
-        lengths = Lengths(drawn, drawn, lengths.output) if name == "prompt" else replace(lengths, output=drawn)
-    return lengths
 
 
 def _energy(stages: Sequence[StageSummary]) -> float | None:

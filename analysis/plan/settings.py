@@ -35,19 +35,6 @@ def write_peak(peak: Load | None) -> str:
     return "" if peak is None else f"{peak.value:g}{peak.unit}"
 
 
-def parse_range(text: str) -> tuple[int, int]:
-    """`128` or `64-256` → the least and the most. Raises `UserMistake`."""
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
-    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= low <= high:
-        raise UserMistake(f"a number of tokens is a number such as 128 or a range such as 64-256, not `{text}`.")
-    return low, high
-
-
-def write_range(tokens: tuple[int, int] | None) -> str:
-    return "" if tokens is None else f"{tokens[0]}-{tokens[1]}" if tokens[0] != tokens[1] else str(tokens[0])
-
-
 def named(pairs: Named, label: str) -> str | None:
     """What was given for `label`, with or without the settings that follow in brackets, else for all engines."""
     found = dict(pairs)
@@ -74,7 +61,6 @@ def write_named(pairs: Named) -> str:
 
 
 peak_setting = partial(setting, group=PEAK)
-range_setting = partial(peak_setting, metavar="N", read=parse_range, write=write_range)
 cost_setting = partial(setting, group="Cost")
 named_setting = partial(cost_setting, read=parse_named_numbers, write=write_named, repeatable=True)
 prediction_setting = partial(setting, group="Prediction")
@@ -91,8 +77,6 @@ class PlanSettings:
     )
     spares: int = peak_setting(0, "Replicas beyond those needed, in case some fail.", metavar="N", least=0)
     peak_seconds: float = peak_setting(300.0, "Seconds that the peak lasts.", metavar="S", least=10)
-    prompt_tokens: tuple[int, int] | None = range_setting(None, "Prompt tokens, if different from the measured ones.")
-    output_tokens: tuple[int, int] | None = range_setting(None, "Answer tokens, if different from the measured ones.")
     price: Named = named_setting(
         (), "Price of a replica per hour; LABEL=USD for one of several engines.", metavar="USD"
     )

@@ -14,49 +14,26 @@ from typing import Any
 
 from loadtests.harness.schedule.rates import parse_rates
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
-from loadtests.harness.schedule.stages import plan_stages
+from loadtests.harness.schedule.stages import parse_users, plan_stages
 from loadtests.harness.schedule.trace import Trace
 from loadtests.harness.settings.load import LoadSettings
 from loadtests.harness.settings.requests import RequestSettings
 from loadtests.harness.settings.search import SearchSettings
-from loadtests.harness.workload.classes import RequestClass, parse_classes, with_classes_alone
-from loadtests.harness.workload.distribution import Pause, parse_pause
-from loadtests.harness.workload.lengths import Lengths, parse_lengths, parse_several, whole_numbers
+from loadtests.harness.workload.classes import parse_classes, with_classes_alone
+from loadtests.harness.workload.distribution import parse_pause
+from loadtests.harness.workload.lengths import parse_lengths, parse_several
 from loadtests.harness.workload.playback import played, trace_stage
-from records.load import Load, Rate, Users
 from records.slo import Objective, parse_objectives
 from records.stage import StagePlan
 from settings.schema import UserMistake, settings_of
 
-
-def users(counts: str) -> tuple[Load, ...]:
-    """`users("10,20-40:10")`: a stage for each number of users."""
-    return tuple(Users(count) for count in whole_numbers(counts))
-
-
-def rates(per_second: str) -> tuple[Rate, ...]:
-    """`rates("2,4,8")`: a stage for each rate of arrivals, in requests per second."""
-    return parse_rates(per_second)
-
-
-def tokens(lengths: str) -> tuple[Lengths, ...]:
-    """`tokens("10,50")`: a stage for each length; `tokens("uniform:64-192")`: one stage of lengths that vary."""
-    return parse_several(lengths)
-
-
-def length(text: str) -> Lengths:
-    """`length("uniform:2-12")`: one length, which may vary."""
-    return parse_lengths(text)
-
-
-def pause(text: str) -> Pause:
-    """`pause("lognormal:4,0.7")`: seconds, which may vary."""
-    return parse_pause(text)
-
-
-def request_classes(text: str) -> tuple[RequestClass, ...]:
-    """`request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`"""
-    return parse_classes(text)
+# How a scenario writes its values: `users("10,20-40:10")` and `rates("2,4,8")` are a stage for each,
+# `tokens("10,50")` too, and `tokens("uniform:64-192")` one stage of lengths that vary.
+users, rates, tokens = parse_users, parse_rates, parse_several
+# `length("uniform:2-12")`, `pause("lognormal:4,0.7")` in seconds: one value, which may vary.
+length, pause = parse_lengths, parse_pause
+# `request_classes("chat: weight=3 prompt=200; batch: prompt=4000")`
+request_classes = parse_classes
 
 
 def slo(objectives: str) -> tuple[Objective, ...]:

@@ -46,7 +46,7 @@ def test_each_turn_with_enough_requests_has_its_median(tmp_path: Path) -> None:
 def test_the_page_has_a_chart_of_them(tmp_path: Path) -> None:
     summary = summary_of(tmp_path)
     (figure,) = re.findall(r'<figure id="turns">.*?</figure>', render([summary], compare([summary])), re.DOTALL)
-    assert "Half of the first tokens come within: fake 50.0 ms at turn 1 and 140 ms at turn 4" in figure
+    assert "Median TTFT of the turns of conversations at 40 users" in figure
     assert figure.count("<tr>") == 1 + TURNS
     assert '<data value="400.0">400</data>' in figure
 
