@@ -22,7 +22,6 @@ from analysis.report.charts.drawing import (
 from analysis.report.charts.scales import WIDTH
 from analysis.units import format_seconds, format_share
 from analysis.verdict.stages.knee import mean_parts
-from analysis.verdict.stages.ttft_parts import NAMES
 
 PART_OPACITIES = (0.16, 0.4, 0.68, 1.0)  # client, queue, prefill, delivery, in the engine's own colour
 
@@ -39,7 +38,7 @@ def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> Chart | None:
                 bars.append(texts | {"order": order, "value": 100 * share, "share": format_share(share)})
     if not bars:
         return None
-    opacity: Spec = {"domain": list(NAMES), "range": PART_OPACITIES}
+    opacity: Spec = {"field": "order", "type": "ordinal", "scale": {"range": PART_OPACITIES}, "legend": None}
     shares: Spec = {"values": [0, 25, 50, 75, 100], "labelExpr": "datum.value + ' %'", "domain": False, "grid": False}
     bar: Spec = {
         "mark": {"type": "bar", "height": 13, "stroke": PAGE, "strokeWidth": 0.75},
@@ -47,7 +46,7 @@ def ttft_parts(engines: Sequence[Drawn], axis: Axis) -> Chart | None:
             "y": nominal("name", title=None, axis={"domain": False, "ticks": False, "labelLimit": 150}),
             "x": quantitative("value", title=None, scale={"domain": [0, 100]}, axis=shares),
             "color": colours(engines),
-            "opacity": nominal("part", scale=opacity, legend=None),
+            "opacity": opacity,
             "order": quantitative("order"),
             "tooltip": tooltips(engine="name", at="place", part="part", mean="text", share="share"),
         },

@@ -84,11 +84,6 @@ def test_a_load_that_one_replica_was_never_measured_at_names_the_next_run(opened
             "no number of replicas meets",
             id="an objective out of reach",
         ),
-        pytest.param(
-            ("--peak", "9users", "--slo", "ttft_p99=1", "--output-tokens", "500"),
-            "make a run with --output-tokens uniform:500",
-            id="answers longer than measured",
-        ),
     ],
 )
 def test_refusals_are_a_sentence_and_exit_with_two(closed: Path, arguments: tuple[str, ...], sentence: str) -> None:
