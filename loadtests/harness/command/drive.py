@@ -158,7 +158,7 @@ def measure_engine(job: Job, subject: Subject, options: Sequence[str], repeat: R
     folder = _new_folder(job, label)
     with ServerProcess(subject.engine, options, subject.model, folder / "server.log") as server:
         with progress(console, label) as show:
-            server.wait_until_ready(lambda seconds: show(f"loading, {seconds:.0f} s"))
+            server.wait_until_ready(lambda seconds: show(None, f"loading, {seconds:.0f} s"))
         return _run(job, server.url, folder, label, repeat, console, server.variables)
 
 
@@ -206,11 +206,11 @@ def _run(
                 time.sleep(POLL)
                 meta = _meta(folder)
                 if meta is None:
-                    show("starting")
+                    show(None, "starting")
                     continue
                 tally.objectives = RunObjectives.of(meta.workload)
                 tally.update()
-                show(where_it_stands(meta, _age(meta), tally))
+                show(*where_it_stands(meta, _age(meta), tally))
         except BaseException:
             process.send_signal(signal.SIGTERM)  # the run completes its files
             _wait(process)

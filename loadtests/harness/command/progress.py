@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn
 
 from loadtests.harness.exporter.sketches import Sketches, milliseconds
 from records.files import Tail
@@ -106,21 +107,29 @@ class Tally:
         return ", ".join(parts)
 
 
-def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> str:
-    """A line about how far a run is."""
+class Show(Protocol):
+    """Where progress is shown: `share` from 0 to 1, or `None` while it is not known."""
+
+    def __call__(self, share: float | None, text: str) -> None: ...
+
+
+def where_it_stands(meta: RunMeta, now: int, tally: Tally) -> tuple[float | None, str]:
+    """How far a run is, from 0 to 1 (`None` where that is not known), and a line about it."""
     stage = stage_at(meta.stages, now)
     if stage is None:
-        return f"last answers, {tally.sentence(now)}"
+        return 1.0, f"last answers, {tally.sentence(now)}"
     if stage.steady_start is None:
         phase = "warming up"
     elif stage.steady_end is None:
         phase = "measuring"
     else:
         phase = "waiting for answers"
+    planned = stage.plan.seconds
+    inside = min(1.0, (now - stage.start) / SECOND / planned) if planned else 0.5
     if meta.search is not None:
-        return f"{stage.label}, {phase}, {meta.search.sentence}, {tally.sentence(now)}"
+        return None, f"{stage.label}, {phase}, {meta.search.sentence}, {tally.sentence(now)}"
     place = f"stage {stage.index + 1}/{len(meta.plan)}, {stage.label}, {phase}{_time_left(meta, stage, now)}"
-    return f"{place}, {tally.sentence(now)}"
+    return (stage.index + inside) / len(meta.plan), f"{place}, {tally.sentence(now)}"
 
 
 def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
@@ -133,15 +142,27 @@ def _time_left(meta: RunMeta, stage: Stage, now: int) -> str:
 
 
 @contextmanager
-def progress(console: Console, title: str) -> Iterator[Callable[[str], None]]:
-    """A line that changes in a terminal; elsewhere a line every ten seconds."""
+def progress(console: Console, title: str) -> Iterator[Show]:
+    """A bar in a terminal; elsewhere a line every ten seconds."""
     if console.is_terminal:
-        with console.status(Text(title)) as status:
-            yield lambda text: status.update(Text(f"{title}: {text}"))
+        bar = Progress(
+            TextColumn("{task.description}", style="bold", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        task = bar.add_task(title, total=None, text="")
+
+        def draw(share: float | None, text: str) -> None:
+            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
+
+        with bar:
+            yield draw
     else:
         said_at = -LINE_EVERY
 
-        def say(text: str) -> None:
+        def say(share: float | None, text: str) -> None:
             nonlocal said_at
             if time.monotonic() - said_at >= LINE_EVERY:
                 said_at = time.monotonic()

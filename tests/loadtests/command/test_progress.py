@@ -47,28 +47,33 @@ STAGES = (
 
 
 @pytest.mark.parametrize(
-    ("stage", "at", "text"),
+    ("stage", "at", "share", "text"),
     [
-        pytest.param(dataclasses.replace(STAGES[1], steady_start=None), 34, "warming up, 27 s left", id="warm-up"),
-        pytest.param(STAGES[1], 46, "measuring, 15 s left", id="window"),
-        pytest.param(dataclasses.replace(STAGES[1], steady_end=1), 62, "waiting for answers", id="hold"),
+        pytest.param(
+            dataclasses.replace(STAGES[1], steady_start=None), 34, 0.55, "warming up, 27 s left", id="warm-up"
+        ),
+        pytest.param(STAGES[1], 46, 0.75, "measuring, 15 s left", id="window"),
+        pytest.param(dataclasses.replace(STAGES[1], steady_end=1), 62, 1.0, "waiting for answers", id="hold"),
     ],
 )
-def test_progress_says_where_the_run_stands(tmp_path: Path, stage: Stage, at: int, text: str) -> None:
+def test_progress_says_where_the_run_stands(tmp_path: Path, stage: Stage, at: int, share: float, text: str) -> None:
     meta = dataclasses.replace(META, plan=(STAGES[0].plan,) * 2, stages=(STAGES[0], stage))
-    said = where_it_stands(meta, at * SECOND, Tally(tmp_path))
+    found, said = where_it_stands(meta, at * SECOND, Tally(tmp_path))
+    assert found == pytest.approx(share)
     assert said.startswith(f"stage 2/2, 2 users, {text}, 0 requests, 0 failed")
 
 
-def test_a_stage_in_requests_has_no_time_left(tmp_path: Path) -> None:
+def test_a_stage_in_requests_has_no_share_of_its_own(tmp_path: Path) -> None:
     by_count = dataclasses.replace(plan(), window=Extent(100, "requests"), name="200 prompt tokens")
     meta = dataclasses.replace(META, plan=(by_count,) * 4, stages=(Stage(0, by_count, 0, 5),))
-    said = where_it_stands(meta, 9 * SECOND, Tally(tmp_path))
-    assert said.startswith("stage 1/4, 200 prompt tokens, measuring, 0 requests")
+    share, said = where_it_stands(meta, 9 * SECOND, Tally(tmp_path))
+    assert share == 0.125
+    assert said.startswith("stage 1/4, 200 prompt tokens, measuring")
 
 
 def test_after_the_last_stage_the_last_answers_come_in(tmp_path: Path) -> None:
-    assert where_it_stands(META, 12 * SECOND, Tally(tmp_path)).startswith("last answers, 0 requests")
+    share, said = where_it_stands(META, 12 * SECOND, Tally(tmp_path))
+    assert (share, said.startswith("last answers, 0 requests")) == (1.0, True)
 
 
 def test_goodput_is_shown_where_there_are_objectives(tmp_path: Path) -> None:
