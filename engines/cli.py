@@ -74,10 +74,14 @@ def engines(context: typer.Context, as_json: AsJson = False) -> None:
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="An engine.", show_default=False)],
+    option: Annotated[
+        list[str] | None, typer.Option("-o", "--option", metavar="NAME=VALUE", help="Check this option's value.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the options of one engine."""
     rows = _rows(name)
+    _check(name, option or [])  # what `run` asks, which does not import engines
     if as_json or (context.parent is not None and context.parent.params.get("as_json")):
         _print_json(list(rows.values()))
         return
@@ -152,6 +156,16 @@ def _rows(name: str | None = None) -> dict[str, dict[str, Any]]:
         }
         for one, known in specs.items()
     }
+
+
+def _check(name: str, given: list[str]) -> None:
+    from engines.contract.registry import check_options
+    from settings.schema import options_by_engine
+
+    try:
+        check_options(name, options_by_engine(given, [name])[name])
+    except UserMistake as mistake:
+        raise UserMistake(f"{name}: {mistake}") from None
 
 
 def _environment(name: str) -> Any:
