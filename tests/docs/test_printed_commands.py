@@ -85,15 +85,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copy(ROOT / "validation" / "results" / "engine_bench.json", here / "bench.json")
     for run in (1, 2, 3):
         other_tools.vllm_bench(here / f"run-{run}.json")
+    saved = ["gate", "--runs", str(here), "--baseline", str(here / "performance" / "baseline"), "--save-baseline"]
+    done = CliRunner().invoke(app, [*saved, str(here / "runs")])
+    assert done.exit_code == 0, done.output
     (here / "package").mkdir()
     with installed(here / "package"):
         yield here
 
 
 @pytest.mark.parametrize("words", printed())
-def test_it_is_accepted(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_accepted(words: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = words
     if program == "enginebench":
+        folder = shutil.copytree(folder, tmp_path / "typed")  # commands add to the runs
         named = any(word.startswith(("runs/", "/tmp/from")) and "*" not in word for word in arguments)
         monkeypatch.chdir(folder / "named" if named else folder)
         accepted([word.replace("/tmp/from", "from") for word in arguments], monkeypatch)
