@@ -24,9 +24,9 @@ def test_every_option_that_is_shown_exists(text: str) -> None:
     shown = re.findall(r"enginebench (compare|gate|import|report) ([^\n`#|]*)", text)
     assert shown
     for name, arguments in shown:
-        known = {
-            option for parameter in commands.get_command(Context(commands), name).params for option in parameter.opts
-        }
+        command = commands.get_command(Context(commands), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", arguments)) <= known, f"{name} {arguments}"
 
 
