@@ -180,3 +180,11 @@ def test_real_engines_are_served_and_compared(engines: Installation) -> None:
         assert {record.outcome for record in read_requests(run)} <= {"ok", "cut_off"}
         assert sum(record.output_tokens or 0 for record in read_requests(run)) > 20
     engines.call("enginebench", "compare", "runs", "--baseline", "transformers", *CLAIM)
+
+
+def test_a_python_that_is_not_here_finds_wheels_of_everything(tmp_path: Path) -> None:
+    options = ("--extra", "engines", "--extra", "bedrock", "--python-version", "3.14", "--only-binary", ":all:")
+    command = [uv.find_uv_bin(), "pip", "compile", "pyproject.toml", *options, "--quiet", "-o", str(tmp_path / "pins")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "torch==" in (tmp_path / "pins").read_text()
