@@ -86,7 +86,7 @@ test-pythons: $(STAMP) ## the quick part of the suite on each other Python that 
 			echo "Python $$version: $$python"; \
 			$(UV) venv --quiet --clear --python "$$python" .venv-$$version && \
 			$(UV) pip install --quiet --python .venv-$$version/bin/python --constraint requirements.lock \
-				--editable '.[bedrock]' hypothesis jsonschema pytest pytest-xdist trustme && \
+				--editable '.[quick]' && \
 			.venv-$$version/bin/python -m pytest -q -n 3 --dist loadgroup -m "$(SELECTED) and not alone" \
 				--deselect tests/test_installation.py::test_real_engines_are_served_and_compared $(QUICK) || failed=1; \
 			break; \

@@ -13,7 +13,7 @@ import typer
 
 from loadtests.harness.answers.command import answers
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.settings.run import RunSettings
+from loadtests.harness.settings.run import RESULTS, RunSettings
 from settings.flags import AsJson, EngineSettings, given_texts, with_flags
 from settings.schema import UserMistake
 
@@ -32,7 +32,6 @@ MODEL = typer.Option(
     help="Model that the engines load, or to request from --url; may be repeated, to compare models.",
 )
 REPEAT = typer.Option(metavar="N", min=1, help="Runs of each engine, interleaved; a winner needs several.")
-RESULTS = "Results"  # a group of `--help`
 Processes = Annotated[int, typer.Option(metavar="N", min=1, help="Client processes that share the load.")]
 NOT_OFFERED = {"model", "run_id", "repeat_index", "prompt_set"}  # `run` sets them itself
 

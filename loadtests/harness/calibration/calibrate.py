@@ -47,10 +47,6 @@ BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1
 """A program that keeps a core busy until its parent, whose process id it is given, has ended."""
 
 
-class CalibrationFailed(UserMistake):
-    """The measurement itself could not be made. The message is a sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pair:
     """One request from both sides. Only durations are compared: the client's stamps count from the run's start."""
@@ -103,7 +99,7 @@ def parse_grid(text: str) -> list[tuple[int, float]]:
 def calibrate(
     grid: Sequence[tuple[int, float]] | None, seconds: float, processes: int, progress: Callable[[Cell], None]
 ) -> Calibration:
-    """Run every load of `grid`, or of the usual ones, for `seconds`. Raises `CalibrationFailed`."""
+    """Run every load of `grid`, or of the usual ones, for `seconds`. Raises `UserMistake`."""
     raise_open_file_limit()
     plans: tuple[tuple[Condition, Sequence[tuple[int, float]]], ...]
     plans = (("quiet", grid or GRID), ("busy", grid or BUSY_GRID))
@@ -118,7 +114,7 @@ def calibrate(
 
 
 def measure(users: int, rate: float, seconds: float, processes: int, condition: Condition = "quiet") -> Cell:
-    """One load, for `seconds` once every user has had an answer. Raises `CalibrationFailed`."""
+    """One load, for `seconds` once every user has had an answer. Raises `UserMistake`."""
     tokens, tpot = pace(rate)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -135,14 +131,12 @@ def stage_options(users: int, seconds: float) -> list[str]:
 
 
 def make_load(scenario: Path, url: str, runs: Path, *options: str) -> Path:
-    """The folder of the run, once it has ended. Raises `CalibrationFailed`."""
+    """The folder of the run, once it has ended. Raises `UserMistake`."""
     command = [*PYTHON, "-m", "locust", "-f", str(scenario), "--host", url, "--headless", "--only-summary"]
     command += ["--runs", str(runs), "--run-id", "run", *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
-        raise CalibrationFailed(
-            f"the load could not be generated (exit code {done.returncode}):\n{done.stderr[-2000:]}"
-        )
+        raise UserMistake(f"the load could not be generated (exit code {done.returncode}):\n{done.stderr[-2000:]}")
     return runs / "run"
 
 
@@ -181,12 +175,10 @@ def _cell(
         and truth["tokens"] == request.output_tokens
     ]
     if not pairs:
-        raise CalibrationFailed(
-            f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?"
-        )
+        raise UserMistake(f"no request of {users} users succeeded; is the limit on open files (ulimit -n) too low?")
     throughput = _tokens_per_second(pairs, stage)
     if not throughput:
-        raise CalibrationFailed("no token arrived in the middle of the window: make it longer with --seconds.")
+        raise UserMistake("no token arrived in the middle of the window: make it longer with --seconds.")
     cpu, waited = client_use(run, stage)
     return Cell(
         users=users,
@@ -250,7 +242,7 @@ def percentile(values: list[float], q: float) -> float:
 
 @contextmanager
 def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TTFT) -> Iterator[int]:
-    """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `CalibrationFailed`."""
+    """Its port. Leaving the block ends it, and `truth_file` has its stamps. Raises `UserMistake`."""
     server = _spawn(
         "loadtests.harness.calibration.scripted_server",
         *("--ttft", str(ttft), "--tpot", str(tpot), "--tokens", str(tokens), "--truth", str(truth_file)),
@@ -260,7 +252,7 @@ def scripted_server(tpot: float, tokens: int, truth_file: Path, ttft: float = TT
         assert server.stdout is not None
         line = server.stdout.readline()
         if not line:
-            raise CalibrationFailed("the scripted server did not start; the lines above say why")
+            raise UserMistake("the scripted server did not start; the lines above say why")
         yield json.loads(line)["port"]
         server.terminate()
         server.wait(timeout=30)

@@ -39,7 +39,7 @@ class Served:
 
 
 def look_at(target: Target, scenario: Scenario, settings: RunSettings) -> Served:
-    """Raises `UnreachableServer` or `ValueError`, each with a sentence."""
+    """Raises `UserMistake`."""
     dialect = DIALECTS[scenario.endpoint]
     model = target.model(settings.model, dialect)
     engine = target.engine()

@@ -38,7 +38,7 @@ def prepare(
     hosts: int,
     grace: float,
 ) -> RunPlan:
-    """Raises `UnreachableServer`, `ValueError` or `OSError`, each with a sentence."""
+    """Raises `UserMistake` or `OSError`."""
     Address.parse(url)
     access = access_to(url, scenario.endpoint, settings.header, settings.insecure)
     with Target(url, access) as target:

@@ -10,7 +10,8 @@ from loadtests.harness.client.access import Headers, parse_headers, write_header
 from loadtests.harness.settings.requests import api_setting, prompt_setting
 from settings.schema import Address, read_address, setting, write_address
 
-run_setting = partial(setting, group="Results")
+RESULTS = "Results"  # a group of `--help`
+run_setting = partial(setting, group=RESULTS)
 
 
 @dataclass(frozen=True, slots=True)

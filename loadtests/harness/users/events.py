@@ -31,7 +31,6 @@ from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import DEFAULT_STOP_TIMEOUT, add_options, read_options
 from loadtests.harness.run.plan import RunPlan
 from loadtests.harness.run.prepare import prepare
-from loadtests.harness.run.target import UnreachableServer
 from loadtests.harness.scenario import Scenario
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.standard_names import restore_standard_names
@@ -130,7 +129,7 @@ def _begin(environment: Environment, **_: Any) -> None:
         _current = ActiveRun(environment, in_force, settings, plan)
         _export(_current)
         _collect_rarely()
-    except (ValueError, UnreachableServer, OSError) as error:
+    except (ValueError, OSError) as error:
         raise refusal(environment, error) from error
     environment.process_exit_code = None
     if not isinstance(runner, WorkerRunner):

@@ -17,7 +17,7 @@ from loadtests.harness.scenario import Scenario
 from records.files import read_meta, read_requests
 from records.load import Users
 from settings.schema import settings_of
-from tests.support.loadtests.locust_process import MS, Locust, start
+from tests.support.loadtests.locust_process import MS, Locust, answers, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
 
@@ -243,10 +243,3 @@ def answered_in_the_newest_stage(page: httpx.Client) -> int:
     """As the tab of Locust's page has it."""
     (table,) = page.get("/stats/requests").json()["extended_stats"]
     return int(table["data"][0]["answered"]) if table["data"] else 0
-
-
-def answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").is_success
-    except httpx.TransportError:
-        return False

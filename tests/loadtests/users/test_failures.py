@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from loadtests.harness.run.host import free_port
-from tests.support.loadtests.locust_process import start
+from tests.support.loadtests.locust_process import answers, start
 from tests.support.loadtests.run_command import ENVIRONMENT, RUN
 from tests.support.servers.scripted import ScriptedServer
 
@@ -99,7 +99,7 @@ def test_locusts_page_says_it(tmp_path: Path) -> None:
         options = ("--web-host", "127.0.0.1", "--web-port", str(port))
         locust = start(server, tmp_path, *options, scenario=own, headless=False)
         try:
-            locust.wait_until(lambda: _is_there(page))
+            locust.wait_until(lambda: answers(page))
             for _ in range(2):
                 answer = page.post("/swarm", data={"host": server.url, "load": "2"}).json()
                 assert answer["success"] is False
@@ -121,10 +121,3 @@ def test_enginebench_run_ends_with_the_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"The test cannot start: {SAID.format(file=own)}" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def _is_there(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").is_success
-    except httpx.TransportError:
-        return False

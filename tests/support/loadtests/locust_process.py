@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from loadtests.harness.run.options import processes_options
 from records.files import read_meta, read_requests
 from records.request import RequestRecord
@@ -111,3 +113,11 @@ def start(
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def answers(page: httpx.Client) -> bool:
+    """Whether Locust's page is served."""
+    try:
+        return page.get("/").is_success
+    except httpx.TransportError:
+        return False
