@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 
 from analysis.compare.command import compare
-from analysis.gate.command import gate
-from analysis.imports.command import import_results
+from analysis.compare.gate_command import gate
+from analysis.importers.command import import_results
 from analysis.plan.command import plan
 from analysis.report.command import report
-from analysis.report.index.command import list_runs
+from analysis.report.index_command import list_runs
 
 app = typer.Typer()
 app.command()(report)

@@ -37,7 +37,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value of a whole stage, over its steady window. The formula is in words; analysis/verdict computes it.
+    """A value of a whole stage, over its steady window. The formula is in words; analysis/summary computes it.
 
     `better` says which values are better when engines are compared; `None` where neither is.
     """

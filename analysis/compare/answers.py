@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.compare.prompts import answered_prompts
-from analysis.units import format_share
-from analysis.verdict.summary import RunSummary
+from analysis.summary.run_summary import RunSummary
+from records.formatting import format_share
 
 ASKED = ("prompt_id", "planned_output_tokens")  # what makes two requests the same question
 

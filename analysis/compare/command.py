@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.compare.contrasts import Contrasts
-    from analysis.verdict.summary import RunSummary
+    from analysis.summary.run_summary import RunSummary
 
 
 @with_flags(ReadSettings, ClaimSettings)
@@ -49,7 +49,7 @@ def compare(
     """
     from analysis.compare.contrasts import contrast
     from analysis.console import stderr
-    from analysis.verdict.loading import summaries_of
+    from analysis.summary.loading import summaries_of
 
     log = stderr()
     with log.status("Reading the runs …") as status:
@@ -78,8 +78,8 @@ def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str,
     """What `--json` prints: all stages, and what differs."""
     from dataclasses import asdict
 
-    from analysis.verdict.comparison.contenders import contenders_of
-    from analysis.verdict.summary import SCHEMA_VERSION, without_infinities
+    from analysis.compare.engine_runs import contenders_of
+    from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
 
     labels = [one.label for one in contenders_of(summaries)]
     found: dict[str, Any] = without_infinities(

@@ -13,18 +13,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from analysis.compare.answers import SameAnswers, same_answers
+from analysis.compare.engine_runs import Contender, contenders_of, paired, stages_of
+from analysis.compare.likeness import different_scenarios, unlike
 from analysis.compare.measures import Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
+from analysis.compare.winner import Comparison, compare
 from analysis.settings import MARGIN
-from analysis.units import in_words
-from analysis.verdict.comparison.compare import Comparison, compare
-from analysis.verdict.comparison.contenders import Contender, contenders_of, paired, stages_of
-from analysis.verdict.comparison.likeness import different_scenarios, unlike
-from analysis.verdict.finding import Finding
-from analysis.verdict.statistics.differences import Difference, Spread, compare_runs, spread
-from analysis.verdict.statistics.estimate import CONFIDENCE, Estimate
-from analysis.verdict.statistics.repeats import REPEATS, holm
-from analysis.verdict.summary import RunSummary
+from analysis.stats.differences import Difference, Spread, compare_runs, spread
+from analysis.stats.estimate import CONFIDENCE, Estimate
+from analysis.stats.repeats import REPEATS, holm
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import RunSummary
+from records.formatting import in_words
 from settings.schema import UserMistake
 
 Verdict = Literal["better", "worse", "alike", "not shown"]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.verdict.comparison.contenders import headline_ttft
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.statistics.repeats import chance_error
-from analysis.verdict.summary import RunSummary
+from analysis.compare.engine_runs import headline_ttft
+from analysis.stats.estimate import Estimate
+from analysis.stats.repeats import chance_error
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.stage import StageSummary
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
 
 Better = Literal["higher", "lower"]

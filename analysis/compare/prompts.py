@@ -11,9 +11,9 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.statistics.repeats import ratio_interval
-from analysis.verdict.summary import RunSummary
+from analysis.stats.estimate import Estimate
+from analysis.stats.repeats import ratio_interval
+from analysis.summary.run_summary import RunSummary
 from records.stage import SECOND
 
 LEAST_PROMPTS = 10  # in common, below which two runs are not paired by prompt

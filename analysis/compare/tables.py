@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT
-from analysis.units import (
+from analysis.stats.differences import Spread
+from analysis.stats.estimate import Estimate
+from analysis.summary.run_summary import RunSummary
+from records.formatting import (
     FIGURE_SPACE,
     MISSING,
     POINT_SPACE,
@@ -19,9 +22,6 @@ from analysis.units import (
     format_share,
     significant,
 )
-from analysis.verdict.statistics.differences import Spread
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.summary import RunSummary
 
 
 @dataclass(frozen=True, slots=True)

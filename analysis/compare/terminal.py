@@ -12,7 +12,7 @@ from analysis.compare.contrasts import Contrasts
 from analysis.compare.tables import TextTable, tables_of
 from analysis.console import ruled_table
 from analysis.report.terminal import print_findings
-from analysis.units import in_words
+from records.formatting import in_words
 
 LEFT_OUT = (
     *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "p", "mean", "difference"),

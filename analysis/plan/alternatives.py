@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.data.load import RunData
 from analysis.plan.answer import Plan, dollars, make_plan
 from analysis.plan.document import as_document as plan_document
 from analysis.plan.errors import CannotPlan
 from analysis.plan.settings import PlanSettings
-from analysis.run.load import RunData
-from analysis.verdict.summary import RunSummary
+from analysis.summary.run_summary import RunSummary
 
 TOLD = ("model", "dtype", "device", "max_concurrency")  # of an engine, beside its options
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.data.load import RunData
 from analysis.plan.basis import Basis, read_basis
-from analysis.plan.engine.model import FittedModel
-from analysis.plan.evidence.contradiction import Contradiction, contradiction
-from analysis.plan.evidence.hold_out import HeldOut, hold_out
-from analysis.plan.evidence.safe_load import SafeLoad, safe_load
-from analysis.plan.evidence.scalability import Scalability, scalability
-from analysis.plan.fleet.replicas import Fleet, Measured, Peak, Replicas, fewest_replicas
-from analysis.plan.money.bill import Bill, bill
-from analysis.plan.money.prices import Source, gpu_hours, price_source, read_prices
+from analysis.plan.bill import Bill, bill
+from analysis.plan.contradiction import Contradiction, contradiction
+from analysis.plan.hold_out import HeldOut, hold_out
+from analysis.plan.model import FittedModel
+from analysis.plan.prices import Source, gpu_hours, price_source, read_prices
+from analysis.plan.replicas import Fleet, Measured, Peak, Replicas, fewest_replicas
+from analysis.plan.safe_load import SafeLoad, safe_load
+from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import Balancer, PlanSettings
-from analysis.run.load import RunData
-from analysis.units import format_share, significant
-from analysis.verdict.stages.slo import objective_text
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.summary import RunSummary
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.slo import objective_text
+from analysis.summary.stage import StageSummary
+from records.formatting import format_share, significant
 from records.load import Load, Users
 from records.slo import Objective
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.plan.engine.model import EngineModel, FittedModel
-from analysis.plan.engine.steps import Floats
+from analysis.data.load import RunData
 from analysis.plan.errors import CannotPlan
-from analysis.plan.evidence.hold_out import fit_stages
-from analysis.plan.evidence.measured import MeasuredStage, measured_stages
-from analysis.plan.fleet.replicas import Measured
-from analysis.plan.simulation.predict import pooled
-from analysis.plan.simulation.work import Lengths
-from analysis.run.load import RunData
+from analysis.plan.hold_out import fit_stages
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.model import EngineModel, FittedModel
+from analysis.plan.predict import pooled
+from analysis.plan.replicas import Measured
+from analysis.plan.steps import Floats
+from analysis.plan.work import Lengths
 from records.load import Users
 
 

@@ -14,9 +14,9 @@ from settings.flags import AsJson, read_settings, with_flags
 from settings.schema import UserMistake
 
 if TYPE_CHECKING:
+    from analysis.data.load import RunData
     from analysis.plan.alternatives import Alternatives
     from analysis.plan.answer import Plan
-    from analysis.run.load import RunData
 
 
 @with_flags(RunsSettings, PlanSettings)
@@ -45,7 +45,7 @@ def plan(
       enginebench plan runs/a runs/b --peak 40req/s --slo ttft_p95=0.5 --slo tpot_p95=0.05 --headroom 0.2
     """
     from analysis.console import stderr
-    from analysis.plan.page.build import write_page
+    from analysis.plan.page import write_page
 
     log = stderr()
     where: RunsSettings = read_settings(RunsSettings, given)
@@ -62,7 +62,7 @@ def plan(
 
 
 def _loaded(names: list[str], runs: Path) -> list[RunData]:
-    from analysis.run.load import find_run, load_run
+    from analysis.data.load import find_run, load_run
 
     return [load_run(find_run(name, runs)) for name in dict.fromkeys(names)]
 
@@ -71,7 +71,7 @@ def _made(loaded: list[RunData], settings: PlanSettings) -> tuple[Plan, Alternat
     """The cheapest plan, and all of them where there are several engines."""
     from analysis.plan.alternatives import grouped, make_alternatives
     from analysis.plan.answer import make_plan
-    from analysis.verdict.summary import summarise
+    from analysis.summary.run_summary import summarise
 
     summaries = {one.meta.run_id: summarise(one, settings.slo) for one in loaded}
     groups = grouped(loaded)
@@ -85,8 +85,8 @@ def _print(made: Plan, several: Alternatives | None, as_json: bool) -> None:
     from analysis.console import stdout
     from analysis.plan import alternatives
     from analysis.plan.document import as_document
-    from analysis.plan.terminal.alternatives import print_alternatives
-    from analysis.plan.terminal.plan import print_plan
+    from analysis.plan.terminal import print_plan
+    from analysis.plan.terminal_alternatives import print_alternatives
 
     if as_json:
         document = as_document(made) if several is None else alternatives.as_document(several)

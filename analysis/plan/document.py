@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis.plan.answer import Plan
-from analysis.plan.fleet.replicas import BEYOND
-from analysis.plan.simulation.outcome import FIGURES
-from analysis.verdict.summary import without_infinities
+from analysis.plan.outcome import FIGURES
+from analysis.plan.replicas import BEYOND
+from analysis.summary.run_summary import without_infinities
 
 SCHEMA_VERSION = 1
 

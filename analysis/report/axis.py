@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.verdict.comparison.contenders import by_load, stages_of
-from analysis.verdict.summary import RunSummary
+from analysis.compare.engine_runs import by_load, stages_of
+from analysis.summary.run_summary import RunSummary
 
 
 @dataclass(frozen=True, slots=True)

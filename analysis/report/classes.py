@@ -9,17 +9,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.report.charts.figures import Number, duration, rate
+from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.ends import has_ends, upper_end
+from analysis.report.figures import Number, duration, rate
 from analysis.report.rows import percentile_column
-from analysis.units import MISSING, format_ratio, format_seconds, format_share, in_words
-from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
-from analysis.verdict.stages.request_classes import ClassSummary
-from analysis.verdict.stages.slo import overall
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.statistics.intervals import Answer
-from analysis.verdict.summary import RunSummary
+from analysis.stats.estimate import Estimate
+from analysis.stats.intervals import Answer
+from analysis.summary.request_classes import ClassSummary
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.slo import overall
+from analysis.summary.stage import StageSummary
+from records.formatting import MISSING, format_ratio, format_seconds, format_share, in_words
 from records.metrics import BY_NAME
 
 

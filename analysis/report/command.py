@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from analysis.report.formats.document import Report
-    from analysis.verdict.summary import RunSummary
+    from analysis.report.document import Report
+    from analysis.summary.run_summary import RunSummary
 
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {one.name for one in settings_of(PlanSettings)} - {*OF_A_PLAN}
@@ -72,8 +72,8 @@ def report(
       enginebench report runs --price 2.20 --peak 80users --slo ttft_p99=1
     """
     from analysis.console import stderr
-    from analysis.report.charts.library import start_engine
-    from analysis.verdict.loading import summaries_of
+    from analysis.report.library import start_engine
+    from analysis.summary.loading import summaries_of
 
     log = stderr()
     folder: RunsSettings = read_settings(RunsSettings, given)
@@ -108,15 +108,15 @@ def _made(
     summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
     """The report, and the files it was written to."""
-    from analysis.report.decision.decide import decide
-    from analysis.report.formats.document import report_of
-    from analysis.report.formats.files import write
-    from analysis.verdict.comparison.compare import compare
+    from analysis.compare.winner import compare
+    from analysis.report.decision import decide
+    from analysis.report.document import report_of
+    from analysis.report.files import write
 
     comparison = compare(summaries, claims.allow_invalid, claims.margin)
     plans = None
     if plan.peak is not None:
-        from analysis.report.decision.plans import plans_of  # simulates: SciPy's optimisers are slow to import
+        from analysis.report.plans import plans_of  # simulates: SciPy's optimisers are slow to import
 
         status.update("Simulating the peak …")
         plans = plans_of(summaries, plan)
@@ -131,7 +131,7 @@ def _made(
 
 def _check_formats(output: Sequence[Path]) -> None:
     """Raises `UserMistake` for a suffix that names no format."""
-    from analysis.report.formats.files import FORMATS
+    from analysis.report.files import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
@@ -147,7 +147,7 @@ def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path
 
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
     from analysis.console import stdout
-    from analysis.report.formats.document import as_json_document
+    from analysis.report.document import as_json_document
     from analysis.report.terminal import print_report
 
     if as_json:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.report.charts.figures import Number, duration, rate
 from analysis.report.ends import has_ends, upper_end
-from analysis.units import MISSING, format_bytes, format_seconds, format_share, significant
-from analysis.verdict.stages.distributions import Distribution
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.summary import RunSummary
+from analysis.report.figures import Number, duration, rate
+from analysis.summary.distributions import Distribution
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.stage import StageSummary
+from records.formatting import MISSING, format_bytes, format_seconds, format_share, significant
 from records.metrics import PERCENTILES, REQUEST_METRICS
 
 TITLES = {metric.name: metric.title for metric in REQUEST_METRICS} | {"icl": "ICL, token-weighted"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from analysis.verdict.statistics.estimate import Estimate
+from analysis.stats.estimate import Estimate
 
 INFINITE = "∞"
 

@@ -11,26 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from analysis.compare.engine_runs import contenders_of, headline_ttft, stages_of
+from analysis.compare.knee import growth_sentences
 from analysis.compare.tables import contrasts_of, tables_of
-from analysis.report.charts.drawing import Drawn
-from analysis.report.charts.figures import Number, duration, figures_of, rate, reading_of
-from analysis.report.charts.library import vega_script
-from analysis.report.charts.palette import styles_of, variables
+from analysis.compare.winner import Comparison
 from analysis.report.classes import classes_of_runs
-from analysis.report.decision.costs import table
-from analysis.report.decision.decide import Decision, decide
+from analysis.report.costs import table
+from analysis.report.decision import Decision, decide
 from analysis.report.details import details_of, setup_of
+from analysis.report.drawing import Drawn
+from analysis.report.figures import Number, duration, figures_of, rate, reading_of
+from analysis.report.library import vega_script
+from analysis.report.palette import styles_of, variables
 from analysis.report.remarks import remarks
 from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.search import searches_of
 from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
-from analysis.units import counted, format_error, format_interval, format_seconds, format_share, join_labels
-from analysis.verdict.comparison.compare import Comparison
-from analysis.verdict.comparison.contenders import contenders_of, headline_ttft, stages_of
-from analysis.verdict.stages.knee import growth_sentences
-from analysis.verdict.statistics.tails import needed
-from analysis.verdict.summary import RunSummary
+from analysis.stats.tails import needed
+from analysis.summary.run_summary import RunSummary
+from records.formatting import counted, format_error, format_interval, format_seconds, format_share, join_labels
 from records.metrics import BY_NAME, QUANTITIES
 
 CARDS = 4  # engines that get a card; the table has all

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from analysis.units import in_words, join_labels
-from analysis.verdict.finding import Finding, Severity, in_order
+from analysis.summary.finding import Finding, Severity, in_order
+from records.formatting import in_words, join_labels
 
 LONGEST = 60  # characters of a list of stages
 OF_THE_TEST = {"prompts_missed", "too_few_samples", "tokens_per_chunk"}

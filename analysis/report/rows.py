@@ -6,9 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.axis import Axis, Place, axis_of
 from analysis.report.ends import has_ends, upper_end
-from analysis.units import (
+from analysis.stats.estimate import Estimate
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.stage import StageSummary
+from records.formatting import (
     MISSING,
     PLAIN,
     Unit,
@@ -20,10 +24,6 @@ from analysis.units import (
     significant,
     time_unit,
 )
-from analysis.verdict.comparison.contenders import Contender, contenders_of, headline_ttft
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.summary import RunSummary
 from records.metrics import BY_NAME
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.units import format_count, format_share
-from analysis.verdict.statistics.intervals import Answer
-from analysis.verdict.summary import RunSummary
+from analysis.stats.intervals import Answer
+from analysis.summary.run_summary import RunSummary
+from records.formatting import format_count, format_share
 from records.search import ProbeRecord
 
 ROLES = {"locate": "locate", "refine": "refine the estimate", "below": "certify below it", "above": "certify above it"}

@@ -9,21 +9,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.compare.engine_runs import Contender, contenders_of
+from analysis.compare.knee import growth_sentences
+from analysis.compare.winner import Comparison
 from analysis.console import PIPE_WIDTH, ruled_table
 from analysis.report.axis import axis_of
 from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
 from analysis.report.search import Searches, searches_of
-from analysis.units import format_count, format_seconds, format_share, join_labels
-from analysis.verdict.comparison.compare import Comparison
-from analysis.verdict.comparison.contenders import Contender, contenders_of
-from analysis.verdict.finding import Finding
-from analysis.verdict.stages.knee import growth_sentences
-from analysis.verdict.stages.slo import agreed, overall
-from analysis.verdict.statistics.intervals import Answer
-from analysis.verdict.statistics.tails import needed
-from analysis.verdict.summary import RunSummary
+from analysis.stats.intervals import Answer
+from analysis.stats.tails import needed
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import RunSummary
+from analysis.summary.slo import agreed, overall
+from records.formatting import format_count, format_seconds, format_share, join_labels
 from records.slo import Objective
 
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}

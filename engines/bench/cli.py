@@ -152,7 +152,7 @@ def _judged(
     before: BenchResult, found: BenchResult, gating: GateSettings, allow_different: bool, as_json: bool
 ) -> bool:
     """Whether nothing became worse; what did is shown, with `--json` only by the exit code and in the files."""
-    from analysis.gate import outputs
+    from analysis.compare import gate_outputs as outputs
     from engines.bench.gate import judge
 
     gate = judge(before, found, gating.fail_at / 100, allow_different)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.gate.decide import Sample
-from analysis.gate.gate import Gate, GateRefused, gate_of
+from analysis.compare.gate import Gate, GateRefused, gate_of
+from analysis.compare.gate_checks import Sample
 from analysis.settings import CRITICAL
-from analysis.units import in_words
 from engines.bench.document import BenchResult, Measure, Result
+from records.formatting import in_words
 
 NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better
 HOST = ("cpu", "usable_cores", "memory")

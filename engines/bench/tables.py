@@ -11,10 +11,10 @@ from rich.text import Text
 
 from analysis.compare.tables import TextTable, format_value
 from analysis.compare.terminal import print_table
-from analysis.units import MISSING, format_ratio, format_share, in_words, significant
-from analysis.verdict.statistics.estimate import interval_ranks, least_samples
-from analysis.verdict.statistics.repeats import REPEATS, Ranking, repeats_interval, winner
+from analysis.stats.estimate import interval_ranks, least_samples
+from analysis.stats.repeats import REPEATS, Ranking, repeats_interval, winner
 from engines.bench.document import DECODE, BenchResult, Result, Series
+from records.formatting import MISSING, format_ratio, format_share, in_words, significant
 
 MIDDLE = 0.5  # the quantile of a median
 FAMILIES = {

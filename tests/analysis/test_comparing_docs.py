@@ -10,7 +10,7 @@ import pytest
 from typer import Context
 from typer.main import get_group
 
-from analysis.gate.decide import WARNING
+from analysis.compare.gate_checks import WARNING
 from analysis.settings import CRITICAL
 from enginebench import app
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.run.load import load_run
+from analysis.data.load import load_run
 from records.metrics import tables
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -22,7 +22,7 @@ def test_the_tables_of_metrics_are_those_of_the_code() -> None:
 
 def test_every_kind_of_finding_is_explained() -> None:
     table = DOCS.partition("## Findings")[2].partition("## Files")[0]
-    sources = [path.read_text() for path in (ROOT / "analysis" / "verdict").rglob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "analysis").rglob("*.py")]
     kinds = {kind for source in sources for kind in re.findall(r'Finding\(\s*"(\w+)"', source)}
     assert len(kinds) > 35
     assert [kind for kind in sorted(kinds) if f"`{kind}`" not in table] == []

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise
 from loadtests.harness.command.server_process import PYTHON
 from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, find_haproxy, load_balancer

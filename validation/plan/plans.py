@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from analysis.plan.evidence.hold_out import fit_stages, hold_out
-from analysis.plan.evidence.measured import MeasuredStage, measured_stages
-from analysis.plan.simulation.arrivals import gamma_arrivals
-from analysis.plan.simulation.outcome import bands, figures, requests_of
-from analysis.plan.simulation.predict import pooled
-from analysis.plan.simulation.replica import serve_arrivals
-from analysis.plan.simulation.trials import trials
-from analysis.run.load import load_run
+from analysis.data.load import load_run
+from analysis.plan.arrivals import gamma_arrivals
+from analysis.plan.hold_out import fit_stages, hold_out
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.outcome import bands, figures, requests_of
+from analysis.plan.predict import pooled
+from analysis.plan.replica import serve_arrivals
+from analysis.plan.trials import trials
 from records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import RESULTS

@@ -23,13 +23,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from analysis.data.load import RunData, load_run
 from analysis.plan.basis import declared_slots
-from analysis.plan.engine.model import FittedModel
 from analysis.plan.errors import CannotPlan
-from analysis.plan.evidence.hold_out import fit_stages, predict_unseen
-from analysis.plan.evidence.measured import MeasuredStage, measured_stages
-from analysis.plan.fleet.replicas import BEYOND
-from analysis.run.load import RunData, load_run
+from analysis.plan.hold_out import fit_stages, predict_unseen
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.model import FittedModel
+from analysis.plan.replicas import BEYOND
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.workload.lengths import whole_numbers

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from analysis.verdict.statistics.repeats import ratio_interval
+from analysis.stats.repeats import ratio_interval
 from loadtests.harness.calibration.calibrate import (
     SCENARIO,
     client_use,

@@ -30,8 +30,8 @@ import numpy.typing as npt
 import polars as pl
 import psutil
 
-from analysis.run.lines import SCHEMA
-from analysis.run.table import TABLE, sink
+from analysis.data.lines import SCHEMA
+from analysis.data.table import TABLE, sink
 from loadtests.harness.run.host import host_facts, versions
 from records.command import typed_command
 from records.files import write_meta

@@ -18,8 +18,8 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
 from loadtests.harness.scenario import Scenario, users
 from loadtests.harness.schedule.control import StageControl
 from loadtests.harness.schedule.tracker import StageTracker

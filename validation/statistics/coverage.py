@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.statistics.intervals import (
+from analysis.stats.estimate import Estimate
+from analysis.stats.intervals import (
     bin_by_user,
     bin_events,
     percentile_intervals,
     rate_interval,
     share_interval,
 )
-from analysis.verdict.statistics.repeats import ratio_interval
+from analysis.stats.repeats import ratio_interval
 from validation.statistics import systems
 from validation.statistics.capacity_systems import exponential, hyperexponential
 from validation.statistics.systems import Floats, Generator, Trace, batches, lognormal

@@ -10,9 +10,9 @@ from string import ascii_lowercase
 import numpy as np
 from scipy.signal import lfilter
 
-from analysis.verdict.statistics.intervals import bin_events
-from analysis.verdict.statistics.repeats import winner
-from analysis.verdict.statistics.steadiness import LOCK_STEP, lock_step, steadiness
+from analysis.stats.intervals import bin_events
+from analysis.stats.repeats import winner
+from analysis.stats.steadiness import LOCK_STEP, lock_step, steadiness
 from validation.statistics import systems
 from validation.statistics.systems import Floats, Generator
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.gate.decide import Sample, decide
-from analysis.verdict.statistics.repeats import chance_error
+from analysis.compare.gate_checks import Sample, decide
+from analysis.stats.repeats import chance_error
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5

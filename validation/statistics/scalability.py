@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from analysis.plan.evidence.scalability import fit_law
-from analysis.verdict.statistics.estimate import Estimate
+from analysis.plan.scalability import fit_law
+from analysis.stats.estimate import Estimate
 from validation.program import RESULTS
 
 RATE, SIGMA, KAPPA = 30.0, 0.05, 0.0004

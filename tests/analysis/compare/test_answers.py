@@ -8,8 +8,8 @@ import pytest
 
 from analysis.compare.answers import SameAnswers, same_answers
 from analysis.compare.contrasts import contrast
-from analysis.run.load import load_run
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.tables import tables_of
 from analysis.compare.terminal import print_contrasts
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.report.page import render
-from analysis.run.load import load_run
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.stats.estimate import Estimate
+from analysis.summary.run_summary import RunSummary, summarise
+from analysis.summary.stage import StageSummary
 from enginebench import app
 from records.files import read_requests
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, write_run
@@ -256,7 +256,7 @@ def test_two_folders_with_runs_of_one_label_are_two_contenders(tmp_path: Path) -
 
 def test_the_wheel_of_time(tmp_path: Path) -> None:
     """A summary that was written is read again as it was."""
-    from analysis.verdict.summary import read_summary, write_summary
+    from analysis.summary.run_summary import read_summary, write_summary
 
     summary = summarise(load_run(simulate(tmp_path, Engine("fake", failures=0.2), (2, 4), 10.0)))
     write_summary(summary)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from analysis.data.load import RunData, load_run
 from analysis.plan.alternatives import Alternative, Alternatives, as_document, grouped, make_alternatives
 from analysis.plan.settings import PlanSettings
-from analysis.plan.terminal.alternatives import print_alternatives
-from analysis.run.load import RunData, load_run
-from analysis.verdict.summary import summarise
+from analysis.plan.terminal_alternatives import print_alternatives
+from analysis.summary.run_summary import summarise
 from records.files import read_meta, write_meta
 from records.load import Rate
 from records.slo import parse_objectives

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from analysis.data.load import load_run
 from analysis.plan.answer import make_plan
-from analysis.plan.evidence.contradiction import contradiction
-from analysis.plan.evidence.hold_out import fit_stages
-from analysis.plan.evidence.measured import MeasuredStage, measured_stages
+from analysis.plan.contradiction import contradiction
 from analysis.plan.facts import warnings_of
+from analysis.plan.hold_out import fit_stages
+from analysis.plan.measured import MeasuredStage, measured_stages
 from analysis.plan.settings import PlanSettings
-from analysis.run.load import load_run
-from analysis.verdict.summary import summarise
+from analysis.summary.run_summary import summarise
 from records.load import Users
 from records.slo import parse_objectives
 from validation.plan.batching_server import Asked, BatchingServer, users, write_run

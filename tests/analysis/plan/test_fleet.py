@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.step_cost import StepCost
-from analysis.plan.fleet.balancing import serve_fleet
+from analysis.plan.arrivals import gamma_arrivals
+from analysis.plan.balancing import serve_fleet
+from analysis.plan.model import EngineModel
+from analysis.plan.replica import serve_arrivals
 from analysis.plan.settings import Balancer
-from analysis.plan.simulation.arrivals import gamma_arrivals
-from analysis.plan.simulation.replica import serve_arrivals
-from analysis.plan.simulation.work import Lengths
+from analysis.plan.step_cost import StepCost
+from analysis.plan.work import Lengths
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)
 

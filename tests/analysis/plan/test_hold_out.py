@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.plan.evidence.hold_out import fit_stages, hold_out, predict_unseen
-from analysis.plan.evidence.measured import measured_stages
-from analysis.plan.simulation.predict import predicted_stage
-from analysis.run.load import load_run
+from analysis.data.load import load_run
+from analysis.plan.hold_out import fit_stages, hold_out, predict_unseen
+from analysis.plan.measured import measured_stages
+from analysis.plan.predict import predicted_stage
 from records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.step_cost import StepCost
-from analysis.plan.fleet.replicas import Attainment
-from analysis.plan.money.bill import bill, prefill_share
-from analysis.plan.money.prices import read_prices
-from analysis.plan.simulation.outcome import Band
-from analysis.plan.simulation.work import Lengths
+from analysis.plan.bill import bill, prefill_share
+from analysis.plan.model import EngineModel
+from analysis.plan.outcome import Band
+from analysis.plan.prices import read_prices
+from analysis.plan.replicas import Attainment
+from analysis.plan.step_cost import StepCost
+from analysis.plan.work import Lengths
 
 MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
 LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))

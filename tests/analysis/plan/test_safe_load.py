@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.evidence.safe_load import crossing, safe_load
-from analysis.run.load import load_run
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.plan.safe_load import crossing, safe_load
+from analysis.summary.run_summary import summarise
+from analysis.summary.stage import StageSummary
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 

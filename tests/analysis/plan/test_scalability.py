@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from analysis.plan.engine.steps import Floats
-from analysis.plan.evidence.scalability import Scalability, draws, fit_law, fitted, throughput
-from analysis.verdict.statistics.estimate import Estimate
+from analysis.plan.scalability import Scalability, draws, fit_law, fitted, throughput
+from analysis.plan.steps import Floats
+from analysis.stats.estimate import Estimate
 
 LAW = np.array([[30.0, 0.05, 0.0004]])  # λ, σ, κ
 N = np.array([1.0, 4, 16, 40, 80])

@@ -8,11 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.step_cost import StepCost
-from analysis.plan.simulation.replica import serve_arrivals, serve_users
-from analysis.plan.simulation.trials import trials
-from analysis.plan.simulation.work import Lengths
+from analysis.plan.model import EngineModel
+from analysis.plan.replica import serve_arrivals, serve_users
+from analysis.plan.step_cost import StepCost
+from analysis.plan.trials import trials
+from analysis.plan.work import Lengths
 from validation.plan.batching_server import Asked, BatchingServer, serve
 
 COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)

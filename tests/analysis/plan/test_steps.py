@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import FittedModel, fit_model, saturated_slots
-from analysis.plan.engine.steps import Chunks, find_steps
+from analysis.data.load import load_run
 from analysis.plan.errors import CannotPlan
-from analysis.plan.evidence.hold_out import fit_stages
-from analysis.plan.evidence.measured import MeasuredStage, measured_stages
-from analysis.run.load import load_run
+from analysis.plan.hold_out import fit_stages
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.model import FittedModel, fit_model, saturated_slots
+from analysis.plan.steps import Chunks, find_steps
 from records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run

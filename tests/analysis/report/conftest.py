@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.report.page import render
-from analysis.run.load import load_run
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.summary.run_summary import RunSummary, summarise
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLOW = Engine("transformers", slots=1, prefill=0.02, tpot=0.01)

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
+from analysis.compare.engine_runs import contenders_of, headline_ttft
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
+from analysis.data.telemetry import Level
 from analysis.report.axis import axis_of
-from analysis.report.charts.drawing import Drawn
-from analysis.report.charts.figures import Number, figures_of
-from analysis.report.charts.palette import styles_of
-from analysis.report.charts.scales import WIDTH, scale_of
+from analysis.report.drawing import Drawn
+from analysis.report.figures import Number, figures_of
 from analysis.report.page import render
-from analysis.run.load import load_run
-from analysis.run.telemetry import Level
-from analysis.units import format_seconds
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.comparison.contenders import contenders_of, headline_ttft
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.report.palette import styles_of
+from analysis.report.scales import WIDTH, scale_of
+from analysis.summary.run_summary import RunSummary, summarise
+from records.formatting import format_seconds
 from tests.support.analysis.printed import printed
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 

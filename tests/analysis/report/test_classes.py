@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.page import render
 from analysis.report.terminal import print_report
-from analysis.run.load import load_run
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.summary.run_summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.stage import SECOND
 from tests.support.analysis.synthetic import FAILED, meta_of, record, stages_of, write_run

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.plan.settings import PlanSettings
-from analysis.report.decision.costs import saved, table
-from analysis.report.decision.decide import Advice, Decision, decide
+from analysis.report.costs import saved, table
+from analysis.report.decision import Advice, Decision, decide
 from analysis.report.page import render
-from analysis.run.load import load_run
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.statistics.estimate import Estimate
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.stats.estimate import Estimate
+from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from analysis.report.ends import upper_end
-from analysis.units import format_seconds
-from analysis.verdict.statistics.estimate import BEYOND_OBSERVED, Estimate
+from analysis.stats.estimate import BEYOND_OBSERVED, Estimate
+from records.formatting import format_seconds
 
 
 @pytest.mark.parametrize(

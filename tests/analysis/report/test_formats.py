@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.report.formats.document import json_schema
-from analysis.units import significant
+from analysis.report.document import json_schema
 from enginebench import app
+from records.formatting import significant
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.served import ROOT
 
@@ -90,10 +90,10 @@ def test_the_json_obeys_its_published_schema(written: Path) -> None:
 
 
 def test_the_published_schema_is_what_the_command_writes() -> None:
-    command = [sys.executable, "-m", "analysis.report.formats.document"]
+    command = [sys.executable, "-m", "analysis.report.document"]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     published = (ROOT / "docs" / "report.schema.json").read_text()
-    assert published == made, "run: python -m analysis.report.formats.document > docs/report.schema.json"
+    assert published == made, "run: python -m analysis.report.document > docs/report.schema.json"
 
 
 def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:

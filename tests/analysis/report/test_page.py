@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from analysis.report.charts.palette import variables
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.report.page import render
-from analysis.run.load import load_run
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.report.palette import variables
+from analysis.summary.run_summary import RunSummary, summarise
 from tests.support.analysis.printed import printed
 from tests.support.analysis.synthetic import (
     FAILED,

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from analysis.report.charts.palette import ENGINES, PAGE, PAGE_COLOURS
+from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS
 
 Vector = tuple[float, ...]
 Matrix = tuple[Vector, ...]

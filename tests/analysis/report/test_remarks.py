@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from analysis.data.windows import StageKey
 from analysis.report.remarks import remarks
-from analysis.run.windows import StageKey
-from analysis.verdict.finding import Finding
+from analysis.summary.finding import Finding
 
 
 def late(engine: str, *users: int, kind: str = "client_late") -> list[Finding]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from analysis.compare.winner import compare
+from analysis.data.load import load_run
 from analysis.report.page import render
 from analysis.report.terminal import objective_lines
-from analysis.run.load import load_run
-from analysis.units import significant
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.summary.run_summary import RunSummary, summarise
+from records.formatting import significant
 from records.slo import parse_objectives
 from tests.support.analysis.printed import printed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise
 from tests.support.loadtests.locust_process import ROOT, start
 from tests.support.servers.served import served
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.run.load import load_run
-from analysis.verdict.finding import Finding
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import summarise
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests
 from records.load import Rate

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
 from enginebench import app
 from loadtests.harness.run.host import free_port
 from records.request import SENT

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise
 from loadtests.harness.schedule.rates import arrival_times
 from records.load import Rate
 from records.request import RequestRecord

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.run.load import load_run, with_metrics
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.data.load import load_run, with_metrics
+from analysis.summary.run_summary import RunSummary, summarise
+from analysis.summary.stage import StageSummary
 from enginebench import app
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from analysis.run.load import load_run
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise
 from loadtests.harness.schedule.retries import pause_before_retry
 from records.request import Observation, Outcome, RequestRecord
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, start

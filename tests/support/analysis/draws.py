@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from analysis.verdict.statistics.estimate import Estimate, Floats
-from analysis.verdict.statistics.intervals import percentile_intervals
+from analysis.stats.estimate import Estimate, Floats
+from analysis.stats.intervals import percentile_intervals
 
 
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:

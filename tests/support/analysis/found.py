@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.run.load import load_run
-from analysis.verdict.finding import Finding
-from analysis.verdict.summary import summarise
+from analysis.data.load import load_run
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import summarise
 from records.request import RequestRecord
 from records.stage import SECOND
 from records.telemetry import TelemetrySample

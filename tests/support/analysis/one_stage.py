@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from analysis.run.load import load_run
-from analysis.verdict.stages.stage import StageSummary
-from analysis.verdict.summary import RunSummary, summarise
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
+from analysis.summary.stage import StageSummary
 from records.request import RequestRecord
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
+from analysis.compare.winner import compare
 from analysis.report.terminal import print_report
-from analysis.verdict.comparison.compare import compare
-from analysis.verdict.summary import RunSummary
+from analysis.summary.run_summary import RunSummary
 
 
 def printed(summaries: list[RunSummary], width: int) -> str:

@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from analysis.plan.engine.model import EngineModel
-from analysis.plan.engine.step_cost import StepCost
-from analysis.plan.fleet.replicas import Fleet, Peak
-from analysis.plan.simulation.work import Lengths
+from analysis.plan.model import EngineModel
+from analysis.plan.replicas import Fleet, Peak
+from analysis.plan.step_cost import StepCost
+from analysis.plan.work import Lengths
 from records.load import Rate
 from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, load_balancer

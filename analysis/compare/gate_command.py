@@ -1,0 +1,65 @@
+"""`enginebench gate`: fail a build when a server has become slower than its baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from analysis.settings import ClaimSettings, GateSettings, ReadSettings
+from settings.flags import AsJson, read_settings, with_flags
+
+
+@with_flags(ReadSettings, GateSettings, ClaimSettings, leave_out={"margin"})
+def gate(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Runs, or folders of runs, of the version to judge: 5 of them.", metavar="RUNS"),
+    ],
+    baseline: Annotated[Path, typer.Option(help="Folder of the runs, or saved summaries, to compare with.")],
+    save_baseline: Annotated[
+        bool, typer.Option("--save-baseline", help="Save the runs as the baseline; nothing is judged.")
+    ] = False,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Compare runs with a baseline, and fail when something has become worse.
+
+    Worse by more than 20 % with an interval that excludes chance is critical and fails; 10 to 20 % is a warning, which
+    --fail-at 10 makes fail too. Between identical versions at most one gate in a hundred fails, whatever is measured.
+
+    Exit code: 0 passed, 1 a regression, 2 a usage error, or runs that cannot be judged by this baseline.
+
+    Examples:
+
+      enginebench gate --baseline baseline --save-baseline runs
+
+      enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
+    """
+    from analysis.compare import gate_outputs as outputs
+    from analysis.compare.baseline import save_baseline as save
+    from analysis.compare.gate import GateRefused, judge
+    from analysis.console import stderr
+    from analysis.summary.loading import summaries_of
+
+    log = stderr()
+    with log.status("Reading the runs …"):
+        reading: ReadSettings = read_settings(ReadSettings, given)
+        claims: ClaimSettings = read_settings(ClaimSettings, given)
+        gating: GateSettings = read_settings(GateSettings, given)
+        current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
+        if save_baseline:
+            saved = list(map(str, save(baseline, current)))
+            said = f"{len(saved)} run{'s' * (len(saved) != 1)} saved in {baseline}"
+            typer.echo(json.dumps({"saved": saved}) if as_json else said)
+            return
+        if not baseline.is_dir():
+            raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
+        before = summaries_of([str(baseline)], baseline, reading.slo)
+        found = judge(before, current, gating.fail_at / 100, claims.allow_different, claims.allow_invalid)
+        outputs.write(found, gating.junit, gating.markdown)
+    outputs.show(found, as_json)
+    if not found.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,113 @@
+"""Differences between runs: other scenarios, settings, number formats, lengths, stages or load generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import RunSummary
+from records.formatting import format_seconds, format_share, significant
+
+# Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
+SOFT_SETTINGS = {
+    *("seed", "prompt_set", "same_prompts", "ignore_eos", "prompt_length_measured", "request_timeout"),
+    *("load", "stage_seconds", "stage_requests", "warm_up"),
+    "context",  # the server's own; it limits lengths
+}
+LENGTH_TOLERANCE = 0.1
+CACHED_TOLERANCE = 0.1  # of the prompt's tokens
+CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
+    ("the load generator's CPU", lambda run: run.host.get("cpu")),
+    ("the number of worker processes", lambda run: run.workers),
+    ("the version of enginebench", lambda run: run.versions.get("enginebench")),
+)
+
+
+def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
+    """Different scenarios ask different questions: no number of one compares with a number of the other."""
+    scenarios = list(dict.fromkeys(summary.scenario for summary in summaries))
+    if len(scenarios) == 1:
+        return None
+    return Finding(
+        "scenarios_differ",
+        "invalid",
+        f"the runs are of different scenarios ({', '.join(scenarios)}), and so are not compared",
+        "compare runs of one scenario",
+    )
+
+
+def unlike(summaries: Sequence[RunSummary], stage: str | None) -> list[Finding]:
+    """How each run differs from the first, at the stage of the comparison; repeats of one engine say it once."""
+    first = summaries[0]
+    found: dict[tuple[str, str | None, str], Finding] = {}
+    for other in summaries[1:]:
+        for finding in (*_settings(first, other), *_engines(first, other), *_at(first, other, stage)):
+            found.setdefault((finding.kind, other.label, finding.remedy), finding)
+    return list(found.values())
+
+
+def _settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
+    names = sorted((first.workload.keys() | other.workload.keys()) - SOFT_SETTINGS)
+    apart = [
+        f"{name} {first.workload.get(name)} and {other.workload.get(name)}"
+        for name in names
+        if first.workload.get(name) != other.workload.get(name)
+    ]
+    if apart:
+        evidence = f"{first.label} and {other.label} were asked different things: {'; '.join(apart)}"
+        yield Finding("workloads_differ", "invalid", evidence, "run both with the same options")
+
+
+def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
+    names = f"{first.label} and {other.label}"
+    if first.model != other.model:
+        evidence = f"{names} served different models: {first.model} and {other.model}"
+        yield Finding("workloads_differ", "warn", evidence, "serve the same model with both")
+    ours, theirs = number_format(first), number_format(other)
+    if ours and theirs and ours != theirs:
+        evidence = f"{names} computed in different number formats: {ours} and {theirs}"
+        yield Finding("formats_differ", "warn", evidence, "serve both in the same format, where both can")
+    clients = [f"{what} ({of(first)} and {of(other)})" for what, of in CLIENT if of(first) != of(other)]
+    if clients:
+        evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
+        yield Finding("clients_differ", "warn", evidence, "measure both with the same load generator")
+    if first.commit != other.commit:
+        evidence = f"{names} were measured at different commits of this tool: {_short(first)} and {_short(other)}"
+        yield Finding("commits_differ", "note", evidence, "measure both with the same version")
+
+
+def _short(run: RunSummary) -> str:
+    return run.commit[:12] if run.commit else "an unknown one"
+
+
+def number_format(run: RunSummary) -> str | None:
+    """The number format that the engine reports, such as bfloat16."""
+    named = (run.engine or {}).get("dtype")
+    return str(named) if named else None
+
+
+def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Finding]:
+    """The same options, and yet another amount of work."""
+    one, two = (run.at(label) if label is not None else None for run in (first, other))
+    if one is None or two is None:
+        return
+    names, apart = f"{first.label} and {other.label}", []
+    for what, a, b in (
+        ("prompts", one.answers.prompt_tokens, two.answers.prompt_tokens),
+        ("answers", one.answers.output_tokens, two.answers.output_tokens),
+    ):
+        if a and b and abs(a - b) > LENGTH_TOLERANCE * max(a, b):
+            apart.append(f"{what} of {significant(a)} and {significant(b)} tokens on average")
+    if apart:
+        remedy = "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template"
+        yield Finding("workloads_differ", "warn", f"{names} did different work: {'; '.join(apart)}", remedy, one.key)
+    a, b = (stage.answers.cached_tokens or 0.0 for stage in (one, two))
+    prompt = max(one.answers.prompt_tokens or 0.0, two.answers.prompt_tokens or 0.0)
+    if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
+        shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
+        evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
+        remedy = "give every run prompts of its own, or restart the servers between runs"
+        yield Finding("workloads_differ", "warn", evidence, remedy, one.key)
+    if abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
+        evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
+        yield Finding("workloads_differ", "warn", evidence, "give both stages of the same length", one.key)

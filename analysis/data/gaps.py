@@ -1,0 +1,138 @@
+"""Gaps between successive chunks, pooled over a window: exact percentiles without keeping all gaps in memory.
+
+Ten million answers of a hundred tokens have a billion gaps. They are counted twice over: first how many fall into each
+of some hundred thousand equal bins, then, nanosecond by nanosecond, inside the few bins that hold a percentile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.data.chunks import Chunks, Gaps
+from analysis.stats.estimate import nearest_rank
+from records.stage import SECOND
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PooledGaps:
+    """Seconds. `percentiles` belong to the quantiles that were asked for; `deviation` is `None` of a single gap."""
+
+    n: int
+    mean: float
+    deviation: float | None
+    least: float
+    largest: float
+    percentiles: tuple[float, ...]
+
+
+class Moments:
+    """Number, mean and variance of what comes slice by slice."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.least, self.largest = math.inf, -math.inf
+        self._pivot = 0.0  # near the mean, so that the sum of squares keeps its digits
+        self._sum = self._squares = 0.0
+
+    def add(self, values: Gaps) -> None:
+        if self.n == 0:
+            self._pivot = float(values.mean())
+        self.n += len(values)
+        self.least, self.largest = min(self.least, int(values.min())), max(self.largest, int(values.max()))
+        centred = values - self._pivot
+        self._sum += float(centred.sum())
+        self._squares += float(np.einsum("i,i->", centred, centred))  # BLAS would start threads beside Polars' own
+
+    @property
+    def mean(self) -> float:
+        return self._pivot + self._sum / self.n
+
+    @property
+    def deviation(self) -> float | None:
+        if self.n < 2:
+            return None
+        return math.sqrt(max(self._squares - self._sum**2 / self.n, 0.0) / (self.n - 1))
+
+
+@dataclass(slots=True)
+class _Window:
+    """What has been counted of one window: `counts` by bins, then `inside` the bins that hold a percentile."""
+
+    start: int
+    end: int
+    moments: Moments
+    counts: Counts
+    inside: dict[int, Counts]
+
+
+class GapCounter:
+    """The gaps of the answers scheduled in each [start, end) that ended well; every gap counts once.
+
+    First `count` all chunks, then `locate` all of them again; `pooled` has the result. `longest` is a duration in
+    nanoseconds that gaps hardly exceed; `quantiles` are taken by nearest rank.
+    """
+
+    def __init__(self, windows: Sequence[tuple[int, int]], longest: int, quantiles: Sequence[float]) -> None:
+        self._windows = [_Window(start, end, Moments(), np.zeros(1, dtype=np.int64), {}) for start, end in windows]
+        self._shift = (int(longest).bit_length() + 1) // 2  # as many bins as nanoseconds in one
+        self._quantiles = quantiles
+
+    def count(self, part: Chunks) -> None:
+        for window, gaps in self._by_window(part):
+            window.moments.add(gaps)
+            counts = np.bincount(gaps >> self._shift)
+            longer, shorter = sorted((window.counts, counts), key=len, reverse=True)
+            longer[: len(shorter)] += shorter
+            window.counts = longer
+
+    def locate(self, part: Chunks) -> None:
+        for window, gaps in self._by_window(part):
+            if not window.inside:
+                bins = {_bin_of(rank, window.counts) for rank in self._ranks(window)}
+                window.inside = {one: np.zeros(1 << self._shift, dtype=np.int64) for one in bins}
+            in_bin = gaps >> self._shift
+            for one, counted in window.inside.items():
+                counted += np.bincount(gaps[in_bin == one] - (one << self._shift), minlength=1 << self._shift)
+
+    @property
+    def pooled(self) -> list[PooledGaps | None]:
+        """By window; `None` where there are no gaps."""
+        return [self._pooled(window) if window.moments.n else None for window in self._windows]
+
+    def _by_window(self, part: Chunks) -> Iterator[tuple[_Window, Gaps]]:
+        for window in self._windows:
+            inside = part.ok & (part.sched >= window.start) & (part.sched < window.end)
+            if (inside | (part.later == 0)).all():
+                gaps = part.gaps  # nothing is copied where all of them belong here
+            elif inside.any():
+                gaps = part.gaps[np.repeat(inside, part.later)]
+            else:
+                continue
+            if len(gaps):
+                yield window, gaps
+
+    def _ranks(self, window: _Window) -> list[int]:
+        return [nearest_rank(window.moments.n, q) for q in self._quantiles]
+
+    def _pooled(self, window: _Window) -> PooledGaps:
+        percentiles = []
+        for rank in self._ranks(window):
+            one = _bin_of(rank, window.counts)
+            below = int(window.counts[:one].sum())
+            percentiles.append(((one << self._shift) + _bin_of(rank - below, window.inside[one])) / SECOND)
+        moments = window.moments
+        deviation = None if moments.deviation is None else moments.deviation / SECOND
+        extremes = (moments.least / SECOND, moments.largest / SECOND)
+        return PooledGaps(moments.n, moments.mean / SECOND, deviation, *extremes, tuple(percentiles))
+
+
+def _bin_of(rank: int, counts: Counts) -> int:
+    """Where the value of this rank, from 1, was counted."""
+    return int(np.searchsorted(np.cumsum(counts), rank))

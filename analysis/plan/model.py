@@ -1,0 +1,181 @@
+"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from analysis.plan.step_cost import Fit, StepCost, fit_cost
+from analysis.plan.steps import Floats, Steps
+
+LEAST_SEEN = 10  # steps from which a limit is read
+LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
+PILED = 3 * LEAST_SEEN  # steps at a limit that is told from what is below it
+BELOW = 3  # numbers below, of which it has more steps than all together
+NEARLY = 0.98
+AGREED = 0.5  # share of them that must show the same number
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """What the simulation needs to know of a replica.
+
+    `slots` is how many requests run at a time; `None` where no limit was seen, and then `most_running` is how many did.
+    `admits` limits the prompts of one prefill.
+    """
+
+    cost: StepCost
+    synchronised: bool = True  # one batch; else every request has steps of its own
+    grouped: bool = False  # of the batch, only requests of the same length are computed together
+    slots: int | None = None
+    slots_from: str = "not seen"  # or "saturation", "engine"
+    most_running: int = 0
+    pauses: bool = False  # running requests pause while prompts are prefilled
+    admits: int | None = None
+    late_handover: bool = False  # a waiting request gets a freed slot one step late
+    delivery: float = 0.0  # seconds of TTFT outside the engine's steps
+    tokens_per_step: float = 1.0
+    drift: float = 0.0  # standard deviation of the step cost over periods of ten seconds, as a share of it
+    noise: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)  # of each measured step
+
+    def slowed(self, deviations: float) -> EngineModel:
+        """The same replica on another day, which is slower than usual by so many standard deviations of its drift."""
+        if self.drift == 0:
+            return self
+        return replace(self, cost=self.cost.scaled(math.exp(self.drift * deviations)))
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON, without the noise."""
+        return {name: value for name, value in asdict(self).items() if name != "noise"}
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    model: EngineModel
+    fit: Fit
+    warnings: tuple[str, ...]
+
+
+def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = None) -> FittedModel:
+    """`declared_slots` is what the engine says of itself. Raises `CannotPlan`."""
+    running = [float(steps.occupied.mean()) if steps.occupied.max(initial=0) > 1 else 0.0 for _, steps in stages]
+    in_batch = 2 * sum(n for n, (_, steps) in zip(running, stages, strict=True) if steps.synchronised) >= sum(running)
+    # A stage with one user shows no batch, and belongs to either kind.
+    chosen = [(name, s) for name, s in stages if s.synchronised == in_batch or s.occupied.max(initial=0) <= 1]
+    warnings = []
+    if len(chosen) < len(stages):
+        left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
+        seen = "no common steps were" if in_batch else "common steps, of which the other stages show none, were"
+        warnings.append(f"{seen} found at {', '.join(left_out)}, which the fit leaves out")
+    found = [steps for _, steps in chosen]
+    several = [s for s in found if s.occupied.max(initial=0) > 1]
+    grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)
+    # In groups, what waits for its turn cannot be told from what waits for a slot.
+    slots, source = (saturated_slots(found), "saturation") if in_batch and not grouped else (None, "not seen")
+    if slots is None:
+        slots, source = (declared_slots, "engine") if declared_slots is not None else (None, "not seen")
+    fit = fit_cost(chosen, slots)
+    delivery = _delivery(found, fit.cost, slots, by_steps=not grouped)
+    tokens = float(np.average([s.tokens_per_step for s in found], weights=[len(s.seconds) for s in found]))
+    model = EngineModel(
+        cost=fit.cost,
+        synchronised=in_batch,
+        grouped=grouped,
+        slots=slots,
+        slots_from=source,
+        most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
+        pauses=in_batch and _pauses(found),
+        admits=_admits(found, slots) if in_batch and not grouped else None,
+        # Where delivery takes longer than a step, slots are empty while requests are on their way.
+        late_handover=slots is not None
+        and in_batch
+        and not grouped
+        and delivery < fit.cost.seconds(1)
+        and _late_handover(found, slots),
+        delivery=delivery,
+        tokens_per_step=tokens,
+        drift=fit.drift,
+        noise=fit.noise,
+    )
+    return FittedModel(model, fit, (*fit.warnings, *warnings))
+
+
+def saturated_slots(stages: Sequence[Steps]) -> int | None:
+    """The number of running requests at which others were left waiting; `None` where that never happened."""
+    # Where nothing runs, what waits is still on its way to the engine.
+    kept = [(steps.left > 0) & (steps.prompts == 0) & (steps.occupied > 0) for steps in stages]
+    full = np.concatenate([steps.occupied[rows] for steps, rows in zip(stages, kept, strict=True)])
+    if len(full) < LEAST_SEEN:
+        return None
+    counts = np.bincount(full.astype(np.int64))
+    usual = int(np.argmax(counts))
+    if counts[usual] >= AGREED * len(full):
+        return usual
+    # Over a slow network, requests on their way seem to wait beside any number of running ones. The limit is then the
+    # number at which they pile up, and that no step exceeds.
+    most = len(counts) - 1
+    piled = counts[most] >= PILED and counts[most] > counts[max(most - BELOW, 0) : most].sum()
+    return most if piled and all(steps.occupied.max(initial=0) <= most for steps in stages) else None
+
+
+def _pauses(stages: Sequence[Steps]) -> bool:
+    return sum(int(steps.alone.sum()) for steps in stages) > sum(int(_joined(steps)) for steps in stages)
+
+
+def _joined(steps: Steps) -> int:
+    """Prefills beside which running requests received tokens."""
+    return int((steps.mixed & (steps.occupied > steps.prompts)).sum())
+
+
+def _admits(stages: Sequence[Steps], slots: int | None) -> int | None:
+    """The most prompts that a step admitted where it left others waiting although several slots were free."""
+    most = slots - 1 if slots is not None else np.inf
+    held = [s.prompts[(s.left > 0) & (s.prompts > 0) & (s.occupied < most)] for s in stages]
+    together = np.concatenate(held)
+    if len(together) < LEAST_SEEN or np.mean(together == together.max()) < AGREED:
+        return None
+    return int(together.max())
+
+
+def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
+    """Whether freed slots stay empty for a step while requests wait: the queue is outside the engine."""
+    empty = sum(int(((s.left > 0) & (s.prompts == 0) & (s.occupied < slots)).sum()) for s in stages)
+    filled = sum(int(((s.left > 0) & (s.prompts > 0)).sum()) for s in stages)
+    return empty >= LEAST_SEEN and empty > AGREED * filled
+
+
+def _delivery(stages: Sequence[Steps], cost: StepCost, slots: int | None, by_steps: bool) -> float:
+    """Seconds from when a request is due to when the engine has it, both ways of the network included.
+
+    TTFT of requests to an idle engine tells it. Without such requests, one that was due shortly before a step and was
+    not in it bounds it from below, and one that was in it from above: the least seconds that agree with most requests.
+    What waited while all slots were taken is left out.
+    That says nothing (`by_steps` is false) where prompts wait for their group's turn.
+    """
+    waited: Floats = np.concatenate([steps.waited for steps in stages])
+    tokens: Floats = np.concatenate([steps.waited_tokens for steps in stages])
+    if len(waited) >= LEAST_SEEN:
+        alone = cost.seconds(1, 0, 1) + cost.per_token * tokens
+        return max(float(np.median(waited - alone)), LEAST_DELIVERY)
+    if not by_steps:
+        return LEAST_DELIVERY
+    missed: Floats = np.concatenate([steps.missed for steps in stages])
+    caught: Floats = np.concatenate([steps.caught for steps in stages])
+    free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
+    return _agreed(missed[free], caught[free])
+
+
+def _agreed(missed: Floats, caught: Floats) -> float:
+    """The least number above zero in nearly as many of the intervals (`missed`, `caught`] as any number is."""
+    at = np.concatenate([missed, caught])
+    order = np.argsort(at, kind="stable")
+    overlap = np.cumsum(np.concatenate([np.ones(len(missed)), -np.ones(len(caught))])[order])
+    overlap[at[order] < 0] = 0
+    if overlap.max(initial=0) <= 0:
+        return LEAST_DELIVERY
+    least = float(at[order][np.argmax(overlap >= NEARLY * overlap.max())])
+    return max(least, 0.0) + LEAST_DELIVERY

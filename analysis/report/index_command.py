@@ -1,0 +1,69 @@
+"""`enginebench runs`: which runs there are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from analysis.settings import RunsSettings
+from settings.flags import AsJson, read_settings, with_flags
+from settings.schema import UserMistake
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.report.index import IndexedRun
+
+COLUMNS = ("run", "model", "engine", "stage", "scenario", "tokens/s", "TTFT p95", "findings")
+NUMBERS = ("tokens/s", "TTFT p95")
+LEFT_OUT = ("model", "engine", "stage", "scenario", "findings")  # by a narrow terminal, in this order
+
+
+@with_flags(RunsSettings)
+def list_runs(as_json: AsJson = False, **given: Any) -> None:
+    """List the runs of a folder.
+
+    Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
+    """
+    from analysis.report.index import runs_in
+
+    settings: RunsSettings = read_settings(RunsSettings, given)
+    found = runs_in(settings.runs)
+    if not found:
+        raise UserMistake(f"there is no run in {settings.runs}/ yet: `enginebench run concurrent` makes one.")
+    if as_json:
+        typer.echo(json.dumps({"runs": [_document(run) for run in found]}, allow_nan=False))
+    else:
+        _print(found)
+
+
+def _document(run: IndexedRun) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(run) | {"folder": str(run.folder), "report": None if run.page is None else str(run.page)}
+
+
+def _print(runs: Sequence[IndexedRun]) -> None:
+    """As many columns as the terminal has room for; a run's id is never broken, so that it can be copied."""
+    from analysis.compare.tables import TextTable
+    from analysis.compare.terminal import print_table
+    from analysis.console import stdout
+    from records.formatting import MISSING, format_seconds, significant
+
+    rows = tuple(
+        (
+            run.run_id,
+            run.model or "",
+            run.label,
+            run.stage or "",
+            run.scenario,
+            MISSING if run.throughput is None else significant(run.throughput),
+            MISSING if run.stage is None else format_seconds(run.ttft_p95),
+            run.said or run.headline,
+        )
+        for run in runs
+    )
+    texts = tuple(index for index, title in enumerate(COLUMNS) if title not in NUMBERS)
+    print_table(stdout(), TextTable("", COLUMNS, rows, texts, ""), LEFT_OUT)

@@ -1,0 +1,76 @@
+"""From the arguments of the command line to summaries: runs, folders of runs, and saved summaries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.data.load import NotARun, find_run, load_run
+from analysis.summary.run_summary import RunSummary, read_summary, summarise, write_summary
+from records.slo import Objective
+
+
+def summaries_of(
+    names: Sequence[str],
+    runs: Path,
+    objectives: tuple[Objective, ...] = (),
+    tokenizer: Path | None = None,
+    reading: Callable[[str], None] = lambda name: None,
+    tell_apart: bool = True,
+    need_requests: bool = False,
+) -> list[RunSummary]:
+    """Each run once, computed again from its records, and written to its `summary.json`; what has no records is read
+    from there. Without names the newest run.
+
+    A name may be that of a folder of runs. Where two such folders have runs of one label, they are told apart by the
+    folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests`
+    refuses summaries without records. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
+    """
+    groups = {name: _folders(name, runs) for name in names} if names else {"": (find_run(None, runs),)}
+    found: dict[Path, RunSummary] = {}
+    for folder in (folder for folders in groups.values() for folder in folders):
+        if folder.resolve() not in found:
+            reading(folder.name)
+            found[folder.resolve()] = _summary(_shown(folder.resolve()), objectives, tokenizer, need_requests)
+    if not tell_apart:
+        return list(found.values())
+    labels = {name: {found[folder.resolve()].label for folder in folders} for name, folders in groups.items()}
+    for name, folders in groups.items():
+        elsewhere = {label for other, of_it in labels.items() if other != name for label in of_it}
+        for folder in (folder.resolve() for folder in folders if not _is_run(Path(name))):
+            if found[folder].label in elsewhere and folder.parent == Path(name).resolve():
+                found[folder] = replace(found[folder], label=f"{found[folder].label} ({Path(name).name})")
+    return list(found.values())
+
+
+def _folders(name: str, runs: Path) -> tuple[Path, ...]:
+    path = Path(name)
+    if path.is_dir() and not _is_run(path):
+        several = tuple(sorted(one for one in path.iterdir() if _is_run(one)))
+        if several:
+            return several
+    return (path,) if _is_run(path) else (find_run(name, runs),)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "meta.json").exists() or (folder / "summary.json").exists()
+
+
+def _summary(
+    folder: Path, objectives: tuple[Objective, ...], tokenizer: Path | None, need_requests: bool
+) -> RunSummary:
+    if (folder / "summary.json").exists() and not (folder / "meta.json").exists():
+        if need_requests:
+            raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
+        return read_summary(folder)
+    summary = summarise(load_run(folder, tokenizer), objectives)
+    write_summary(summary)
+    return summary
+
+
+def _shown(folder: Path) -> Path:
+    """Relative where that is shorter to read."""
+    relative = os.path.relpath(folder)
+    return Path(relative) if not relative.startswith("..") else folder

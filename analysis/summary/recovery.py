@@ -1,0 +1,153 @@
+"""The effect of a burst, or of a killed or replaced server, on users, and when it was over.
+
+A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disturbance. Latency
+is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from analysis.data.load import RunData
+from analysis.data.windows import StageKey, Window, windows_of
+from analysis.stats.estimate import Floats, percentile
+from analysis.summary.finding import Finding
+from records.formatting import counted, format_seconds
+from records.load import Rate
+from records.run import READY, STARTED
+from records.stage import SECOND, Nanoseconds
+
+BAND = 0.95
+IN_A_ROW, OUTSIDE = 20, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Nanoseconds since the run's start; an event has no length."""
+
+    what: str
+    start: Nanoseconds
+    end: Nanoseconds
+    is_event: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Seconds. `back` counts from the disturbance's end; `None` where latency did not come back before the next one."""
+
+    band: float
+    worst: float | None  # of the answered requests scheduled since it began
+    failed: int  # since it began, also of those that were in flight then
+    back: float | None
+
+
+def of_the_run(run: RunData) -> Iterator[Finding]:
+    """A finding for each disturbance that fell into a steady window."""
+    for window in windows_of(run):
+        requests = window.scheduled(run.requests)
+        found = sorted([*_events(run, window), *_bursts(window)], key=lambda one: one.start)
+        for one, following in zip(found, [*(other.start for other in found[1:]), window.end], strict=False):
+            recovery = recover(requests, found[0].start, one, following)
+            if recovery is not None:
+                yield _told(run, one, recovery, window.key)
+
+
+def _events(run: RunData, window: Window) -> Iterator[Disturbance]:
+    for event in run.meta.events:
+        if window.start < event.t < window.end:
+            yield Disturbance(f"`{event.what}`", event.t, event.t, is_event=True)
+
+
+def _bursts(window: Window) -> Iterator[Disturbance]:
+    """The highest parts of a cycle of rates, as far as they lie in the window and something else came before."""
+    load = window.load
+    if not isinstance(load, Rate) or not load.cycle:
+        return
+    peak = max(rate for rate, _ in load.cycle)
+    at = float(window.stage.start)
+    while at < window.end:
+        for rate, seconds in load.cycle:
+            start, at = at, at + seconds * SECOND
+            if rate == peak and start > window.start and at < window.end:
+                yield Disturbance(f"the burst to {rate:g} req/s", round(start), round(at))
+
+
+def recover(
+    requests: pl.DataFrame, before: Nanoseconds, disturbance: Disturbance, until: Nanoseconds
+) -> Recovery | None:
+    """`requests` of one window in the order of `t_sched`; the band is that of those that had ended `before`.
+
+    `None` where fewer than 20 tell what the band is, or more than 5 % of them failed.
+    """
+    ok = pl.col("outcome") == "ok"
+    rows = requests.filter(pl.col("outcome") != "cut_off").select(
+        "t_sched", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
+    )
+    rows = rows.drop_nulls("ttft")
+    usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
+    if len(usual) < IN_A_ROW:
+        return None
+    band = percentile(usual, BAND)
+    if np.isinf(band):
+        return None
+    since = rows.filter(pl.col("t_sched").is_between(disturbance.start, until, closed="left"))
+    values = since["ttft"].to_numpy()
+    answered = values[np.isfinite(values)]
+    after = since.filter(pl.col("t_sched") >= disturbance.end)
+    first = _first_run_within(after["ttft"].to_numpy(), band)
+    return Recovery(
+        band=band,
+        worst=float(answered.max()) if len(answered) else None,
+        failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disturbance.start, until))),
+        back=None if first is None else (after["t_sched"].to_list()[first] - disturbance.end) / SECOND,
+    )
+
+
+def _first_run_within(values: Floats, band: float) -> int | None:
+    """Where the first 20 in a row begin of which no more than 3 are above `band`."""
+    outside = np.concatenate(([0], np.cumsum(values > band)))
+    if len(values) < IN_A_ROW:
+        return None
+    runs = np.flatnonzero(outside[IN_A_ROW:] - outside[:-IN_A_ROW] <= OUTSIDE)
+    return int(runs[0]) if len(runs) else None
+
+
+def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> Finding:
+    said = [f"{counted(recovery.failed, 'request')} failed"] if recovery.failed or one.is_event else []
+    if one.is_event and (answer := _first_answer(run, one.start)) is not None:
+        said.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
+        if (start := _first_start(run)) is not None:
+            said[-1] += f" (the server's first start had taken {format_seconds(start)})"
+    if recovery.worst is not None:
+        said.append(f"TTFT was {format_seconds(recovery.worst)} at worst")
+    band = f"within {format_seconds(recovery.band)} (its p95 before)"
+    if recovery.back is None:
+        said.append(f"it was not back {band}")
+    else:
+        said.append(f"{format_seconds(recovery.back)} after {'it' if one.is_event else 'its end'} TTFT was back {band}")
+    return Finding(
+        "recovery",
+        "note" if recovery.back is not None else "warn",
+        f"after {one.what}: " + ", ".join(said),
+        "test a longer time after it, or more capacity"
+        if recovery.back is None
+        else "compare it with what users accept",
+        key,
+    )
+
+
+def _first_answer(run: RunData, event: Nanoseconds) -> float | None:
+    """Seconds from the event to the first token of a request that was sent after it and ended well."""
+    sent = run.requests.filter((pl.col("outcome") == "ok") & (pl.col("t_send") >= event))
+    first = sent["t_first"].min()
+    return None if first is None else (float(first) - event) / SECOND  # type: ignore[arg-type]
+
+
+def _first_start(run: RunData) -> float | None:
+    """Seconds from starting the server to its being ready, where `enginebench run` started it."""
+    at = {event.what: event.t for event in run.meta.events}
+    return (at[READY] - at[STARTED]) / SECOND if {READY, STARTED} <= at.keys() else None

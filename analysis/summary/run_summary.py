@@ -1,0 +1,158 @@
+"""Everything a report says about one run, and `summary.json`, which says the same to programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from analysis.data.load import NotARun, RunData
+from analysis.data.windows import Flows, windows_of
+from analysis.summary.checks import findings_of
+from analysis.summary.distributions import FAILED, distributions
+from analysis.summary.finding import Finding
+from analysis.summary.stage import StageSummary, summarise_stage
+from records.files import write_atomically
+from records.run import RunFacts
+from records.slo import Objective, RunObjectives
+from records.stage import SECOND
+
+SCHEMA_VERSION = 3
+POINTS = 240  # of a whole run
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSeries:
+    """The whole run in equal steps of `step` seconds: requests in flight and output tokens per second."""
+
+    step: float
+    in_flight: tuple[float, ...]
+    throughput: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(RunFacts):
+    """What was run, and what came out. `folder` is not written into `summary.json`: runs move."""
+
+    folder: Path
+    client_error: float | None  # seconds: the largest of its stages; None where one of them has none
+    requests: int  # of the whole run, inside and outside the steady windows
+    objectives: tuple[Objective, ...]
+    stages: tuple[StageSummary, ...]
+    flow: FlowSeries
+    findings: tuple[Finding, ...]
+
+    @property
+    def invalid(self) -> bool:
+        return any(finding.severity == "invalid" for finding in self.findings)
+
+    def at(self, label: str) -> StageSummary | None:
+        """The stage of that label."""
+        return next((stage for stage in self.stages if stage.label == label), None)
+
+
+def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummary:
+    """The run's own objectives (`--slo`) are judged where none are given.
+
+    Raises `NotARun` when nothing was measured, `ValueError` for an objective that cannot be judged.
+    """
+    objectives = objectives or RunObjectives.of(run.meta.workload).of_all
+    windows = windows_of(run)
+    if not windows:
+        raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
+    edges, step = _edges(run)
+    with ThreadPoolExecutor(1) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
+        latencies = pool.map(lambda window: distributions(window.scheduled(run.requests)), windows)
+        flows = Flows(run, windows, edges)
+        stages = tuple(
+            summarise_stage(run, window, flows, found, objectives)
+            for window, found in zip(windows, latencies, strict=True)
+        )
+    return RunSummary(
+        folder=run.folder,
+        **run.meta.facts,
+        client_error=_largest([stage.client.error for stage in stages]),
+        requests=len(run.requests),
+        objectives=objectives,
+        stages=stages,
+        flow=FlowSeries(
+            step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())
+        ),
+        findings=findings_of(run, stages),
+    )
+
+
+def _largest(errors: list[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return max(known) if len(known) == len(errors) else None
+
+
+def _edges(run: RunData) -> tuple[Any, float]:
+    """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
+    span = run.last / SECOND
+    step = max(span / POINTS, min(1.0, span / 40))
+    step = float(f"{step:.2g}")
+    count = max(math.floor(span / step), 1)  # a last step that is not full would look like a drop
+    return np.array([round(k * step * SECOND) for k in range(count + 1)], dtype=np.int64), step
+
+
+def as_document(summary: RunSummary) -> dict[str, Any]:
+    """What `summary.json` holds: durations in seconds, rates per second, null for what was not observed.
+
+    A percentile that falls among failed requests has no value and the `why` "failed".
+    """
+    document = dataclasses.asdict(summary)
+    del document["folder"]
+    finite: dict[str, Any] = without_infinities({"schema": SCHEMA_VERSION} | document)
+    return finite
+
+
+def without_infinities(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: without_infinities(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """The run as its `summary.json` has it, for folders without records, as a saved baseline is.
+
+    Raises `NotARun` where there is none, or one of another version.
+    """
+    path = folder / "summary.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA_VERSION:
+            found = document.get("schema")
+            raise NotARun(f"{path} has schema {found}; this version reads {SCHEMA_VERSION}: save it again.")
+        document = _with_infinities(document) | {"folder": str(folder)}
+        return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
+    except OSError as error:
+        raise NotARun(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise NotARun(f"{path} cannot be understood ({error}): is it from another version?") from None
+
+
+def _with_infinities(value: Any) -> Any:
+    """A percentile among failed requests is infinite again, and so is the end of an interval that reaches them."""
+    if isinstance(value, dict):
+        infinite = {"value": math.inf} if "value" in value and value.get("why") == FAILED else {}
+        if value.get("low") is not None and value.get("high", 0.0) is None:
+            infinite["high"] = math.inf
+        return {key: _with_infinities(one) for key, one in value.items()} | infinite
+    return [_with_infinities(one) for one in value] if isinstance(value, list) else value
+
+
+def write_summary(summary: RunSummary) -> Path:
+    path = summary.folder / "summary.json"
+    write_atomically(path, json.dumps(as_document(summary), indent=1, allow_nan=False) + "\n")
+    return path

@@ -1,0 +1,138 @@
+"""Gaps and arrivals of many requests against NumPy on all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.data import chunks as slices
+from analysis.data import table as writer
+from analysis.data.chunks import Chunks, RunChunks, chunks_of
+from analysis.data.flow import Arrivals
+from analysis.data.gaps import GapCounter, PooledGaps
+from analysis.data.lines import SCHEMA
+from analysis.data.table import TABLE, sink
+from records.stage import SECOND
+from tests.support.analysis.synthetic import record
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
+
+
+def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
+    """Answers 10 ms apart, a first chunk after 100 ms and one token a chunk."""
+    requests = []
+    for k, own in enumerate(gaps):
+        one = record(k, k * SECOND // 100, icl=tuple(own), chunks=len(own) + 1, output_tokens=len(own) + 1)
+        last = (one.t_first or 0) + sum(own)
+        requests.append({name: getattr(one, name) for name in SCHEMA} | {"t_last": last, "t_end": last})
+    frame = pl.DataFrame([row | {"icl": list(row["icl"])} for row in requests], schema=SCHEMA)
+    sink(lambda: iter([frame]), SCHEMA, tmp_path / TABLE)
+    return tmp_path / TABLE
+
+
+def pooled(path: Path, windows: list[tuple[int, int]], longest: int) -> list[PooledGaps | None]:
+    counter = GapCounter(windows, longest, QUANTILES)
+    for part in chunks_of(path):
+        counter.count(part)
+    for part in chunks_of(path):
+        counter.locate(part)
+    return counter.pooled
+
+
+@pytest.mark.parametrize(
+    ("draw", "longest"),
+    [
+        pytest.param(lambda rng, n: rng.integers(15_000_000, 25_000_000, n), 3 * SECOND, id="spread over 10 ms"),
+        pytest.param(lambda rng, n: rng.integers(20_000_000, 20_000_009, n), 3 * SECOND, id="a few ns apart"),
+        pytest.param(lambda rng, n: np.full(n, 20_000_000), 3 * SECOND, id="all alike"),
+        pytest.param(lambda rng, n: rng.integers(0, 9 * SECOND, n), 60 * SECOND, id="longer than 32 bits hold"),
+        pytest.param(lambda rng, n: rng.integers(0, 9_000_000, n), 1000, id="longer than they were said to be"),
+        pytest.param(lambda rng, n: rng.integers(0, 3, n), 0, id="almost none"),
+    ],
+)
+def test_pooled_percentiles_are_those_of_all_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: object, longest: int
+) -> None:
+    monkeypatch.setattr(slices, "SLICE", 7)
+    rng = np.random.default_rng(3)
+    gaps = [draw(rng, n).tolist() for n in rng.integers(0, 40, 60)]  # type: ignore[operator]
+    path = table(tmp_path, gaps)
+    bounds = [(0, SECOND // 4), (SECOND // 4, 10 * SECOND), (20 * SECOND, 30 * SECOND)]
+    found = pooled(path, bounds, longest)
+    for one, members in zip(found[:2], (gaps[:25], gaps[25:]), strict=True):
+        values = np.array([gap for own in members for gap in own])
+        assert one is not None
+        assert one.n == len(values)
+        expected = np.quantile(values, QUANTILES, method="inverted_cdf") / SECOND
+        assert list(one.percentiles) == expected.tolist(), "exact to the nanosecond"
+        assert one.mean == pytest.approx(values.mean() / SECOND, rel=1e-12)
+        assert one.deviation == pytest.approx(values.std(ddof=1) / SECOND, rel=1e-9, abs=1e-15)
+        assert (one.least, one.largest) == (values.min() / SECOND, values.max() / SECOND)
+    assert found[2] is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "readings"),
+    [pytest.param(10_000, 1, id="they fit into memory"), pytest.param(500, 2, id="they do not, though the first do")],
+)
+def test_chunks_are_read_once_where_they_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, readings: int
+) -> None:
+    path = table(tmp_path, [[k, 2 * k] for k in range(1, 31)])
+    read: list[Path] = []
+
+    def reading(of: Path) -> Iterator[Chunks]:
+        read.append(of)
+        return chunks_of(of)
+
+    monkeypatch.setattr(slices, "SLICE", 4)
+    monkeypatch.setattr(slices, "KEPT", kept)
+    monkeypatch.setattr(slices, "chunks_of", reading)
+    chunks = RunChunks(path)
+    passes = [sorted(gap for part in chunks for gap in part.gaps.tolist()) for _ in range(2)]
+    assert passes[0] == passes[1] == sorted([*range(1, 31), *range(2, 61, 2)])
+    assert read == [path] * readings
+
+
+def test_chunks_come_in_the_order_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty row groups, which several threads read, five times: a summary must not depend on which was first."""
+    monkeypatch.setattr(writer, "ROWS", 100)
+    monkeypatch.setattr(slices, "SLICE", 7)
+    path = table(tmp_path, [[k] * (k % 50) for k in range(3000)])
+    expected = pl.read_parquet(path)["t_sched"].to_list()
+    for _ in range(5):
+        assert [scheduled for part in chunks_of(path) for scheduled in part.sched.tolist()] == expected
+
+
+def test_a_gap_that_goes_backwards_counts_as_none(tmp_path: Path) -> None:
+    (found,) = pooled(table(tmp_path, [[5, -3, 7]]), [(0, SECOND)], 10)
+    assert found is not None
+    assert (found.least, found.largest) == (0, 7 / SECOND)
+
+
+def test_long_gaps_take_eight_bytes_and_short_ones_four(tmp_path: Path) -> None:
+    for name, gap, kind in (("short", 2**32 - 1, pl.UInt32), ("long", 2**32, pl.Int64)):
+        (tmp_path / name).mkdir()
+        frame = pl.read_parquet(table(tmp_path / name, [[gap], []]))
+        assert frame.schema["icl"] == pl.List(kind)
+        assert frame["icl"].to_list() == [[gap], []]
+
+
+def test_arrivals_are_those_of_every_chunk_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE", 11)
+    rng = np.random.default_rng(5)
+    gaps = [rng.integers(0, 80_000_000, n).tolist() for n in rng.integers(0, 60, 50)]
+    starts = [k * SECOND // 100 + SECOND // 10 for k in range(50)]
+    stamps = np.concatenate([start + np.cumsum([0, *own]) for start, own in zip(starts, gaps, strict=True)])
+    instants = np.unique(np.concatenate((rng.integers(0, 5 * SECOND, 300), stamps[::17])))
+    arrivals = Arrivals(instants)
+    for part in chunks_of(table(tmp_path, gaps)):
+        arrivals.add(part)
+    expected = np.array([(stamps < instant).sum() for instant in instants])
+    assert arrivals.chunks.tolist() == expected.tolist()
+    assert arrivals.tokens == pytest.approx(expected), "one token a chunk"
+    assert not arrivals.uncounted.any()

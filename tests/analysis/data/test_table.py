@@ -1,0 +1,309 @@
+"""Lines into a table: what is read, what is skipped, and each request's metrics by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Barrier
+
+import polars as pl
+import pytest
+
+from analysis.data import lines as reader
+from analysis.data import processes
+from analysis.data.formulas import expression
+from analysis.data.lines import KILLED, SCHEMA, Block, Lines
+from analysis.data.load import NotARun, load_run, with_metrics
+from analysis.data.table import write_table
+from records.metrics import REQUEST_METRICS, Metric
+from records.request import RequestRecord
+from records.stage import SECOND
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
+
+META = meta_of(stages_of((1,), 10.0))
+
+
+def uncounted(texts: list[str]) -> list[int] | None:
+    return None
+
+
+def table(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "requests.parquet")
+
+
+def metrics(tmp_path: Path, one: RequestRecord) -> dict[str, float | None]:
+    write_run(tmp_path, META, [one])
+    write_table(tmp_path, uncounted)
+    return table(tmp_path).row(0, named=True)
+
+
+def test_every_field_of_the_record_has_a_column() -> None:
+    assert set(SCHEMA) == set(RequestRecord.__dataclass_fields__)
+    assert SCHEMA["icl"] == pl.List(pl.Int64)
+    assert SCHEMA["server_queue"] == pl.Float64()
+    assert SCHEMA["t_first"] == pl.Int64()
+
+
+def test_metrics_of_one_request_by_hand(tmp_path: Path) -> None:
+    """Planned at 1 s, sent 2 ms later, first token after 100 ms more, 9 more tokens in 3 chunks until 1.282 s."""
+    sent = SECOND + 2_000_000
+    one = record(
+        0,
+        SECOND,
+        t_send=sent,
+        t_first=sent + 100_000_000,
+        t_first_out=sent + 150_000_000,
+        t_last=sent + 280_000_000,
+        read_first=sent + 101_000_000,
+        icl=(50_000_000, 60_000_000, 70_000_000),
+        chunks=4,
+        first_chunk_tokens=1,
+        output_tokens=10,
+        server_queue=0.03,
+        server_prefill=0.06,
+    )
+    row = metrics(tmp_path, one)
+    expected = {
+        "ttft": 0.100,
+        "ttft_user": 0.102,
+        "ttfo": 0.150,
+        "send_lag": 0.002,
+        "client_lag": 0.001,
+        "tpot": 0.180 / 9,
+        "ntpot": 0.280 / 10,
+        "e2e": 0.280,
+        "e2e_user": 0.282,
+        "delivery": 0.010,
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert "text" not in row
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        pytest.param({"output_tokens": 1, "chunks": 1, "icl": ()}, ["tpot"], id="one token has no time per token"),
+        pytest.param({"stamps": "user"}, ["client_lag"], id="without kernel stamps nobody saw the client's lag"),
+        pytest.param({"output_tokens": None}, ["tpot", "ntpot"], id="uncounted tokens have no rate"),
+        pytest.param({"t_send": None}, ["ttft", "e2e", "send_lag", "ntpot"], id="what was never sent has no latency"),
+        pytest.param(NOTHING_CAME, ["ttft", "ttft_user", "e2e", "tpot"], id="no token came: that is not fast"),
+        pytest.param({}, ["delivery"], id="a server that tells no timing has no delivery"),
+    ],
+)
+def test_what_was_not_observed_is_none(tmp_path: Path, changes: dict[str, object], missing: list[str]) -> None:
+    row = metrics(tmp_path, record(0, 0, **changes))
+    assert [name for name in missing if row[name] is not None] == []
+
+
+def test_an_unknown_first_chunk_counts_as_the_mean_one(tmp_path: Path) -> None:
+    """12 tokens in 3 chunks: 8 of them after the first, in 40 ms."""
+    row = metrics(tmp_path, record(0, 0, output_tokens=12, first_chunk_tokens=None))
+    assert row["tpot"] == pytest.approx(0.040 / 8)
+
+
+CASES = [
+    record(0, 0),
+    record(1, SECOND, t_connect=SECOND + 5, t_send=SECOND + 9, server_queue=0.01, server_prefill=0.02),
+    record(2, 0, stamps="user", first_chunk_tokens=None, output_tokens=12),
+    record(3, 0, output_tokens=9, unseen_tokens=6, reasoning_tokens=6),
+    record(4, 0, output_tokens=0, first_chunk_tokens=0),
+    record(5, 0, chunks=0, first_chunk_tokens=None),
+    record(6, 0, **FAILED),
+    record(7, 0, **FAILED | {"t_send": None}),
+    record(8, 0, t_first=None, t_first_out=None, chunks=0, icl=(), first_chunk_tokens=None, streamed=False),
+]
+
+
+@pytest.mark.parametrize("metric", REQUEST_METRICS, ids=lambda metric: metric.name)
+def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -> None:
+    columns = {name: [getattr(one, name) for one in CASES] for name in SCHEMA if name != "icl"}
+    column = pl.DataFrame(columns, schema={name: kind for name, kind in SCHEMA.items() if name != "icl"})
+    values = column.select(value=expression(metric.formula))["value"].to_list()
+    assert values == pytest.approx([metric.of(one) for one in CASES])
+    assert any(value is not None for value in values)
+
+
+def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
+    whole = json.loads(record(0, 0).to_line())
+    least = {name: whole[name] for name in reader.REQUIRED}
+    write_run(tmp_path, META, [])
+    lines = [whole | {"invented_later": {"deep": [1, {"er": None}]}}, least | {"request_id": "0-1"}]
+    (tmp_path / "requests-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert write_table(tmp_path, uncounted) == 0
+    first, second = table(tmp_path).rows(named=True)
+    assert first["ttft"] == pytest.approx(0.1)
+    defaults = {"stamps": "user", "chunks": 0, "merged_first": False, "icl": [], "streamed": True}
+    assert {name: second[name] for name in defaults} == defaults
+    assert second["ttft"] is None
+
+
+def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 200)
+    ended, *others = (record(k, k * SECOND) for k in range(3))
+    write_run(tmp_path, META, [])
+    lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    assert write_table(tmp_path, uncounted) == 0
+    rows = {row["request_id"]: row for row in table(tmp_path).rows(named=True)}
+    assert [rows[f"0-{k}"]["outcome"] for k in range(3)] == ["ok", "cut_off", "cut_off"]
+    assert rows["0-1"]["detail"] == KILLED
+    assert rows["0-1"]["t_end"] == 2 * SECOND, "the last trace of its process"
+    assert rows["0-1"]["ttft"] is None
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
+    path = tmp_path / "requests-0.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    assert write_table(tmp_path, uncounted) == 0
+    assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-1"]
+
+
+def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -> None:
+    lines = [record(k, k * SECOND).to_line() for k in range(6)]
+    lines[1] = lines[1][:100] + lines[2]  # a disk was full for a while
+    lines[4] = "\0\0\0\n"
+    lines.append('{"request_id": 5}\n')
+    lines.append("{}\n")
+    write_run(tmp_path, META, [])
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    assert write_table(tmp_path, uncounted) == 4
+    assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-2", "0-3", "0-5"]
+
+
+def test_spaces_in_a_list_and_a_list_that_is_null_are_read(tmp_path: Path) -> None:
+    spaced, without = (json.loads(record(k, k * SECOND, icl=(5, 7)).to_line()) for k in range(2))
+    write_run(tmp_path, META, [])
+    lines = [json.dumps(spaced), json.dumps(without | {"icl": None})]
+    (tmp_path / "requests-0.jsonl").write_text("\n".join([*lines, ""]))
+    assert write_table(tmp_path, uncounted) == 0
+    assert table(tmp_path)["icl"].to_list() == [[5, 7], []]
+
+
+def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path, META, [record(k, k) for k in range(50)])
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 333)  # less than a line
+    assert write_table(tmp_path, uncounted) == 0
+    assert table(tmp_path)["t_sched"].to_list() == list(range(50))
+
+
+def test_every_workers_file_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    (tmp_path / "requests-1.jsonl").write_text(record(1, 5, worker="1").to_line())
+    write_table(tmp_path, uncounted)
+    assert table(tmp_path)["worker"].to_list() == ["0", "1"]
+
+
+def test_several_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty blocks, two of them malformed, with a request that was sent and never ended."""
+    lines = [line for k in range(80) for one in [record(k, k * SECOND)] for line in (sent_line(one), one.to_line())]
+    lines[20] = "{}\n"
+    lines[101] = "no JSON\n"
+    for name in ("one", "several"):
+        write_run(tmp_path / name, META, [])
+        (tmp_path / name / "requests-0.jsonl").write_text("".join(lines))
+    monkeypatch.setattr(reader, "BLOCK_BYTES", len("".join(lines)) // 40)
+    assert write_table(tmp_path / "one", uncounted) == 2
+    monkeypatch.setattr(processes, "LARGE", 0)
+    monkeypatch.setattr("polars.thread_pool_size", lambda: 4)
+    started: list[Block] = []
+    monkeypatch.setattr(processes, "read_block", started.append)  # of this process
+    assert write_table(tmp_path / "several", uncounted) == 2
+    assert not started
+    assert table(tmp_path / "several").equals(table(tmp_path / "one"))
+    assert table(tmp_path / "one")["outcome"].value_counts(sort=True).rows() == [("ok", 79), ("cut_off", 1)]
+
+
+def test_two_blocks_are_read_at_a_time_and_few_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two wait for each other; after the first answer, no more than were given out have been begun."""
+    both = Barrier(2, timeout=30)
+    begun: list[int] = []
+
+    def read(block: Block) -> Lines:
+        begun.append(block.start)
+        if block.start < 2:
+            both.wait()
+        return Lines(pl.DataFrame(), pl.DataFrame(), malformed=block.start)
+
+    monkeypatch.setattr(processes, "read_block", read)
+    blocks = [Block(tmp_path, k, k + 1) for k in range(20)]
+    answers = processes.read_blocks(blocks)
+    assert next(answers).malformed == 0
+    assert len(begun) <= processes.THREADS + 1
+    assert [lines.malformed for lines in answers] == list(range(1, 20))
+
+
+def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:
+    texts = [record(0, 0, output_tokens=None, token_source=None, text="one two three four"), record(1, 1)]
+    write_run(tmp_path, META, texts)
+    write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
+    assert table(tmp_path).select("output_tokens", "token_source").rows() == [(4, "tokenizer"), (3, "usage")]
+
+
+def test_a_real_tokenizer_counts(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    one = record(0, 0, output_tokens=None, token_source=None, text="hello world hello")
+    run = load_run(write_run(tmp_path / "run", META, [one]), tokenizer=tmp_path)
+    assert run.requests["output_tokens"].to_list() == [3]
+
+
+def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, META, [record(0, 0)])
+    path = tmp_path / "requests-0.jsonl"
+    path.write_text(path.read_text() + "{}\n")
+
+    def written() -> bool:
+        (tmp_path / "requests.parquet").touch()
+        before = (tmp_path / "requests.parquet").stat()
+        assert write_table(tmp_path, uncounted) == 1, "the malformed line is told again"
+        return (tmp_path / "requests.parquet").stat().st_ino != before.st_ino
+
+    assert write_table(tmp_path, uncounted) == 1
+    assert not written(), "nothing has changed"
+    path.write_text(path.read_text() + record(1, 1).to_line())
+    assert written(), "a line more"
+    assert len(table(tmp_path)) == 2
+    monkeypatch.setattr("analysis.data.table.LAYOUT", 99)
+    assert written(), "another version's"
+
+
+def test_answers_that_could_not_be_counted_are_tried_again(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(0, 0, output_tokens=None, token_source=None, text="one two")])
+    write_table(tmp_path, uncounted)
+    assert table(tmp_path)["output_tokens"].to_list() == [None]
+    write_table(tmp_path, lambda texts: [len(text.split()) for text in texts])
+    assert table(tmp_path)["output_tokens"].to_list() == [2]
+
+
+def test_a_run_of_which_only_the_table_is_left_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
+    load_run(tmp_path)
+    (tmp_path / "requests-0.jsonl").unlink()
+    assert with_metrics(load_run(tmp_path).requests)["ttft"].to_list() == pytest.approx([0.1] * 3)
+    table(tmp_path).drop("ttft").write_parquet(tmp_path / "requests.parquet")
+    with pytest.raises(NotARun, match="from another version, and the lines it was made from are gone"):
+        load_run(tmp_path)
+
+
+def test_a_list_of_something_else_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [])
+    line = record(0, 0).to_line().replace('"icl":[20000000,20000000]', '"icl":[1.5,"x"]')
+    (tmp_path / "requests-0.jsonl").write_text(line)
+    with pytest.raises(NotARun, match="lists hold something other than whole numbers"):
+        load_run(tmp_path)
+
+
+def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:
+    records = [record(k, t) for k, t in enumerate((5, 3, 9, 1))]
+    requests = load_run(write_run(tmp_path, META, records)).requests
+    assert requests["t_sched"].to_list() == [1, 3, 5, 9]
+    assert requests["t_end"].to_list() == [one.t_end for one in sorted(records, key=lambda one: one.t_sched)]

@@ -1,0 +1,216 @@
+"""Results of other tools as runs: their numbers come out again, and what they lack is said and never guessed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
+from analysis.summary.stage import StageSummary
+from enginebench import app
+from records.files import read_meta, read_requests
+from records.load import Rate, Users
+from records.metrics import BY_NAME
+from tests.support.analysis import other_tools
+
+
+def imported(output: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
+
+
+def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageSummary]:
+    """The only run that was imported, and its only stage."""
+    result = imported(output, *arguments)
+    assert result.exit_code == 0, result.output
+    (folder,) = output.iterdir()
+    summary = summarise(load_run(folder))
+    (stage,) = summary.stages
+    return summary, stage
+
+
+def said(summary: RunSummary) -> str:
+    (finding,) = [finding for finding in summary.findings if finding.kind == "imported"]
+    assert finding.severity == "note"
+    return finding.evidence
+
+
+def test_guidellm(tmp_path: Path) -> None:
+    """40 requests every 0.25 s of 100 + 10 tokens, four streams; three more failed."""
+    file = other_tools.guidellm(tmp_path / "benchmarks.json", failed=3)
+    summary, stage = run_of(tmp_path / "runs", str(file))
+    assert (summary.scenario, summary.label, summary.model) == ("guidellm", "tiny", "acme/tiny")
+    assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 3)
+    assert stage.latencies["ttft"].p50.value == pytest.approx(0.2)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.1)
+    assert stage.latencies["e2e"].answered is not None
+    assert stage.latencies["e2e"].answered["p95"] == pytest.approx(1.1)
+    assert stage.throughput.value == pytest.approx(400 / 11.1, rel=0.01)
+    assert stage.answers.prompt_tokens == 100
+    assert "inter-chunk latencies" in said(summary)
+    assert stage.latencies["icl"].p50.value is None
+
+
+def test_a_sample_of_the_requests_is_told(tmp_path: Path) -> None:
+    file = other_tools.guidellm(tmp_path / "benchmarks.json", kept=10)
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    assert "30 of 40 requests of benchmark 1" in said(summary)
+
+
+def test_vllm_with_its_requests(tmp_path: Path) -> None:
+    summary, stage = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 0)
+    assert stage.latencies["ttft"].p99.value == pytest.approx(0.1)
+    assert stage.latencies["tpot"].p50.value == pytest.approx(0.05)
+    assert stage.latencies["e2e"].p50.value == pytest.approx(0.3)
+    assert stage.latencies["icl"].p50.value == pytest.approx(0.05)
+    assert stage.throughput.value == pytest.approx(200 / 3.0, rel=0.01)
+    assert "when a request was due" in said(summary)
+    assert stage.latencies["client_lag"].n == 0
+
+
+def test_vllm_without_its_requests_is_refused(tmp_path: Path) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    plain = {name: value for name, value in json.loads(file.read_text()).items() if not isinstance(value, list)}
+    file.write_text(json.dumps(plain))
+    result = imported(tmp_path / "runs", str(file))
+    assert result.exit_code == 2
+    assert f"{file} has no requests" in result.stderr.replace("\n", "")
+    assert "with --save-detailed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("burstiness", "arrivals"),
+    [pytest.param(1.0, "poisson", id="shape 1"), pytest.param(0.25, "gamma:cv=2", id="shape 1/4")],
+)
+def test_vllms_burstiness_is_the_shape_of_its_gaps(tmp_path: Path, burstiness: float, arrivals: str) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    document = json.loads(file.read_text()) | {"request_rate": 8.0, "burstiness": burstiness}
+    file.write_text(json.dumps(document))
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    assert read_meta(summary.folder).plan[0].load == Rate(8.0, arrivals)
+
+
+def test_a_ramp_of_vllm_is_not_taken_for_users(tmp_path: Path) -> None:
+    file = other_tools.vllm_bench(tmp_path / "vllm.json")
+    ramp = {"max_concurrency": None, "ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 9}
+    file.write_text(json.dumps(json.loads(file.read_text()) | ramp))
+    result = imported(tmp_path / "runs", str(file))
+    assert result.exit_code == 2
+    assert "has no one number of users or rate" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_imported_runs_are_compared(tmp_path: Path) -> None:
+    """Three runs each of two labels: the second has half the TTFT."""
+    for label, factor in (("old", 1.0), ("new", 0.5)):
+        files = []
+        for k in range(3):
+            file = other_tools.vllm_bench(tmp_path / f"{label}-{k}.json")
+            document = json.loads(file.read_text())
+            document["ttfts"] = [factor * (1 + 0.01 * k) * ttft for ttft in document["ttfts"]]
+            file.write_text(json.dumps(document))
+            files.append(str(file))
+        assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
+    result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
+    assert result.exit_code == 0, result.output
+    (stage,) = json.loads(result.stdout)["stages"]
+    found = {one["measure"]: one for one in stage["contrasts"]}
+    assert found["ttft p50"]["ratio"]["value"] == pytest.approx(2)
+    assert found["ttft p50"]["verdict"] == "better"
+
+
+def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
+    run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    (folder,) = (tmp_path / "runs").iterdir()
+    result = CliRunner().invoke(app, ["report", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert "imported from vllm.json" in " ".join(result.stdout.split())
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.json", "{}", "has an unknown format; known are guidellm's benchmarks.json"),
+        ("a.json", "{", "is not JSON"),
+        ("a.json", "[]", "has an unknown format"),
+        ("a.json", '{"benchmarks": [{"requests": {}}]}', "cannot be read (KeyError('start_time'))"),
+    ],
+)
+def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    (tmp_path / name).write_text(text)
+    result = imported(tmp_path / "runs", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_importing_again_replaces_the_run(tmp_path: Path) -> None:
+    files = [str(other_tools.vllm_bench(tmp_path / f"{name}.json")) for name in ("one", "two")]
+    for _ in range(2):
+        for file in files:
+            assert imported(tmp_path / "runs", file, "--label", "gateway").exit_code == 0
+    names = sorted(folder.name.rpartition("-")[0] for folder in (tmp_path / "runs").iterdir())
+    assert names == ["20261001-120000-gateway-one", "20261001-120000-gateway-two"]
+
+
+def test_repeats_in_files_of_the_same_name_all_stay(tmp_path: Path) -> None:
+    """Begun in the same second, nothing but their contents tells them apart."""
+    files = []
+    for name, model in (("one", "acme/tiny"), ("two", "acme/small")):
+        (tmp_path / name).mkdir()
+        file = other_tools.vllm_bench(tmp_path / name / "result.json")
+        file.write_text(file.read_text().replace("acme/tiny", model))
+        files.append(str(file))
+    assert imported(tmp_path / "runs", *files, "--label", "gateway").exit_code == 0
+    models = {read_meta(folder).model for folder in (tmp_path / "runs").iterdir()}
+    assert models == {"acme/tiny", "acme/small"}
+
+
+def test_a_file_in_another_encoding_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    file = other_tools.guidellm(tmp_path / "benchmarks.json")
+    file.write_bytes(file.read_bytes() + b"\xe9")
+    result = imported(tmp_path / "runs", str(file))
+    assert (result.exit_code, result.stderr) == (2, f"{file} is not text in UTF-8: convert it first.\n")
+
+
+def test_the_first_token_after_the_reasoning_is_that_of_guidellm(tmp_path: Path) -> None:
+    file = other_tools.guidellm(tmp_path / "benchmarks.json")
+    document = json.loads(file.read_text())
+    timings = document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]
+    timings["first_output_token_iteration"] = timings["request_start"] + 0.5
+    file.write_text(json.dumps(document))
+    summary, _ = run_of(tmp_path / "runs", str(file))
+    one, other, *_ = read_requests(summary.folder)
+    ttfo = BY_NAME["ttfo"].of
+    assert (ttfo(one), ttfo(other)) == pytest.approx((0.5, 0.2), abs=1e-5)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = imported(tmp_path / "runs", str(tmp_path / "none.json"))
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr
+
+
+def test_the_run_says_where_it_is_from(tmp_path: Path) -> None:
+    summary, _ = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
+    meta = read_meta(summary.folder)
+    assert meta.imported is not None
+    assert (meta.imported.tool, meta.imported.file) == ("vllm bench serve", "vllm.json")
+    assert meta.plan[0].load == Users(4)
+
+
+def test_no_color_is_obeyed(tmp_path: Path) -> None:
+    words = ["import", "nosuch.json", "--output", str(tmp_path)]
+    wanted = "nosuch.json: No such file or directory."
+    colours: dict[str, str | None] = {"yes": None, "no": "1"}
+    told = {
+        colour: CliRunner().invoke(app, words, env={"FORCE_COLOR": "1", "NO_COLOR": value}, color=True).stderr
+        for colour, value in colours.items()
+    }
+    assert told["no"] == f"{wanted}\n"
+    assert told["yes"] == f"\x1b[31m{wanted}\x1b[0m\n"

@@ -1,0 +1,110 @@
+"""Ratios and winners from repeated runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy
+
+from analysis.stats.estimate import Estimate
+from analysis.stats.repeats import ratio_interval, repeats_interval, winner
+
+
+def test_ratio_interval_is_welchs_on_logarithms() -> None:
+    a, b = [3.0, 3.2, 2.9, 3.1, 3.0], [1.0, 1.1, 0.9, 1.05, 1.0]
+    one, other = ratio_interval(a, b), ratio_interval(b, a)
+    expected = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
+    assert one.low == pytest.approx(math.exp(expected.low))
+    assert one.high == pytest.approx(math.exp(expected.high))
+    assert one.value is not None
+    assert one.high is not None
+    assert one.value == pytest.approx(1 / (other.value or 0))
+    assert other.low == pytest.approx(1 / one.high)
+
+
+def test_paired_runs_cancel_what_their_repeats_share() -> None:
+    drift = np.array([1.0, 1.3, 0.8, 1.1, 0.9])
+    a, b = (1.1 * drift * [1.0, 1.01, 0.99, 1.0, 1.0]).tolist(), drift.tolist()
+    assert ratio_interval(a, b, paired=True).low == pytest.approx(1.1, rel=0.02)
+    unpaired = ratio_interval(a, b)
+    assert unpaired.low is not None
+    assert unpaired.low < 0.9
+    with pytest.raises(ValueError, match="as many runs"):
+        ratio_interval([1.0, 2.0], [1.0], paired=True)
+
+
+def test_a_ratio_to_nothing_is_none() -> None:
+    assert ratio_interval([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]).value is None
+    assert ratio_interval([], [1.0]).value is None
+
+
+def test_two_runs_have_no_interval() -> None:
+    assert repeats_interval([1.0, 2.0]) == Estimate(1.5, n=2, why="2 < 3 repeats")
+    expected = scipy.stats.t.interval(0.95, 2, 2.0, scipy.stats.sem([1.0, 2.0, 3.0]))
+    found = repeats_interval([1.0, 2.0, 3.0])
+    assert found.low == 0.0, "no duration is below 0"
+    assert found.high == pytest.approx(expected[1])
+    assert expected[0] == pytest.approx(-0.484, abs=0.001)
+    assert repeats_interval([2.0, 2.1, 2.2]).low == pytest.approx(2.1 - 0.1 / 3**0.5 * 4.3027, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("runs", "paired", "named", "why"),
+    [
+        pytest.param({"a": [100.0], "b": [50.0]}, False, None, "1 < 3 repeats", id="one run each names nobody"),
+        pytest.param({"a": [100, 101, 99], "b": [80, 81, 80]}, False, "a", None, id="1.25 times, far beyond chance"),
+        pytest.param(
+            {"a": [103, 103.1, 102.9], "b": [100, 100.1, 99.9]},
+            False,
+            None,
+            "the ratio to b is below the practical margin of 1.05",
+            id="certain, but too small to matter",
+        ),
+        pytest.param(
+            {"a": [130, 90, 110], "b": [100, 95, 105]},
+            False,
+            None,
+            "the difference to b may be chance",
+            id="too wide apart",
+        ),
+        pytest.param(
+            {"a": [120, 60, 180], "b": [100, 50, 150]}, True, "a", None, id="1.2 times in each of the repeats"
+        ),
+        pytest.param(
+            {"a": [130, 104, 120], "b": [100, 93, 97], "c": [98, 91, 99], "d": [97, 93, 95]},
+            True,
+            None,
+            "among 4 engines, the difference to b may be chance",
+            id="beyond chance for two engines, not for four",
+        ),
+        pytest.param({"a": [1.0, 1.0, 1.0]}, False, None, "there is only one engine", id="alone"),
+    ],
+)
+def test_a_winner_needs_repeats_an_interval_and_a_margin(
+    runs: dict[str, list[float]], paired: bool, named: str | None, why: str | None
+) -> None:
+    ranking = winner(runs, paired=paired)
+    assert (ranking.winner, ranking.why) == (named, why)
+    assert ranking.order[0] == "a"
+
+
+def test_holms_correction_over_the_leads_of_the_best() -> None:
+    """By Holm's own rule computed apart: what the others are like among each other does not count."""
+    rng = np.random.default_rng(12)
+    runs = {
+        name: (level * np.exp(0.05 * rng.standard_normal(5))).tolist()
+        for name, level in zip("abcd", (3, 2.7, 2.1, 2), strict=True)
+    }
+    ranking = winner(runs)
+    plain = [
+        float(scipy.stats.ttest_ind(np.log(runs["a"]), np.log(runs[lead.over]), equal_var=False).pvalue)
+        for lead in ranking.leads
+    ]
+    expected, largest = {}, 0.0
+    for k, p in enumerate(sorted(plain)):
+        largest = max(largest, (len(plain) - k) * p)
+        expected[p] = min(1.0, largest)
+    assert len(plain) == 3
+    assert [lead.p for lead in ranking.leads] == [pytest.approx(expected[p]) for p in plain]

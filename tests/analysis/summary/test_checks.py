@@ -1,0 +1,246 @@
+"""Findings of requests, prompts and answers: each has a run that causes it, and a good run has none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from analysis.data.load import load_run
+from analysis.data.windows import StageKey
+from analysis.report.remarks import remarks
+from analysis.summary.run_summary import RunSummary, summarise
+from records.request import RequestRecord
+from records.stage import SECOND
+from tests.support.analysis.found import (
+    CUT_OFF,
+    MS,
+    STAGES,
+    Change,
+    changed,
+    every_100_ms,
+    findings,
+    now_and_then,
+    samples,
+)
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, meta_of, record, simulate, write_run
+
+
+def prompts_of(tokens: int, every: int) -> Change:
+    """All are planned to have 40 tokens; every so many has `tokens`."""
+    return lambda k, one: dataclasses.replace(one, planned_prompt_tokens=40, prompt_tokens=40 if k % every else tokens)
+
+
+def late(lag: int, every: int = 50) -> Change:
+    return lambda k, one: dataclasses.replace(one, t_sched=one.t_sched - lag * MS) if k % every == 0 else one
+
+
+def reconnecting(k: int, one: RequestRecord) -> RequestRecord:
+    """Connecting took 3 ms, which is neither send lag nor TTFT."""
+    later = one.t_sched + 3 * MS
+    return dataclasses.replace(one, t_connect=one.t_sched, t_send=later) if k % 20 == 0 else one
+
+
+def read_late(lag: int) -> Change:
+    return lambda _, one: dataclasses.replace(one, read_first=(one.t_first or 0) + lag * MS)
+
+
+def slower(k: int, one: RequestRecord) -> RequestRecord:
+    """TTFT grows from 50 ms to 250 ms."""
+    return dataclasses.replace(one, t_first=(one.t_first or 0) + k * MS, t_last=(one.t_last or 0) + k * MS)
+
+
+def longer(k: int, one: RequestRecord) -> RequestRecord:
+    """Requests end ever later: more and more of them are in flight."""
+    return dataclasses.replace(one, t_end=one.t_end + 30 * k * MS)
+
+
+def test_a_good_run_has_none(tmp_path: Path) -> None:
+    assert findings(tmp_path, every_100_ms()) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "severity", "evidence"),
+    [
+        pytest.param(late(30), "client_late", "invalid", "were sent 30.0 ms late at p99", id="sent 30 ms late"),
+        pytest.param(late(8), "client_late", "warn", "were sent 8.00 ms late at p99", id="requests sent 8 ms late"),
+        pytest.param(read_late(40), "client_late", "warn", "read 40.0 ms late", id="the kernel knew, we did not"),
+        pytest.param(
+            now_and_then(10, **FAILED),
+            "failures",
+            "warn",
+            "10 % of the attempts failed, 1.00 per second",
+            id="failures",
+        ),
+        pytest.param(
+            now_and_then(10, **NOTHING_CAME, outcome="cut_off"),
+            "censored",
+            "warn",
+            "10 % of the requests",
+            id="cut off",
+        ),
+        pytest.param(reconnecting, "reconnected", "warn", "7 of 140 requests had to open a con", id="reconnected"),
+        pytest.param(slower, "never_steady", "warn", "TTFT went from", id="TTFT grows inside the window"),
+        pytest.param(longer, "never_steady", "warn", "requests in flight went from", id="the backlog grows"),
+        pytest.param(
+            changed(output_tokens=12, first_chunk_tokens=4),
+            "tokens_per_chunk",
+            "note",
+            "carried 4.00 tokens",
+            id="chunks",
+        ),
+        pytest.param(
+            changed(output_tokens=2), "token_count_disagrees", "warn", "fewer tokens than they had chunks", id="too few"
+        ),
+        pytest.param(
+            now_and_then(2, output_tokens=None),
+            "token_count_disagrees",
+            "warn",
+            "the tokens of 70 answers are unknown",
+            id="none",
+        ),
+        pytest.param(
+            now_and_then(2, token_source="tokenizer"),
+            "token_count_disagrees",
+            "warn",
+            "the other 70",
+            id="mixed sources",
+        ),
+    ],
+)
+def test_what_records_tell(tmp_path: Path, change: Change, kind: str, severity: str, evidence: str) -> None:
+    found = [f for f in findings(tmp_path, every_100_ms(change), model="unheard-of") if f.kind == kind]
+    assert [(f.severity, f.stage, f.label) for f in found] == [(severity, StageKey(0, "1 user"), "fake")]
+    assert evidence in found[0].evidence
+    assert found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("server", "found"),
+    [
+        pytest.param(130.0, False, id="390 tokens apart while 400 are in flight"),
+        pytest.param(150.0, True, id="650 tokens apart"),
+    ],
+)
+def test_a_server_that_counts_when_requests_end_may_be_apart_by_what_is_in_flight(
+    tmp_path: Path, server: float, found: bool
+) -> None:
+    """Forty requests at a time, ten a second, ten tokens each: this client sees 100 tokens a second."""
+    records = [record(k, k * 100 * MS, t_end=k * 100 * MS + 4 * SECOND, output_tokens=10) for k in range(200)]
+    kinds = {f.kind for f in findings(tmp_path, records, samples=samples(tokens=server))}
+    assert ("token_count_disagrees" in kinds) == found
+
+
+@pytest.mark.parametrize(("count", "severity"), [(50, "note"), (10, "warn")])
+def test_few_samples(tmp_path: Path, count: int, severity: str) -> None:
+    records = [record(k, 4 * SECOND + k * 14 * SECOND // count) for k in range(count)]
+    found = [f for f in findings(tmp_path, records, samples=samples(tokens=0)) if f.kind == "too_few_samples"]
+    assert [f.severity for f in found] == [severity]
+    assert f"{count} requests succeeded" in found[0].evidence
+
+
+def test_few_requests_do_not_void_a_run(tmp_path: Path) -> None:
+    """The p99 of 50 requests is one of them: late once is a warning."""
+    records = [record(k, 4 * SECOND + k * SECOND // 4) for k in range(50)]
+    records[7] = dataclasses.replace(records[7], t_sched=records[7].t_sched - 500 * MS)
+    assert {f.severity for f in findings(tmp_path, records) if f.kind == "client_late"} == {"warn"}
+
+
+def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
+    found = findings(tmp_path, every_100_ms(changed(**FAILED)))
+    assert found[0].kind == "failures"
+    assert found[0].severity == "invalid"
+
+
+@pytest.mark.parametrize(("cut", "severity"), [(140, "invalid"), (50, "warn"), (1, "note")])
+def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, severity: str) -> None:
+    records = every_100_ms(lambda k, one: dataclasses.replace(one, **CUT_OFF) if 180 - cut <= k < 180 else one)
+    found = [f for f in findings(tmp_path, records) if f.kind == "censored"]
+    assert found[0].severity == severity
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "severity", "words"),
+    [
+        pytest.param(
+            changed(output_tokens=64, first_chunk_tokens=64, chunks=1, icl=(), planned_output_tokens=64),
+            "not_streamed",
+            "warn",
+            "all tokens of 140 of 140 streamed answers arrived at once",
+            id="a buffering proxy that sends one chunk",
+        ),
+        pytest.param(
+            lambda _, one: dataclasses.replace(
+                one, output_tokens=64, chunks=64, icl=(1000,) * 63, t_last=(one.t_first or 0) + 63_000
+            ),
+            "not_streamed",
+            "warn",
+            "streamed answers arrived at once",
+            id="a buffering proxy that sends all chunks together",
+        ),
+        pytest.param(
+            now_and_then(10, **NOTHING_CAME | {"output_tokens": 0}),
+            "empty_answers",
+            "warn",
+            "14 of 140 answers were complete and had no content",
+            id="answers without content",
+        ),
+        pytest.param(
+            now_and_then(2, planned_output_tokens=16),
+            "cut_short",
+            "warn",
+            "70 of 140 answers were shorter than planned: 3.00 tokens on average instead of 16.0",
+            id="answers that end early",
+        ),
+        pytest.param(
+            prompts_of(42, every=4), "prompts_missed", "warn", "25 % of the prompts missed", id="long prompts"
+        ),
+        pytest.param(
+            prompts_of(42, every=35), "prompts_missed", "note", "2.9 % of the prompts missed", id="a few of them"
+        ),
+        pytest.param(
+            changed(cached_tokens=30), "prompts_cached", "note", "75 % of the prompt tokens", id="a warm prefix cache"
+        ),
+    ],
+)
+def test_what_answers_tell(tmp_path: Path, change: Change, kind: str, severity: str, words: str) -> None:
+    found = [f for f in findings(tmp_path, every_100_ms(change), samples=samples(tokens=0)) if f.kind == kind]
+    assert [(f.severity, f.stage) for f in found] == [(severity, StageKey(0, "1 user"))]
+    assert words in found[0].evidence
+
+
+def test_a_prompt_may_miss_its_length_by_a_token(tmp_path: Path) -> None:
+    found = findings(tmp_path, every_100_ms(prompts_of(41, every=1)))
+    assert "prompts_missed" not in {f.kind for f in found}
+
+
+def test_where_the_tokenizer_was_known_every_prompt_that_misses_is_a_warning(tmp_path: Path) -> None:
+    workload = dict(meta_of(STAGES).workload) | {"prompt_length_measured": True}
+    found = findings(tmp_path, every_100_ms(prompts_of(42, every=35)), workload=workload)
+    assert {f.severity for f in found if f.kind == "prompts_missed"} == {"warn"}
+
+
+def test_answers_that_may_end_early_are_no_fault(tmp_path: Path) -> None:
+    workload = dict(meta_of(STAGES).workload) | {"ignore_eos": False}
+    found = findings(tmp_path, every_100_ms(changed(planned_output_tokens=16)), workload=workload)
+    assert {f.severity for f in found if f.kind == "cut_short"} == {"note"}
+
+
+def test_hidden_reasoning_is_no_disagreement_and_no_time_per_token(tmp_path: Path) -> None:
+    """Two tokens after the first in 40 ms, 60 more that were never shown; the server counts all 63."""
+    hidden = changed(output_tokens=63, unseen_tokens=60, reasoning_tokens=60)
+    folder = write_run(tmp_path, meta_of(STAGES, model="unheard-of"), every_100_ms(hidden), samples(tokens=630.0))
+    summary = summarise(load_run(folder))
+    assert summary.stages[0].latencies["tpot"].p50.value == pytest.approx(0.02)
+    assert summary.stages[0].answers.reasoning_tokens == 60
+    assert "token_count_disagrees" not in {f.kind for f in summary.findings}
+
+
+def test_people_are_told_once_what_happened_at_several_stages(tmp_path: Path) -> None:
+    summary: RunSummary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=1, tpot=0.03), (2, 4, 8), 10.0)))
+    few = [remark for remark in remarks(summary.findings) if remark.kind == "too_few_samples"]
+    assert few[0].where == "fake, 2, 4 and 8 users"
+    repeats = [remark for remark in remarks([*summary.findings, *summary.findings]) if remark.kind == few[0].kind]
+    assert repeats[0].where == "fake, 2, 4 and 8 users (2 runs)"
+    assert few[0].evidence.endswith("(at 8 users)")

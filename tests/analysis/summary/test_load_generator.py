@@ -1,0 +1,180 @@
+"""What speaks against the load generator: lateness, lost processes, missing users, calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from analysis.data.load import load_run
+from analysis.data.windows import StageKey
+from analysis.summary.finding import Finding
+from analysis.summary.run_summary import summarise
+from records.stage import SECOND
+from records.telemetry import TelemetrySample
+from tests.support.analysis.found import STAGES, every_100_ms, findings, samples
+from tests.support.analysis.synthetic import in_order, meta_of, sent_line, stages_of, write_run, write_samples
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "kind", "evidence"),
+    [
+        pytest.param(samples(cpu=0.97), "client_cpu_bound", "used 0.970 cores", id="a busy load generator"),
+        pytest.param(samples(lag=0.03), "event_loop_late", "up to 30.0 ms late", id="a late event loop"),
+        pytest.param(
+            samples(tokens=60.0), "token_count_disagrees", "counter grew by 780", id="somebody else was served"
+        ),
+    ],
+)
+def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], kind: str, evidence: str) -> None:
+    (found,) = findings(tmp_path, every_100_ms(), samples=telemetry)
+    assert (found.kind, found.severity) == (kind, "warn")
+    assert evidence in found.evidence
+
+
+def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_path: Path) -> None:
+    together = [dataclasses.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
+    late = {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.03))}
+    assert late == {"event_loop_late", "read_together"}
+
+
+def test_chunks_that_a_server_writes_at_once_are_no_fault_of_the_reader(tmp_path: Path) -> None:
+    together = [dataclasses.replace(one, merged_first=True) for one in every_100_ms()]
+    assert "read_together" not in {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.0))}
+
+
+def test_malformed_lines_and_missing_workers(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, meta_of(STAGES, workers=3), every_100_ms(), samples())
+    with (folder / "requests-0.jsonl").open("a") as file:
+        file.write("not json\n")
+    found = {f.kind: f.evidence for f in summarise(load_run(folder)).findings}
+    assert found["malformed_lines"].startswith("1 lines")
+    assert found["workers_missing"] == "the folder has records of 1 of the 3 worker processes"
+
+
+def of_workers(tmp_path: Path, users: dict[str, list[int]], planned: int = 10) -> tuple[Finding, ...]:
+    """A run of so many planned users; each worker's users at 1 s, 2 s, … as long as it lived."""
+    folder = write_run(tmp_path, meta_of(stages_of((planned,), 20.0), workers=len(users)), every_100_ms(), samples())
+    write_samples(folder / "telemetry.jsonl", [dataclasses.replace(one, users=None) for one in samples()])
+    for worker, there in users.items():
+        lived = [TelemetrySample(t * SECOND, 0.1, users=number) for t, number in enumerate(there, 1)]
+        ended = len(there) > 15
+        write_samples(folder / f"telemetry-{worker}.jsonl", in_order(lived) if ended else lived)
+    return summarise(load_run(folder)).findings
+
+
+def test_workers_that_end_when_their_users_do_are_not_missed(tmp_path: Path) -> None:
+    """One of them leaves early because its users were done, one never had any."""
+    assert of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 17 + [0], "2": [0] * 19}) == ()
+
+
+def test_a_worker_that_dies_is_missed_with_its_users(tmp_path: Path) -> None:
+    """The window of 4 s to 18 s ends with the last trace of worker 1, at 9 s."""
+    found = {f.kind: f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 9})}
+    assert set(found) == {"process_lost", "stopped_early", "too_few_samples"}
+    assert found["process_lost"].evidence.startswith("worker process 1 with 4 users wrote its last record 9.00 s after")
+    assert "the stage at 10 users was cut short" in found["stopped_early"].evidence
+
+
+def test_users_that_are_missing_after_a_worker_died_are_told(tmp_path: Path) -> None:
+    """Worker 1 is last seen at 2 s, and counts for two seconds more; the window begins at 4 s."""
+    found = [f for f in of_workers(tmp_path, {"0": [6] * 19, "1": [4] * 2}) if f.kind == "users_missing"]
+    assert [(f.severity, f.stage) for f in found] == [("invalid", StageKey(0, "10 users"))]
+    assert found[0].evidence.startswith("on average over the window 6.07 of the 10 planned users")
+
+
+def test_one_process_without_its_last_sample_is_told(tmp_path: Path) -> None:
+    killed = [dataclasses.replace(sample, last=False) for sample in samples()]
+    assert "process_lost" in {f.kind for f in findings(tmp_path, every_100_ms(), samples=killed)}
+
+
+@pytest.mark.parametrize(
+    ("there", "severity"),
+    [
+        pytest.param(100, None, id="all of them"),
+        pytest.param(99, None, id="all but one of a hundred"),
+        pytest.param(95, "warn", id="nineteen of twenty"),
+        pytest.param(89, "invalid", id="fewer than nine of ten"),
+    ],
+)
+def test_fewer_users_than_planned_are_told(tmp_path: Path, there: int, severity: str | None) -> None:
+    found = [f.severity for f in of_workers(tmp_path, {"0": [there] * 19}, 100) if f.kind == "users_missing"]
+    assert found == ([severity] if severity else [])
+
+
+def test_several_hosts_are_named_and_not_called_uncalibrated(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, every_100_ms(), hosts=2, client_error=())
+    assert (found.kind, found.severity) == ("several_hosts", "note")
+
+
+@pytest.mark.parametrize(
+    ("calibration", "expected"),
+    [
+        pytest.param((), ("not_calibrated", "note", None, "run `enginebench calibrate` there once"), id="none"),
+        pytest.param(
+            ((5.0, 0.1, 0.0001), (20.0, 0.1, 0.0001)),
+            ("past_calibration", "warn", "1 user", "up to 30 chunks/s and is calibrated up to 20"),
+            id="too light",
+        ),
+        pytest.param(
+            ((32.0, 0.1, 0.006),),
+            ("client_error", "warn", "1 user", "the error of TTFT is ± 6.0 ms at p99, and its median was 53.0 ms"),
+            id="at a load at which the client errs by more than 5 %",
+        ),
+        pytest.param(((32.0, 0.1, 0.002), (90.0, 0.1, 0.1)), None, id="good enough for such a TTFT"),
+    ],
+)
+def test_what_the_calibration_says_of_a_run(
+    tmp_path: Path,
+    calibration: tuple[tuple[float, float, float], ...],
+    expected: tuple[str, str, str | None, str] | None,
+) -> None:
+    """Ten requests a second, three chunks each; TTFT is 50 to 56 ms."""
+    found = findings(tmp_path, every_100_ms(), client_error=calibration)
+    if expected is None:
+        assert found == ()
+        return
+    kind, severity, stage, words = expected
+    assert [(f.kind, f.severity, f.stage and f.stage.label) for f in found] == [(kind, severity, stage)]
+    assert words in found[0].evidence + found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("delay", "error"),
+    [
+        pytest.param(0.0, 0.0001, id="a quiet machine"),
+        pytest.param(0.1, 0.0004, id="as busy as in the calibration under load"),
+        pytest.param(0.4, None, id="busier than any calibration"),
+    ],
+)
+def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
+    tmp_path: Path, delay: float, error: float | None
+) -> None:
+    calibration = ((100.0, 0.01, 0.0001), (100.0, 0.2, 0.0004))
+    busy = [dataclasses.replace(sample, run_delay=delay) for sample in samples()]
+    folder = write_run(tmp_path, meta_of(STAGES, client_error=calibration), every_100_ms(), busy)
+    summary = summarise(load_run(folder))
+    assert summary.stages[0].client.error == error
+    said = [f.evidence for f in summary.findings if f.kind == "past_calibration"]
+    assert bool(said) == (error is None)
+    assert not said or "waited for a core 40 % of the time" in said[0]
+
+
+def test_several_processes_are_calibrated_together(tmp_path: Path) -> None:
+    found = {f.kind: f.remedy for f in findings(tmp_path, every_100_ms(), workers=3, client_error=())}
+    assert "`enginebench calibrate --processes 3`" in found["not_calibrated"]
+
+
+@pytest.mark.parametrize("at", [6.5, 9.0, 17.9])
+def test_every_request_that_was_sent_is_accounted_for_after_a_kill(tmp_path: Path, at: float) -> None:
+    """The client is killed at some instant: what had ended is on record, what had not is cut off."""
+    records = [one for one in every_100_ms() if (one.t_send or 0) < at * SECOND]
+    lines = [(one.t_send or 0, sent_line(one)) for one in records]
+    lines += [(one.t_end, one.to_line()) for one in records if one.t_end < at * SECOND]
+    folder = write_run(tmp_path, meta_of(STAGES), [], [one for one in samples() if one.t < at * SECOND][:-1])
+    (folder / "requests-0.jsonl").write_text("".join(line for _, line in sorted(lines)))
+    run = load_run(folder)
+    assert len(run.requests) == len(records)
+    assert set(run.requests["outcome"]) <= {"ok", "cut_off"}
+    assert [f.kind for f in summarise(run).findings if f.kind == "process_lost"] == ["process_lost"]

@@ -1,0 +1,244 @@
+"""The numbers of a steady window, by hand on small runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise
+from records.load import Rate
+from records.stage import SECOND
+from records.telemetry import TelemetrySample
+from tests.support.analysis.one_stage import MS, stage_of, summary_of
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, in_order, record, simulate, stages_of
+
+
+def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
+    """The window is [2 s, 9 s): its first instant counts, its last does not, however long the answer took."""
+    instants = [2 * SECOND - 1, 2 * SECOND, 9 * SECOND - 1, 9 * SECOND]
+    stage = stage_of(tmp_path, [record(k, t) for k, t in enumerate(instants)])
+    assert (stage.start, stage.end) == (2.0, 9.0)
+    assert (stage.requests, stage.ok, stage.latencies["ttft"].n) == (2, 2, 2)
+    assert stage.offered_rate == pytest.approx(2 / 7)
+
+
+def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> None:
+    """A token at 1.99 s, one at 2.01 s, one at 8.99 s, one at 9.01 s; the requests themselves lie elsewhere."""
+    early = record(
+        0,
+        SECOND,
+        t_first=1990 * MS,
+        t_last=2010 * MS,
+        t_end=2010 * MS,
+        icl=(20 * MS,),
+        chunks=2,
+        output_tokens=2,
+    )
+    late = record(
+        1,
+        8 * SECOND,
+        t_first=8990 * MS,
+        t_last=9010 * MS,
+        t_end=9010 * MS,
+        icl=(20 * MS,),
+        chunks=2,
+        output_tokens=2,
+    )
+    stage = stage_of(tmp_path, [early, late])
+    assert stage.throughput.value == pytest.approx(2 / 7)
+    assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
+
+
+def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Path) -> None:
+    """Eighty parts of 87.5 ms: two requests in the first, one of them without a known TPOT; one in the last."""
+    slow = record(1, 2050 * MS, t_first=2350 * MS, output_tokens=None)
+    stage = stage_of(tmp_path, [record(0, 2 * SECOND), slow, record(2, 8990 * MS)])
+    ttft, tpot = stage.series["ttft"], stage.series["tpot"]
+    assert (len(ttft), len(tpot)) == (80, 80)
+    assert (ttft[0], ttft[79], tpot[0], tpot[79]) == pytest.approx((0.2, 0.1, 0.02, 0.02))
+    assert not any(value is not None for value in (*ttft[1:79], *tpot[1:79]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "inside"),
+    [
+        pytest.param({"first_chunk_tokens": 1}, 6.0, id="nine later tokens are spread over three chunks, two inside"),
+        pytest.param({"first_chunk_tokens": 4}, 4.0, id="the first chunk took its own with it"),
+        pytest.param({"first_chunk_tokens": None}, 5.0, id="an unknown first chunk has as many as the mean one"),
+        pytest.param(
+            {"streamed": False, "t_first": None, "icl": (), "chunks": 0},
+            10.0,
+            id="a whole answer brings all at its end",
+        ),
+        pytest.param({"outcome": "disconnected"}, 6.0, id="a failed request's tokens had been delivered"),
+        pytest.param({"output_tokens": None}, 0.0, id="uncounted tokens are not guessed"),
+    ],
+)
+def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: float) -> None:
+    """Four chunks at 1.8, 1.9, 2.1 and 2.3 s, ten tokens; the window begins at 2 s."""
+    values: dict[str, Any] = {
+        "t_first": 1800 * MS,
+        "t_last": 2300 * MS,
+        "t_end": 2300 * MS,
+        "icl": (100 * MS, 200 * MS, 200 * MS),
+        "chunks": 4,
+        "output_tokens": 10,
+    }
+    summary = summary_of(tmp_path, [record(0, SECOND, **values | changes)])
+    stage = summary.stages[0]
+    assert (stage.throughput.value or 0) * 7 == pytest.approx(inside)
+    assert stage.answers.uncounted_chunks == (2 if "output_tokens" in changes else 0)
+
+
+def test_outcomes_are_told_apart(tmp_path: Path) -> None:
+    """Six ok, three failed, one cut off: the share of failures is three of nine."""
+    records = [record(k, 3 * SECOND + k) for k in range(6)]
+    records += [record(6 + k, 4 * SECOND + k, **FAILED) for k in range(2)]
+    records += [record(8, 5 * SECOND, **FAILED | {"outcome": "timeout", "detail": None, "status": None})]
+    records += [record(9, 6 * SECOND, outcome="cut_off", **NOTHING_CAME)]
+    stage = stage_of(tmp_path, records)
+    assert (stage.requests, stage.ok, stage.failed, stage.cut_off) == (10, 6, 3, 1)
+    assert stage.outcomes == {"cut_off": 1, "ok": 6, "rejected": 2, "timeout": 1}
+    assert stage.failure_share.value == pytest.approx(3 / 9)
+    assert list(stage.failure_details.items()) == [("rejected: queue full", 2), ("timeout", 1)]
+    assert stage.latencies["ttft"].n == 10
+    assert stage.latencies["ttft"].failed == 3
+    assert stage.latencies["delivery"].n == 0
+    assert stage.latencies["send_lag"].n == 10
+
+
+def test_concurrency_is_the_time_average(tmp_path: Path) -> None:
+    """One request from 1 s to 4 s, one from 3 s to 10 s: 2 s + 6 s of the window's 7 s."""
+    records = [record(0, SECOND, t_end=4 * SECOND), record(1, 3 * SECOND, t_end=10 * SECOND)]
+    assert stage_of(tmp_path, records).concurrency.average == pytest.approx(8 / 7)
+
+
+def test_littles_law_holds_in_a_steady_queue(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=4), (4,), 30.0)))
+    concurrency = summary.stages[0].concurrency
+    assert concurrency.average == pytest.approx(4, rel=0.01)
+    assert concurrency.little == pytest.approx(concurrency.average, rel=0.05)
+
+
+def test_littles_law_is_not_asked_of_a_short_window(tmp_path: Path) -> None:
+    """A stay of 3 s is not short against a window of 7 s."""
+    assert stage_of(tmp_path, [record(0, 3 * SECOND, t_end=6 * SECOND)]).concurrency.little is None
+
+
+def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
+    records = [
+        record(0, 3 * SECOND, server_queue=0.02, server_prefill=0.05),
+        record(1, 4 * SECOND, server_queue=0.04, server_prefill=0.05),
+        record(2, 5 * SECOND),
+    ]
+    parts = stage_of(tmp_path, records).ttft_parts
+    assert parts is not None
+    assert [parts.queue, parts.prefill, parts.delivery] == pytest.approx([0.03, 0.05, 0.02])
+    assert parts.n == 2
+
+
+def samples(**server: list[float]) -> list[TelemetrySample]:
+    """One a second from 1 s on."""
+    length = len(next(iter(server.values())))
+    return in_order(
+        [
+            TelemetrySample(
+                t=(k + 1) * SECOND,
+                client_cpu=0.1 * k,
+                loop_lag=0.001 * k,
+                server={name: values[k] for name, values in server.items()},
+            )
+            for k in range(length)
+        ]
+    )
+
+
+def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
+    """Samples at 2 … 8 s are inside; labels add up; joules come from the counter, else from ∫ power dt."""
+    one = record(
+        0,
+        3 * SECOND,
+        t_first=4 * SECOND,
+        t_last=5 * SECOND,
+        icl=(SECOND,),
+        chunks=2,
+        output_tokens=100,
+        t_end=5 * SECOND,
+    )
+    values = [float(k) for k in range(1, 11)]
+    names = {
+        'enginebench_requests_running{engine="a"}': values,
+        'enginebench_gpu_utilization_ratio{gpu="0"}': [0.5] * 10,
+        'enginebench_gpu_utilization_ratio{gpu="1"}': [0.7] * 10,
+        'enginebench_gpu_power_watts{gpu="0"}': [100.0] * 10,
+        'enginebench_gpu_power_watts{gpu="1"}': [50.0] * 10,
+        'enginebench_generation_tokens_total{engine="a"}': [10 * value for value in values],
+    }
+    stage = stage_of(tmp_path, [one], samples=samples(**names))
+    assert (stage.telemetry["requests_running"].mean, stage.telemetry["requests_running"].peak) == (5.0, 8.0)
+    assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
+    assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
+    assert (stage.answers.server_count, stage.answers.client_count) == (60.0, 100.0)
+    assert stage.client.cpu is not None
+    assert stage.client.cpu.peak == pytest.approx(0.7)
+    assert stage.client.loop_lag is not None
+    assert stage.client.loop_lag.mean == pytest.approx(0.004)
+    assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity", "given", "expected"),
+    [
+        pytest.param('vllm:num_requests_waiting{m="x"}', "requests_waiting", 3.0, 3.0, id="vLLM"),
+        pytest.param("tgi_queue_size", "requests_waiting", 3.0, 3.0, id="TGI"),
+        pytest.param("tgi_batch_current_size", "requests_running", 3.0, 3.0, id="TGI's batch"),
+        pytest.param("llamacpp:requests_deferred", "requests_waiting", 3.0, 3.0, id="llama.cpp"),
+        pytest.param("llamacpp:kv_cache_usage_ratio", "kv_cache_usage", 0.5, 0.5, id="llama.cpp's cache"),
+        pytest.param('DCGM_FI_DEV_GPU_UTIL{gpu="0"}', "gpu_utilisation", 50.0, 0.5, id="DCGM in per cent"),
+        pytest.param('DCGM_FI_DEV_FB_USED{gpu="0"}', "gpu_memory_bytes", 2.0, 2.0 * 2**20, id="DCGM in MiB"),
+        pytest.param(
+            'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0"}', "gpu_tensor_activity", 0.3, 0.3, id="DCGM's profiling"
+        ),
+    ],
+)
+def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str, given: float, expected: float) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: [given] * 10}))
+    assert stage.telemetry[quantity].mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["tgi_request_generated_tokens_sum", "llamacpp:tokens_predicted_total"])
+def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
+    values = [10.0 * k for k in range(10)]
+    assert stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: values})).answers.server_count == 60.0
+
+
+def test_two_stages_with_one_label_do_not_fall_together(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine(), (2, 4, 2), 10.0)))
+    assert [stage.label for stage in summary.stages] == ["2 users", "4 users", "2 users #2"]
+    assert [stage.index for stage in summary.stages] == [0, 1, 2]
+
+
+def test_a_rate_is_a_load_of_its_own(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], stages=stages_of((Rate(8.0),), 10.0))
+    assert (stage.label, stage.load, stage.load_unit, stage.users_there) == ("8 req/s", 8.0, "req/s", None)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_that_wrote_apart_give_the_same_numbers(tmp_path: Path, workers: int) -> None:
+    one = simulate(tmp_path / "one", Engine(), (4,), 20.0)
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "meta.json").write_bytes((one / "meta.json").read_bytes())
+    lines = (one / "requests-0.jsonl").read_text().splitlines(keepends=True)
+    for worker in range(workers):
+        (many / f"requests-{worker}.jsonl").write_text("".join(lines[worker::workers]))
+    (many / "telemetry.jsonl").write_bytes((one / "telemetry.jsonl").read_bytes())
+    (alone,), (apart,) = (summarise(load_run(folder)).stages for folder in (one, many))
+    gaps = [stage.latencies["icl"] for stage in (alone, apart)]
+    assert gaps[0].deviation == pytest.approx(gaps[1].deviation, rel=1e-12), "sums in another order round otherwise"
+    rounded = replace(gaps[1], deviation=gaps[0].deviation)
+    assert alone == replace(apart, latencies={**apart.latencies, "icl": rounded})

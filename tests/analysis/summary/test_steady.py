@@ -1,0 +1,149 @@
+"""Windows that are not steady, and stages whose load was not the planned one."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.compare.engine_runs import headline_ttft
+from analysis.data.load import load_run
+from analysis.summary.run_summary import RunSummary, summarise
+from records.load import Rate
+from records.request import RequestRecord
+from records.stage import SECOND
+from records.telemetry import TelemetrySample
+from tests.support.analysis.found import MS, STAGES, every_100_ms, findings, samples
+from tests.support.analysis.synthetic import Engine, in_order, meta_of, record, simulate, stages_of, write_run
+
+
+def test_lost_records_break_littles_law(tmp_path: Path) -> None:
+    """Half a queue's arrivals stay for a second, the others' records say that they are still there."""
+    records = [record(k, k * 100 * MS, t_end=k * 100 * MS + SECOND) for k in range(200)]
+    records += [record(500 + k, 0, t_end=19 * SECOND) for k in range(5)]
+    assert "littles_law_off" in {f.kind for f in findings(tmp_path, records)}
+
+
+def test_a_steady_queue_is_not_called_unsteady(tmp_path: Path) -> None:
+    """Twenty simulated windows; the trend tests may cry wolf once."""
+    runs = [simulate(tmp_path / str(seed), Engine(noise=0.5), (4, 8), 15.0, seed=seed) for seed in range(10)]
+    cries = [f for run in runs for f in summarise(load_run(run)).findings if f.kind == "never_steady"]
+    assert len(cries) <= 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "growth", "told"),
+    [
+        pytest.param(2000.0, 40e6, True, id="from 200 MB to 240 MB"),
+        pytest.param(2000.0, 5e6, False, id="5 MB are no leak"),
+        pytest.param(500.0, 40e6, False, id="a few minutes tell nothing: caches fill"),
+    ],
+)
+def test_memory_that_grows_for_long_is_told(tmp_path: Path, seconds: float, growth: float, told: bool) -> None:
+    records = [record(k, k * SECOND) for k in range(int(seconds))]
+    samples = [
+        TelemetrySample(t=k * SECOND, server={"process_resident_memory_bytes": 200e6 + growth * k / seconds})
+        for k in range(int(seconds))
+    ]
+    run = write_run(tmp_path / "run", meta_of(stages_of((1,), seconds)), records, in_order(samples))
+    found = [finding for finding in summarise(load_run(run)).findings if finding.kind == "memory_grew"]
+    assert len(found) == told
+    if told:
+        assert "process from 200 MiB to 224 MiB (68.7 MiB an hour)" in found[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("rate", "profile", "told"),
+    [
+        pytest.param(8.0, "", False, id="four places for half a second each take 8 requests a second"),
+        pytest.param(16.0, "", True, id="but not 16"),
+        pytest.param(16.0, "2..30", False, id="a rate that rises is meant to end with more in flight"),
+    ],
+)
+def test_a_backlog_that_grows_in_an_open_loop_is_told(tmp_path: Path, rate: float, profile: str, told: bool) -> None:
+    load, gap, free = Rate(rate, "constant", profile), round(SECOND / rate), [0] * 4
+    records = []
+    for k in range(round(20 * rate)):
+        begun = max(heapq.heappop(free), k * gap)
+        ended = begun + SECOND // 2
+        heapq.heappush(free, ended)
+        seen = dict.fromkeys(("t_first", "t_first_out", "read_first", "t_last", "t_end"), ended)
+        records.append(record(k, k * gap, t_send=k * gap, icl=(), chunks=1, **seen))
+    stage = stages_of((load,), 20.0)
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stage), records)))
+    found = [finding for finding in summary.findings if finding.kind == "backlog_grew"]
+    assert len(found) == told
+    if told:
+        assert "16.0 requests arrived a second and 8.00 ended: the backlog grew by 112" in found[0].evidence
+    assert headline_ttft([summary]) == "ttft_user"
+
+
+def test_convoys_of_users_are_told(tmp_path: Path) -> None:
+    """Ten users who all send at once, every second; and ten who are spread over it."""
+    convoy = [record(k, (k // 10) * SECOND + k % 10, user=k % 10) for k in range(200)]
+    spread = [record(k, k * SECOND // 10, user=k % 10) for k in range(200)]
+    stages, there = stages_of((10,), 20.0), samples(users=10)
+    found = findings(tmp_path / "convoy", convoy, stages=stages, samples=there)
+    assert "lock_step" in {f.kind for f in found}
+    assert "lock_step" not in {f.kind for f in findings(tmp_path / "spread", spread, stages=stages, samples=there)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        pytest.param({"unserved_users": 60}, "unserved_users", id="the warm-up hit its bound"),
+        pytest.param({"unanswered": 3}, "unanswered", id="the hold hit its bound"),
+    ],
+)
+def test_a_stage_that_hit_its_bounds_is_told(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
+    stages = (dataclasses.replace(STAGES[0], **changes),)
+    (found,) = findings(tmp_path, every_100_ms(), stages=stages)
+    assert (found.kind, found.severity) == (kind, "warn")
+    assert found.evidence.startswith(str(next(iter(changes.values()))))
+
+
+def of_lengths(tmp_path: Path, speed: Callable[[float], float]) -> RunSummary:
+    """Eight users for 400 s; answers of 300 to 600 tokens take `speed` seconds a token, by the instant they begin."""
+    rng = random.Random(0)
+    records: list[RequestRecord] = []
+    ready = [(rng.random(), user) for user in range(8)]
+    while ready[0][0] < 400:
+        t, user = heapq.heappop(ready)
+        tokens, gap = rng.randrange(300, 600), speed(t)
+        at, span = int(t * SECOND), int(gap * SECOND)
+        first = at + SECOND // 10
+        gaps = (span,) * (tokens - 1)
+        last = first + sum(gaps)
+        stamps = {"t_first": first, "t_first_out": first, "read_first": first, "t_last": last, "t_end": last}
+        records.append(record(len(records), at, user=user, icl=gaps, chunks=tokens, output_tokens=tokens, **stamps))
+        heapq.heappush(ready, (last / SECOND + 0.001, user))
+    sampled = in_order([TelemetrySample(t=t * SECOND, users=8) for t in range(1, 400)])
+    stages = stages_of((8,), 400.0)
+    return summarise(load_run(write_run(tmp_path, meta_of(stages, model="unheard-of"), records, sampled)))
+
+
+@pytest.mark.parametrize(
+    ("drift", "told"),
+    [pytest.param(0.0, False, id="a steady engine"), pytest.param(0.15, True, id="15 % slower at the window's end")],
+)
+def test_tpot_of_long_answers_is_true_or_has_a_finding(tmp_path: Path, drift: float, told: bool) -> None:
+    summary = of_lengths(tmp_path, lambda t: 0.02 * (1 + drift * t / 400))
+    kinds = {f.kind: f.evidence for f in summary.findings}
+    tpot = summary.stages[0].latencies["tpot"].p50.value
+    assert tpot is not None
+    assert ("never_steady" in kinds) == told
+    if told:
+        assert "TPOT went from" in kinds["never_steady"]
+    else:
+        assert tpot == pytest.approx(0.02, rel=0.02)
+
+
+def test_an_initial_transient_is_told(tmp_path: Path) -> None:
+    """The first fifth of the window is twice as slow."""
+    summary = of_lengths(tmp_path, lambda t: 0.04 if t < 140 else 0.02)
+    assert "never_steady" in {f.kind for f in summary.findings}

@@ -1,0 +1,91 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from records.formatting import (
+    FIGURE_SPACE,
+    POINT_SPACE,
+    align,
+    format_bytes,
+    format_points,
+    format_ratio,
+    format_seconds,
+    format_share,
+    significant,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        pytest.param(0.0123, "12.3 ms", id="a hundredth of a second is milliseconds"),
+        pytest.param(1.0, "1.00 s", id="a second is seconds"),
+        pytest.param(0.9996, "1.00 s", id="what rounds up to a second is seconds"),
+        pytest.param(0.000045, "45.0 µs", id="microseconds below a millisecond"),
+        pytest.param(75.0, "75.0 s", id="more than a minute is still seconds"),
+        pytest.param(720.0, "12.0 min", id="ten minutes and more are minutes"),
+        pytest.param(-0.0123, "-12.3 ms", id="a negative delivery keeps its sign"),
+        pytest.param(0.0, "0 s", id="zero is zero"),
+        pytest.param(None, "n/a", id="what nobody observed is n/a, not 0"),
+    ],
+)
+def test_format_seconds(seconds: float | None, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(0.04821, "0.0482", id="small"),
+        pytest.param(9.996, "10.0", id="rounding up does not add a digit"),
+        pytest.param(1234.5, "1,234", id="whole digits are never dropped"),
+        pytest.param(0.0, "0", id="zero"),
+    ],
+)
+def test_significant(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        pytest.param(3.14, 2.92, 3.28, "3.1× [2.9, 3.3]", id="two digits are enough when the engines are far apart"),
+        pytest.param(1.021, 0.97, 1.08, "1.02× [0.970, 1.08]", id="three when they are close"),
+        pytest.param(3.14, 3.132, 3.148, "3.14× [3.13, 3.15]", id="and more where the interval is narrower than that"),
+        pytest.param(3.14, None, None, "3.1×", id="no interval, no brackets"),
+        pytest.param(1.28, 1.02, 1.62, "1.28× [1.02, 1.62]", id="an end above 1 is not printed as 1.0"),
+        pytest.param(1.1, 1.0004, 1.21, "1.1000× [1.0004, 1.2100]", id="however close to 1 it is"),
+        pytest.param(0.5, 0.2, 0.996, "0.500× [0.200, 0.996]", id="and likewise an end below 1"),
+        pytest.param(1.28, 1.0, 1.62, "1.3× [1.0, 1.6]", id="an end of exactly 1 is"),
+    ],
+)
+def test_format_ratio(value: float, low: float | None, high: float | None, text: str) -> None:
+    assert format_ratio(value, low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        pytest.param(0.0213, 0.0116, 0.031, "+2.1 points [+1.2, +3.1]", id="a decimal"),
+        pytest.param(-0.3, -1.0, 0.0, "−30.0 points [−100.0, 0]", id="signs"),
+        pytest.param(0.0004, None, None, "+0.04 points", id="what is not quite none is not printed as none"),
+    ],
+)
+def test_format_points(value: float, low: float | None, high: float | None, text: str) -> None:
+    assert format_points(value, low, high) == text
+
+
+def test_shares_do_not_round_to_none_or_all() -> None:
+    shares = [format_share(share) for share in (0.0, 0.0001, 0.1234, 0.99999, 1.0, None)]
+    assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %", "n/a"]
+
+
+def test_bytes_have_binary_prefixes() -> None:
+    assert [format_bytes(size) for size in (512, 1536 * 2**20, None)] == ["512 B", "1.50 GiB", "n/a"]
+
+
+def test_decimal_points_of_a_column_stand_in_line() -> None:
+    column = align(["13.8", "0.119", "483", "n/a"])
+    assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "n/a"]
