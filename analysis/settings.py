@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from records.rules import MARGIN
 from records.slo import Objective, parse_objectives, write_objectives
 from settings.schema import setting
 
-MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 CRITICAL = 0.2  # worse by more than this, as a share of the baseline, a gate fails
 
 

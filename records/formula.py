@@ -1,7 +1,7 @@
 """Formulas as values: written once, computed on one request's numbers here and on whole columns by the analysis.
 
-    TTFT = Between("t_send", "t_first")
-    NTPOT = Between("t_send", "t_last") / Positive(Field("output_tokens"))
+    TTFT = Between(Field("t_send"), Field("t_first"))
+    NTPOT = Between(Field("t_send"), Field("t_last")) / Positive(Field("output_tokens"))
 
 An operand that was not observed makes the whole formula `None`.
 """
@@ -102,6 +102,79 @@ class Where(Formula):
         return f"{self.of}, where {self.field} = {self.value}"
 
 
+@dataclass(frozen=True, slots=True)
+class Constant(Formula):
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Longest(Formula):
+    """Seconds of the longest gap in `field`, a list of nanoseconds; nothing where it is empty."""
+
+    field: str
+
+    def __str__(self) -> str:
+        return f"max({self.field})"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing(Formula):
+    """1 where the record's `field` was not observed, else 0."""
+
+    field: str
+
+    def __str__(self) -> str:
+        return f"{self.field} missing"
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost(Formula):
+    """1 where `of` is at most `limit`, else 0."""
+
+    of: Formula
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.of)} ≤ {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroAbove(Formula):
+    """0 where `of` is above `limit`, else nothing."""
+
+    of: Formula
+    limit: float
+
+    def __str__(self) -> str:
+        return f"0 if {_enclosed(self.of)} > {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneUnless(Formula):
+    """1 where `flag` is 0, else nothing."""
+
+    flag: Formula
+
+    def __str__(self) -> str:
+        return f"1 unless {_enclosed(self.flag)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ByOutcome(Formula):
+    """One formula for requests that ended `ok`, one for those that were `cut_off`, one for all failures."""
+
+    ok: Formula
+    cut_off: Formula
+    failed: Formula
+
+    def __str__(self) -> str:
+        return f"ok: {self.ok}; cut off: {self.cut_off}; failed: {self.failed}"
+
+
+NOTHING = Positive(Constant(0.0))
 Reader = Callable[[Any], float | None]
 
 
@@ -125,6 +198,20 @@ def reader(formula: Formula) -> Reader:
             return _first_of(reader(first), reader(second))
         case Where(field, wanted, of):
             return _where(field, wanted, reader(of))
+        case Constant(value):
+            return lambda record: value
+        case Longest(field):
+            return lambda record: max(gaps) / SECOND if (gaps := getattr(record, field)) else None
+        case Missing(field):
+            return lambda record: float(getattr(record, field) is None)
+        case AtMost(of, limit):
+            return _of_known(reader(of), lambda value: float(value <= limit))
+        case ZeroAbove(of, limit):
+            return _of_known(reader(of), lambda value: 0.0 if value > limit else None)
+        case OneUnless(flag):
+            return _of_known(reader(flag), lambda value: 1.0 if value == 0 else None)
+        case ByOutcome(ok, cut_off, failed):
+            return _by_outcome(reader(ok), reader(cut_off), reader(failed))
     raise AssertionError(f"not a formula: {formula!r}")
 
 
@@ -155,6 +242,22 @@ def _first_of(first: Reader, second: Reader) -> Reader:
 def _where(field: str, wanted: str, of: Reader) -> Reader:
     def read(record: Any) -> float | None:
         return of(record) if getattr(record, field) == wanted else None
+
+    return read
+
+
+def _of_known(of: Reader, then: Callable[[float], float | None]) -> Reader:
+    def read(record: Any) -> float | None:
+        value = of(record)
+        return None if value is None else then(value)
+
+    return read
+
+
+def _by_outcome(ok: Reader, cut_off: Reader, failed: Reader) -> Reader:
+    def read(record: Any) -> float | None:
+        outcome = record.outcome
+        return ok(record) if outcome == "ok" else cut_off(record) if outcome == "cut_off" else failed(record)
 
     return read
 

@@ -9,17 +9,42 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from records.formula import Between, Field, FirstOf, Formula, Positive, Reader, Where, reader
+from records.formula import Between, Field, FirstOf, Formula, Longest, Positive, Reader, Where, reader
 
-Unit = Literal["s", "tokens/s", "req/s", "requests", "tokens", "share", "J"]
+Unit = Literal["s", "tokens/s", "req/s", "chunks/s", "requests", "tokens", "users", "cores", "share", "J", "B", ""]
+Better = Literal["higher", "lower"]
 Population = Literal["attempted", "answered", "sent", "chunks"]
 """Whose values a percentile is made of. `attempted`: a failed request counts as +∞, a cut-off one as censored.
-`answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended."""
+`answered`: only requests that ended `ok`. `sent`: every request that was sent, however it ended. `chunks`: the gaps of
+all answers pooled, so that long answers weigh more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The surfaces that show a metric or a quantity, each with its percentiles; a quantity has the one statistic
+    `value`. Everything that was observed is in the complete table of the page, in CSV and in JSON.
+    """
+
+    table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
+    compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
+    chart: tuple[str, ...] = ()  # drawn over the loads
+    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
+    curve: bool = False  # its distribution is drawn
+    exported: bool = False  # a histogram of the load generator's exporter
+
+
+NOWHERE = Shown()
+VALUE = ("value",)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A value of one request. `objective` is the name under which an SLO may set a limit to it."""
+    """A value of one request. `objective` is the name under which an SLO may set a limit to it.
+
+    `since_due` names the same metric measured from the instant at which the request was due: it is shown in this one's
+    place in an open loop, and wherever the two differ. An answered request without a value keeps any limit if its field
+    `absent_is_good` was observed.
+    """
 
     name: str
     title: str
@@ -27,9 +52,13 @@ class Metric:
     population: Population
     meaning: str
     unit: Unit = "s"
+    better: Better = "lower"
     objective: str | None = None
+    shown: Shown = NOWHERE
+    since_due: str | None = None
+    absent_is_good: str | None = None
     of: Reader = field(init=False, repr=False, compare=False)
-    """The value for one record or observation; `None` where a part of it was not observed."""
+    """The value for one record; `None` where a part of it was not observed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", reader(self.formula))
@@ -39,7 +68,8 @@ class Metric:
 class Quantity:
     """A value of a whole stage, over its steady window. The formula is in words; analysis/summary computes it.
 
-    `better` says which values are better when engines are compared; `None` where neither is.
+    `better` says which values are better when engines are compared; `None` where neither is. Of shares, which may be 0,
+    the difference is compared, and of other quantities the ratio.
     """
 
     name: str
@@ -47,83 +77,119 @@ class Quantity:
     unit: Unit
     formula: str
     meaning: str
-    better: Literal["higher", "lower"] | None = None
+    better: Better | None = None
+    shown: Shown = NOWHERE
 
 
 SEEN_TOKENS = Field("output_tokens") - Field("unseen_tokens")
 FIRST_TOKENS = FirstOf(Field("first_chunk_tokens"), SEEN_TOKENS / Positive(Field("chunks")))
 """Tokens of the first chunk; where the server does not say, as many as in the mean chunk."""
 
+T_SCHED, T_CONNECT, T_SEND, T_END = Field("t_sched"), Field("t_connect"), Field("t_send"), Field("t_end")
+T_FIRST, T_FIRST_OUT, T_LAST = Field("t_first"), Field("t_first_out"), Field("t_last")
+TAILS, TWO = ("p50", "p95", "p99"), ("p50", "p99")
+
 REQUEST_METRICS: tuple[Metric, ...] = (
-    Metric("ttft", "TTFT", Between(Field("t_send"), Field("t_first")), "attempted", "time to first token"),
+    Metric(
+        "ttft",
+        "TTFT",
+        Between(T_SEND, T_FIRST),
+        "attempted",
+        "time to first token",
+        shown=Shown(table=TAILS, compared=TAILS, chart=("p95", "p99")),
+        since_due="ttft_user",
+    ),
     Metric(
         "ttft_user",
         "TTFT (user)",
-        Between(Field("t_sched"), Field("t_first")),
+        Between(T_SCHED, T_FIRST),
         "attempted",
         "time to first token since the request was due: includes the load generator's delay",
         objective="ttft",
+        shown=Shown(live=TWO, curve=True, exported=True),
     ),
-    Metric(
-        "ttfo",
-        "TTFO",
-        Between(Field("t_send"), Field("t_first_out")),
-        "attempted",
-        "time to the first token that is not reasoning",
-    ),
+    Metric("ttfo", "TTFO", Between(T_SEND, T_FIRST_OUT), "attempted", "time to the first token that is not reasoning"),
     Metric(
         "tpot",
         "TPOT",
-        Positive(Between(Field("t_first"), Field("t_last"))) / Positive(SEEN_TOKENS - FIRST_TOKENS),
+        Positive(Between(T_FIRST, T_LAST)) / Positive(SEEN_TOKENS - FIRST_TOKENS),
         "attempted",
         "time per output token after the first chunk",
         objective="tpot",
+        shown=Shown(table=("p50",), compared=("p50", "p95"), chart=("p50", "p99"), live=TWO, curve=True, exported=True),
+        absent_is_good="output_tokens",  # an answer of one chunk has no time per token, and so none that is long
     ),
     Metric(
         "ntpot",
         "NTPOT",
-        Between(Field("t_send"), Field("t_last")) / Positive(Field("output_tokens")),
+        Between(T_SEND, T_LAST) / Positive(Field("output_tokens")),
         "attempted",
         "time per output token, including the wait for the first one",
         objective="ntpot",
     ),
-    Metric("e2e", "E2E", Between(Field("t_send"), Field("t_last")), "attempted", "time to the whole answer"),
+    Metric(
+        "e2e",
+        "E2E",
+        Between(T_SEND, T_LAST),
+        "attempted",
+        "time to the whole answer",
+        shown=Shown(compared=TAILS, chart=("p95",)),
+        since_due="e2e_user",
+    ),
     Metric(
         "e2e_user",
         "E2E (user)",
-        Between(Field("t_sched"), Field("t_last")),
+        Between(T_SCHED, T_LAST),
         "attempted",
         "time to the whole answer since the request was due",
         objective="e2e",
+        shown=Shown(curve=True, exported=True),
+    ),
+    Metric(
+        "stall",
+        "longest stall",
+        Longest("icl"),
+        "answered",
+        "longest gap between two chunks of an answer",
+        shown=Shown(curve=True),
     ),
     Metric(
         "send_lag",
         "send lag",
-        Between(Field("t_sched"), FirstOf(Field("t_connect"), Field("t_send"))),
+        Between(T_SCHED, FirstOf(T_CONNECT, T_SEND)),
         "sent",
         "how late the load generator sent the request, or began to connect",
+        shown=Shown(exported=True),
     ),
     Metric(
         "connect",
         "connect",
-        Between(Field("t_connect"), Field("t_send")),
+        Between(T_CONNECT, T_SEND),
         "sent",
         "time to open a connection, if none was open",
     ),
     Metric(
         "client_lag",
         "client lag",
-        Where("stamps", "kernel", Between(Field("t_first"), Field("read_first"))),
+        Where("stamps", "kernel", Between(T_FIRST, Field("read_first"))),
         "sent",
         "how late the load generator read the first token; unknown without kernel stamps",
+        shown=Shown(exported=True),
     ),
     Metric(
         "delivery",
         "delivery",
-        Between(Field("t_send"), Field("t_first")) - Field("server_queue") - Field("server_prefill"),
+        Between(T_SEND, T_FIRST) - Field("server_queue") - Field("server_prefill"),
         "answered",
         "TTFT minus the server's own durations: HTTP layer, network and kernels",
     ),
+)
+ICL = Metric(
+    "icl",
+    "ICL, token-weighted",
+    Longest("icl"),
+    "chunks",
+    "inter-chunk latency: every gap between successive chunks of every answer counts once",
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}
@@ -131,7 +197,15 @@ OBJECTIVES = {metric.objective: metric for metric in REQUEST_METRICS if metric.o
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity("offered_rate", "offered", "req/s", "requests scheduled ÷ window", "the load that was planned"),
-    Quantity("achieved_rate", "achieved", "req/s", "requests ended ok ÷ window", "the load that was served", "higher"),
+    Quantity(
+        "achieved_rate",
+        "achieved",
+        "req/s",
+        "requests ended ok ÷ window",
+        "the load that was served",
+        "higher",
+        Shown(compared=VALUE),
+    ),
     Quantity(
         "throughput",
         "output",
@@ -139,9 +213,18 @@ QUANTITIES: tuple[Quantity, ...] = (
         "tokens whose stamps fall into the window ÷ window",
         "output tokens per second over all requests",
         "higher",
+        Shown(table=VALUE, compared=VALUE, chart=VALUE, live=VALUE),
     ),
     Quantity("user_throughput", "per user", "tokens/s", "1 ÷ median TPOT", "speed of one user's stream", "higher"),
-    Quantity("goodput", "goodput", "req/s", "requests that meet every objective ÷ window", "useful load", "higher"),
+    Quantity(
+        "goodput",
+        "goodput",
+        "req/s",
+        "requests that meet every objective ÷ window",
+        "useful load",
+        "higher",
+        Shown(compared=VALUE, live=VALUE),
+    ),
     Quantity(
         "attainment",
         "attainment",
@@ -149,9 +232,36 @@ QUANTITIES: tuple[Quantity, ...] = (
         "requests that meet every objective ÷ attempted",
         "failures count as missed",
         "higher",
+        Shown(compared=VALUE),
     ),
+    Quantity(
+        "failure_share",
+        "failed",
+        "share",
+        "failed ÷ attempted",
+        "every outcome but ok and cut_off",
+        "lower",
+        Shown(compared=VALUE),
+    ),
+    Quantity("failure_rate", "failed", "req/s", "failed ÷ window", "failures per second"),
     Quantity("concurrency", "in flight", "requests", "time-average of requests in flight", "checked by L = λW"),
-    Quantity("failure_share", "failed", "share", "failed ÷ attempted", "every outcome but ok and cut_off", "lower"),
+    Quantity(
+        "littles_law", "λW", "requests", "arrival rate × mean time in flight", "requests in flight by Little's law"
+    ),
+    Quantity(
+        "dispersion", "dispersion", "", "variance ÷ mean of arrivals in tenths of a cycle", "1 for independent users"
+    ),
+    Quantity("users_running", "users running", "users", "time-average", "of the planned users"),
+    Quantity("prompt_tokens", "prompt", "tokens", "mean over answered requests", "length of the prompts"),
+    Quantity("cached_tokens", "cached", "tokens", "mean over answered requests", "of the prompt, from a prefix cache"),
+    Quantity("output_tokens", "answer", "tokens", "mean over answered requests", "length of the answers"),
+    Quantity("planned_tokens", "planned", "tokens", "mean over answered requests", "length that was asked for"),
+    Quantity("reasoning_tokens", "reasoning", "tokens", "mean over answered requests", "of the answer"),
+    Quantity("tokens_per_chunk", "per chunk", "tokens", "tokens ÷ chunks", "of streamed answers"),
+    Quantity("ttft_client", "TTFT: client", "s", "mean over answered requests", "until the request was sent"),
+    Quantity("ttft_queue", "TTFT: queue", "s", "mean over answered requests", "waiting for admission"),
+    Quantity("ttft_prefill", "TTFT: prefill", "s", "mean over answered requests", "from admission to the first token"),
+    Quantity("ttft_delivery", "TTFT: delivery", "s", "mean over answered requests", "from the server to the client"),
     Quantity(
         "energy_per_token",
         "energy",
@@ -159,14 +269,20 @@ QUANTITIES: tuple[Quantity, ...] = (
         "∫ power dt ÷ output tokens",
         "joules per output token, from GPU telemetry",
         "lower",
+        Shown(compared=VALUE),
     ),
+    Quantity(
+        "chunk_rate", "chunks", "chunks/s", "in the busiest tenth of the window", "received by the load generator"
+    ),
+    Quantity("client_error", "TTFT ±", "s", "by calibration, at p99", "error of the load generator's own"),
 )
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
 def tables() -> str:
     """Both tables in Markdown, as docs/metrics.md shows them."""
     rows = ["| metric | formula | unit | over | objective | meaning |", "|---|---|---|---|---|---|"]
-    for metric in REQUEST_METRICS:
+    for metric in (*REQUEST_METRICS, ICL):
         named = f"`{metric.objective}`" if metric.objective else ""
         cells = (f"**{metric.title}**", f"`{metric.formula}`", metric.unit, metric.population, named, metric.meaning)
         rows.append(f"| {' | '.join(cells)} |")

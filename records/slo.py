@@ -10,9 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from records.metrics import BY_NAME, OBJECTIVES
+from records.formatting import format_seconds, format_share, significant
+from records.formula import Formula, Reader, reader
+from records.metrics import OBJECTIVES, Metric
+from records.rules import within
 
 FAILURES = "failures"
 GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
@@ -38,21 +42,38 @@ class Objective:
         return f"{self.name}={1 - self.q if self.metric == FAILURES else self.limit:g}"
 
     @property
+    def judged(self) -> Metric | None:
+        """The metric that is judged, from the instant the request was due; `None` where failures alone are."""
+        return None if self.metric == FAILURES else OBJECTIVES[self.metric]
+
+    @property
     def column(self) -> str | None:
-        """The metric that is judged, the user's latency; `None` where failures alone are."""
-        return None if self.metric == FAILURES else OBJECTIVES[self.metric].name
+        """Its name."""
+        return None if self.judged is None else self.judged.name
+
+    @property
+    def within(self) -> Formula:
+        """1 where a request met it, 0 where it did not, nothing where it was cut off before that was known."""
+        judged = self.judged
+        return within(None, 0.0) if judged is None else within(judged.formula, self.limit, judged.absent_is_good)
 
     def judge(self, request: Any) -> tuple[bool, float | None]:
-        """Whether a request that has ended met it, and its latency where there is one.
+        """Whether a request that has ended met it, and its latency where it ended well and has one."""
+        value = None if self.judged is None or request.outcome != "ok" else self.judged.of(request)
+        return _reader(self)(request) == 1, value
 
-        An answer of one chunk has no time per token, and so none that is long.
-        """
-        if request.outcome != "ok" or self.column is None:
-            return request.outcome == "ok", None
-        value = BY_NAME[self.column].of(request)
-        if value is None:
-            return self.metric == "tpot" and request.output_tokens is not None, None
-        return value <= self.limit, value
+    @property
+    def text(self) -> str:
+        """`TTFT p99 ≤ 1 s`"""
+        if self.judged is None:
+            return f"failures ≤ {format_share(1 - self.q)}"
+        limit = format_seconds(self.limit) if self.judged.unit == "s" else significant(self.limit)
+        return f"{self.judged.title.removesuffix(' (user)')} p{100 * self.q:g} ≤ {limit}"
+
+
+@cache
+def _reader(objective: Objective) -> Reader:
+    return reader(objective.within)
 
 
 @dataclass(frozen=True, slots=True)

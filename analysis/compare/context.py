@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.compare.engine_runs import Contender, contenders_of
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.formatting import format_seconds
 
 LEAST_STAGES = 3
@@ -88,7 +88,7 @@ def _said(line: Line | None, what: str) -> str | None:
     return f"{what} {line.text}" if straight else None
 
 
-def _points(stages: Sequence[StageSummary], of: str) -> list[tuple[float, float]]:
+def _points(stages: Sequence[StageView], of: str) -> list[tuple[float, float]]:
     """(mean context, seconds) of each stage where both are known; a token's context holds half of the answer."""
     found = []
     for stage in stages:

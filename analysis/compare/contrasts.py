@@ -18,11 +18,12 @@ from analysis.compare.likeness import different_scenarios, unlike
 from analysis.compare.measures import Better, Measure, measures_of
 from analysis.compare.prompts import PromptPairs, pair_by_prompt
 from analysis.compare.winner import Comparison, compare
-from analysis.settings import MARGIN
+from records.rules import MARGIN
 from analysis.stats.differences import Difference, Spread, compare_runs, spread
-from analysis.stats.estimate import CONFIDENCE, Estimate
+from analysis.stats.estimate import CONFIDENCE
+from records.view import Estimate
 from analysis.stats.repeats import REPEATS, holm
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import RunSummary
 from records.formatting import in_words
 from settings.schema import UserMistake

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import repeats_interval
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 
 ALIKE = 0.01  # share by which TTFT and TTFT (user) may differ and be called the same
 
@@ -21,11 +21,11 @@ class Contender:
     label: str
     runs: tuple[RunSummary, ...]
 
-    def at(self, stage: str) -> tuple[StageSummary, ...]:
+    def at(self, stage: str) -> tuple[StageView, ...]:
         """That stage of each run that has it."""
         return tuple(found for run in self.runs if (found := run.at(stage)) is not None)
 
-    def estimate(self, of: Callable[[StageSummary], Estimate], stage: str, most: float = math.inf) -> Estimate:
+    def estimate(self, of: Callable[[StageView], Estimate], stage: str, most: float = math.inf) -> Estimate:
         """One run's own number; of several runs the mean, with an interval from their spread. `most` is the largest
         value that there can be."""
         found = [of(one) for one in self.at(stage)]
@@ -38,7 +38,7 @@ class Contender:
             return Estimate(math.inf, n=len(values), why="failed")
         return repeats_interval(values).within(-math.inf, most)
 
-    def mean(self, of: Callable[[StageSummary], float | None], stage: str) -> float | None:
+    def mean(self, of: Callable[[StageView], float | None], stage: str) -> float | None:
         """Over the runs that have it."""
         values = [value for one in self.at(stage) if (value := of(one)) is not None]
         return sum(values) / len(values) if values else None
@@ -73,9 +73,9 @@ def headline_ttft(summaries: Sequence[RunSummary]) -> str:
     return "ttft" if alike else "ttft_user"
 
 
-def stages_of(summaries: Sequence[RunSummary]) -> list[StageSummary]:
+def stages_of(summaries: Sequence[RunSummary]) -> list[StageView]:
     """One stage of each label, by load where all have one unit, else as they were planned."""
-    found: dict[str, StageSummary] = {}
+    found: dict[str, StageView] = {}
     for summary in summaries:
         for stage in summary.stages:
             found.setdefault(stage.label, stage)

@@ -10,7 +10,7 @@ from analysis.compare.gate_checks import WARNING, Check, Sample, decide
 from analysis.compare.likeness import different_scenarios, unlike
 from analysis.compare.measures import Measure, measures_of
 from analysis.settings import CRITICAL
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share, in_words
 from settings.schema import UserMistake

@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.settings import CRITICAL
 from analysis.stats.differences import Spread, spread
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import REPEATS, ratio_test, t_test
 from settings.schema import UserMistake
 

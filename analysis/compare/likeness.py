@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_seconds, format_share, significant
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analysis.compare.engine_runs import headline_ttft
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import chance_error
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
 
 Better = Literal["higher", "lower"]
@@ -33,12 +33,12 @@ class Measure:
     title: str
     unit: str
     better: Better
-    of: Callable[[StageSummary], float | None]
+    of: Callable[[StageView], float | None]
     relative: bool = True
     metric: str | None = None  # the request metric it is a percentile of
-    share: Callable[[StageSummary], Estimate | None] | None = None  # the share that it is, with its number of requests
+    share: Callable[[StageView], Estimate | None] | None = None  # the share that it is, with its number of requests
 
-    def least_error(self, ours: Sequence[StageSummary], theirs: Sequence[StageSummary]) -> float:
+    def least_error(self, ours: Sequence[StageView], theirs: Sequence[StageView]) -> float:
         """Of the difference of two groups of runs: of a share, what chance makes of its requests."""
         if self.share is None:
             return 0.0
@@ -61,14 +61,14 @@ def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
 
 
 def _percentile(name: str, p: str, metric: Metric) -> Measure:
-    def of(stage: StageSummary) -> float | None:
+    def of(stage: StageView) -> float | None:
         return stage.latencies[metric.name].percentile(p).value
 
     return Measure(f"{name} {p}", f"{metric.title} {p}", "s", "lower", of, metric=metric.name)
 
 
 def _quantity(quantity: Quantity, better: Better) -> Measure:
-    def found(stage: StageSummary) -> Estimate | float | None:
+    def found(stage: StageView) -> Estimate | float | None:
         if quantity.name not in {"goodput", "attainment"}:
             plain: Estimate | float | None = getattr(stage, quantity.name)
             return plain
@@ -77,11 +77,11 @@ def _quantity(quantity: Quantity, better: Better) -> Measure:
             return None
         return attainment.goodput if quantity.name == "goodput" else attainment.share
 
-    def of(stage: StageSummary) -> float | None:
+    def of(stage: StageView) -> float | None:
         one = found(stage)
         return one.value if isinstance(one, Estimate) else one
 
-    def share(stage: StageSummary) -> Estimate | None:
+    def share(stage: StageView) -> Estimate | None:
         one = found(stage)
         assert one is None or isinstance(one, Estimate), f"{quantity.name} is no share"
         return one
@@ -92,5 +92,5 @@ def _quantity(quantity: Quantity, better: Better) -> Measure:
     return Measure(quantity.name, title, quantity.unit, better, of)
 
 
-def _mean_of(gauge: str) -> Callable[[StageSummary], float | None]:
+def _mean_of(gauge: str) -> Callable[[StageView], float | None]:
     return lambda stage: stage.telemetry_mean(gauge)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import ratio_interval
 from analysis.summary.run_summary import RunSummary
 from records.stage import SECOND

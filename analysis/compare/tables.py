@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analysis.compare.contrasts import Contrast, Contrasts, contrast
 from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT
 from analysis.stats.differences import Spread
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     FIGURE_SPACE,

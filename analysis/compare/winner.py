@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft, paired, stages_of
 from analysis.compare.likeness import different_scenarios, number_format, unlike
-from analysis.settings import MARGIN
+from records.rules import MARGIN
 from analysis.stats.differences import spread
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import REPEATS, Ranking, winner
-from analysis.summary.finding import Finding, in_order
+from records.view import Finding, in_order
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.formatting import (
     format_interval,
     format_ratio,
@@ -184,7 +184,7 @@ def _times(standing: Standing, of: str) -> str:
 def _run_to_run(contenders: Sequence[Contender]) -> list[Finding]:
     findings = []
     for contender in contenders:
-        apart: list[tuple[float, StageSummary]] = []
+        apart: list[tuple[float, StageView]] = []
         for stage in stages_of(contender.runs):
             runs = spread([one.throughput.value or 0.0 for one in contender.at(stage.label)])
             if runs.deviation is not None and runs.mean and runs.deviation / runs.mean >= RUN_TO_RUN:

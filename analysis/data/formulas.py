@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import polars as pl
 
-from records.formula import Between, Difference, Field, FirstOf, Formula, Positive, Quotient, Where
+from records.formula import (
+    AtMost,
+    Between,
+    ByOutcome,
+    Constant,
+    Difference,
+    Field,
+    FirstOf,
+    Formula,
+    Longest,
+    Missing,
+    OneUnless,
+    Positive,
+    Quotient,
+    Where,
+    ZeroAbove,
+)
 from records.metrics import REQUEST_METRICS
 from records.stage import SECOND
 
@@ -26,6 +42,22 @@ def expression(formula: Formula) -> pl.Expr:
             return pl.coalesce(expression(first), expression(second))
         case Where(field, value, of):
             return pl.when(pl.col(field) == value).then(expression(of))
+        case Constant(value):
+            return pl.lit(value, pl.Float64)
+        case Longest(field):
+            return pl.col(field).list.max() / SECOND
+        case Missing(field):
+            return pl.col(field).is_null().cast(pl.Float64)
+        case AtMost(of, limit):
+            return (expression(of) <= limit).cast(pl.Float64)
+        case ZeroAbove(of, limit):
+            return pl.when(expression(of) > limit).then(0.0)
+        case OneUnless(flag):
+            return pl.when(expression(flag) == 0).then(1.0)
+        case ByOutcome(ok, cut_off, failed):
+            of_cut_off, of_failed = expression(cut_off), expression(failed)
+            known = pl.when(pl.col("outcome") == "cut_off").then(of_cut_off).otherwise(of_failed)
+            return pl.when(pl.col("outcome") == "ok").then(expression(ok)).otherwise(known)
     raise AssertionError(f"not a formula: {formula!r}")
 
 
@@ -34,16 +66,6 @@ def metric_columns() -> dict[str, pl.Expr]:
     return {metric.name: expression(metric.formula) for metric in REQUEST_METRICS}
 
 
-def lower_bound(formula: Formula) -> tuple[pl.Expr, pl.Expr]:
-    """Of a request that was stopped at `t_end`: the value of the metric or its lower bound, and whether it is a bound.
-
-    A stamp of an event that had not happened lies after `t_end`. That holds for `t_last` always: more could follow. How
-    fast a stopped answer would have come is unknown: a quotient is null.
-    """
-    match formula:
-        case Between(Field(start), Field("t_last")):
-            return expression(Between(Field(start), Field("t_end"))), pl.lit(True)
-        case Between(Field(start), Field(end)):
-            bounded = expression(Between(Field(start), FirstOf(Field(end), Field("t_end"))))
-            return bounded, pl.col(end).is_null()
-    return pl.lit(None, pl.Float64), pl.lit(True)
+def reads_lists(formula: Formula) -> bool:
+    """Whether the column is made of lists, which stay on disk: it is read from the table, and not computed again."""
+    return isinstance(formula, Longest)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.data.chunks import Chunks, Gaps
-from analysis.stats.estimate import nearest_rank
+from records.rules import nearest_rank
 from records.stage import SECOND
 
 Counts = npt.NDArray[np.int64]

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.data.formulas import metric_columns
+from analysis.data.formulas import metric_columns, reads_lists
 from analysis.data.table import TABLE, write_table
 from analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.data.tokens import TokenCounter
 from records.files import read_meta
+from records.metrics import REQUEST_METRICS
 from records.run import RunMeta
 from settings.schema import UserMistake
 
@@ -31,11 +32,14 @@ AS_THEY_ARE = (
     *("t_connect", "t_send", "t_first", "t_first_out", "t_last", "t_end", "read_first", "merged_first", "streamed"),
     *("server_queue", "server_prefill"),
 )
-OF_METRICS = {name for column in metric_columns().values() for name in column.meta.root_names()}
+STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # not computed again
+OF_METRICS = {
+    name for metric, column in metric_columns().items() if metric not in STORED for name in column.meta.root_names()
+}
 COLUMNS = (
     *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
     *(pl.col(name).cast(pl.Int32) for name in SMALL),
-    *(pl.col(name) for name in AS_THEY_ARE),
+    *(pl.col(name) for name in (*AS_THEY_ARE, *STORED)),
     *(pl.col(name) for name in sorted(OF_METRICS - {*TEXTS, *SMALL, *AS_THEY_ARE, "t_sched"})),
 )
 
@@ -126,7 +130,8 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
 
 def with_metrics(requests: pl.DataFrame) -> pl.DataFrame:
     """Some of a run's requests, with every metric of records/metrics.py as a column. Sums of tokens fit."""
-    return requests.with_columns(pl.col(TOKENS).cast(pl.Int64)).with_columns(**metric_columns())
+    columns = {name: column for name, column in metric_columns().items() if name not in STORED}
+    return requests.with_columns(pl.col(TOKENS).cast(pl.Int64)).with_columns(**columns)
 
 
 def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:

@@ -128,7 +128,9 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: 
         lists = [
             list_of(name, kind) if schema[name] == pl.String else pl.col(name).cast(pl.List(kind)) for name in LISTS
         ]
-        requests = register_io_source(source, schema=schema).with_columns(*lists, **metric_columns()).drop("text")
+        requests = (
+            register_io_source(source, schema=schema).with_columns(*lists).with_columns(**metric_columns()).drop("text")
+        )
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
             requests.sink_parquet(partial, compression="uncompressed", row_group_size=ROWS, statistics=False)
         except pl.exceptions.PolarsError as error:

@@ -16,6 +16,7 @@ import numpy as np
 from records import files
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
+from records.view import Level
 
 MEBIBYTE = 1024 * 1024
 NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
@@ -86,14 +87,6 @@ COUNTERS: Mapping[str, Source] = {
         {"enginebench_gpu_energy_joules_total": 1, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3}, sum
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A gauge over a window."""
-
-    mean: float
-    peak: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,10 @@ from analysis.stats.intervals import BINS
 from records.load import Load
 from records.metrics import PERCENTILES
 from records.stage import SECOND, Stage
+from records.view import StageKey
 
 PARTS = 80  # of a window, in which its flows are averaged to see whether they were steady
 LEAST = (0.1, 5.0)  # share of a window, and seconds: with less than the smaller of them, a stage was not measured
-
-
-@dataclass(frozen=True, slots=True)
-class StageKey:
-    """Which stage of a run: its index, and its label, which the same stage of another run has too.
-
-    Where several stages of a run have one label, the later ones are numbered: `40 users #2`.
-    """
-
-    index: int
-    label: str
 
 
 @dataclass(frozen=True, slots=True)

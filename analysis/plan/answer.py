@@ -20,7 +20,7 @@ from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import Balancer, PlanSettings
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.slo import objective_text
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.formatting import format_share, significant
 from records.load import Load, Users
 from records.slo import Objective
@@ -162,7 +162,7 @@ def with_headroom(load: Load, headroom: float) -> Load:
     return replace(load, per_second=load.per_second * (1 + headroom))
 
 
-def _energy(stages: Sequence[StageSummary]) -> float | None:
+def _energy(stages: Sequence[StageView]) -> float | None:
     told = [(stage.throughput.value or 0.0, stage.energy_per_token) for stage in stages]
     known = [(throughput, joules) for throughput, joules in told if joules is not None]
     return max(known)[1] if known else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from analysis.plan.answer import Plan
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from records.formatting import format_interval, format_seconds, format_share, significant
 
 INACCURATE = 0.25  # error of a held-out prediction that is warned of

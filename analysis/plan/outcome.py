@@ -11,7 +11,7 @@ import numpy as np
 from analysis.plan.replica import Served
 from analysis.plan.steps import Flags, Floats
 from analysis.plan.work import Lengths
-from analysis.stats.estimate import percentile
+from records.rules import percentile
 from records.slo import Objective
 
 FIGURES = ("ttft_p50", "ttft_p95", "ttft_p99", "tpot_p50", "tpot_p95", "e2e_mean", "e2e_p95", "throughput", "rate")

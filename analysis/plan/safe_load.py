@@ -9,9 +9,9 @@ import numpy as np
 
 from analysis.plan.scalability import DRAWS, ENDS, draws
 from analysis.plan.steps import Floats, Generator
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.slo import Verdict, objective_text
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from analysis.summary.ttft_parts import NAMES
 from records.formatting import format_share
 from records.slo import Objective
@@ -48,7 +48,7 @@ class SafeLoad:
     limit: Limit | None  # None where every measured load met every objective
 
 
-def safe_load(stages: Sequence[StageSummary]) -> SafeLoad | None:
+def safe_load(stages: Sequence[StageView]) -> SafeLoad | None:
     """From stages that differ in load alone; `None` where no objective was judged."""
     judged = sorted((s for s in stages if s.attainment is not None), key=lambda s: s.load)
     if not judged or len({s.load_unit for s in judged}) > 1:
@@ -112,7 +112,7 @@ def _falling(shares: Floats, weights: Floats) -> Floats:
     return np.concatenate([np.full(count, mean) for mean, _, count in blocks])
 
 
-def _grown(judged: Sequence[StageSummary], safe: float, objective: Objective) -> str | None:
+def _grown(judged: Sequence[StageView], safe: float, objective: Objective) -> str | None:
     """The part of the objective's latency that grew most from the load before `safe` to the one after it."""
     below, above = ([s for s in judged if (s.load <= safe) is within] for within in (True, False))
     if objective.column is None or not below or not above:
@@ -126,7 +126,7 @@ def _grown(judged: Sequence[StageSummary], safe: float, objective: Objective) ->
     return {**NAMES, DECODING: DECODING}[name] if most > 0 else None
 
 
-def _parts(stages: Sequence[StageSummary], objective: Objective) -> dict[str, float]:
+def _parts(stages: Sequence[StageView], objective: Objective) -> dict[str, float]:
     """Mean seconds of each part over repeats of a load; empty where some repeat has none."""
     parts = [stage.ttft_parts for stage in stages]
     if any(part is None for part in parts):

@@ -20,8 +20,8 @@ from itertools import combinations
 import numpy as np
 
 from analysis.plan.steps import Floats, Generator
-from analysis.stats.estimate import Estimate
-from analysis.summary.stage import StageSummary
+from records.view import Estimate
+from records.view import StageView
 
 DRAWS = 1000
 NORMAL = 1.96  # standard errors to either side hold 95 %
@@ -57,7 +57,7 @@ class Scalability:
     scatter: float | None
 
 
-def scalability(stages: Sequence[StageSummary]) -> Scalability | None:
+def scalability(stages: Sequence[StageView]) -> Scalability | None:
     """`None` with fewer than three loads."""
     rows = [(s.concurrency.average, s.throughput) for s in stages if s.throughput.value and s.concurrency.average > 0]
     if len({round(n, 1) for n, _ in rows}) < LEAST_STAGES:

@@ -13,12 +13,12 @@ from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.ends import has_ends, upper_end
 from analysis.report.figures import Number, duration, rate
 from analysis.report.rows import percentile_column
-from analysis.stats.estimate import Estimate
-from analysis.stats.intervals import Answer
+from records.view import Estimate
+from records.rules import Answer
 from analysis.summary.request_classes import ClassSummary
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.slo import overall
-from analysis.summary.stage import StageSummary
+from records.rules import overall
+from records.view import StageView
 from records.formatting import MISSING, format_ratio, format_seconds, format_share, in_words
 from records.metrics import BY_NAME
 
@@ -68,7 +68,7 @@ def classes_of_runs(summaries: Sequence[RunSummary]) -> Classes | None:
     return Classes((*headers, ("goodput", "req/s")), tuple(rows), tuple(sentences))
 
 
-def _class(stage: StageSummary, name: str) -> ClassSummary | None:
+def _class(stage: StageView, name: str) -> ClassSummary | None:
     return next((one for one in stage.classes if one.name == name), None)
 
 
@@ -94,15 +94,15 @@ def _row(name: str, label: str, contender: Contender, shown: Sequence[tuple[str,
     )
 
 
-def _percentile(name: str, metric: str, p: str) -> Callable[[StageSummary], Estimate]:
-    def of(stage: StageSummary) -> Estimate:
+def _percentile(name: str, metric: str, p: str) -> Callable[[StageView], Estimate]:
+    def of(stage: StageView) -> Estimate:
         one = _class(stage, name)
         return one.latencies[metric].percentile(p) if one is not None else Estimate(None, why="no requests")
 
     return of
 
 
-def _goodput(stage: StageSummary, name: str) -> Estimate:
+def _goodput(stage: StageView, name: str) -> Estimate:
     one = _class(stage, name)
     return one.attainment.goodput if one is not None and one.attainment is not None else Estimate(None)
 
@@ -132,7 +132,7 @@ def _against_alone(contender: Contender, names: Iterable[str], metrics: Sequence
                 yield f"{contender.label}, {name} at {label}, compared with {alone[name]}: {in_words(parts)}."
 
 
-def _isolated(stages: Sequence[StageSummary]) -> list[tuple[str, dict[str, str]]]:
+def _isolated(stages: Sequence[StageView]) -> list[tuple[str, dict[str, str]]]:
     """The stages of several classes, each with the labels of the stages of one class that followed it, by class."""
     found: list[tuple[str, dict[str, str]]] = []
     for stage in stages:

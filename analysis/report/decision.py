@@ -18,7 +18,7 @@ from analysis.plan.safe_load import safe_load
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.costs import Costs, costs_of, saved
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, format_interval, format_share, in_words, significant
 

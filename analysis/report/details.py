@@ -8,9 +8,9 @@ from typing import Any
 
 from analysis.report.ends import has_ends, upper_end
 from analysis.report.figures import Number, duration, rate
-from analysis.summary.distributions import Distribution
+from records.view import Distribution
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.formatting import MISSING, format_bytes, format_seconds, format_share, significant
 from records.metrics import PERCENTILES, REQUEST_METRICS
 
@@ -34,7 +34,7 @@ def details_of(summary: RunSummary) -> Details:
     return Details(tuple(stage.label for stage in stages), tuple(observed))
 
 
-def _distribution(stages: Sequence[StageSummary], name: str, title: str) -> list[tuple[str, Cells]]:
+def _distribution(stages: Sequence[StageView], name: str, title: str) -> list[tuple[str, Cells]]:
     found = [stage.latencies[name] for stage in stages]
     return [
         (f"{title} mean", [(duration(one.mean), _deviation(one.deviation)) for one in found]),
@@ -61,10 +61,10 @@ def _percentile(distribution: Distribution, p: str) -> tuple[Number, str]:
     return number, "; ".join(said)
 
 
-def _loads(stages: Sequence[StageSummary]) -> list[tuple[str, Cells]]:
+def _loads(stages: Sequence[StageView]) -> list[tuple[str, Cells]]:
     """Rates, concurrency, counts and telemetry."""
 
-    def plain(of: Callable[[StageSummary], float | None]) -> Cells:
+    def plain(of: Callable[[StageView], float | None]) -> Cells:
         return [(rate(of(stage)), "") for stage in stages]
 
     return [
@@ -101,12 +101,12 @@ def _share(value: float | None) -> Number:
     return Number(value, format_share(value))
 
 
-def _share_spread(stage: StageSummary) -> str:
+def _share_spread(stage: StageView) -> str:
     share = stage.failure_share
     return "" if share.low is None else f"{format_share(share.low)} to {format_share(share.high)}"
 
 
-def _telemetry(stages: Sequence[StageSummary]) -> list[tuple[str, Cells]]:
+def _telemetry(stages: Sequence[StageView]) -> list[tuple[str, Cells]]:
     rows = []
     for quantity in dict.fromkeys(name for stage in stages for name in stage.telemetry):
         write = format_bytes if quantity.endswith("_bytes") else significant

@@ -19,9 +19,9 @@ import msgspec
 from analysis.compare.knee import growth_sentences
 from analysis.compare.winner import Comparison
 from analysis.report.decision import Decision
-from analysis.stats.intervals import Answer
+from records.rules import Answer
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary, as_document, without_infinities
-from analysis.summary.slo import overall
+from records.rules import overall
 
 
 @dataclass(frozen=True, slots=True)

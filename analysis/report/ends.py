@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 
 INFINITE = "∞"
 

@@ -17,9 +17,9 @@ from analysis.report.rows import Column, percentile_column
 from analysis.report.scalability import scalability_curves
 from analysis.report.timeline import timeline
 from analysis.report.ttft_parts import ttft_parts
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.distributions import CURVE, DRAWN
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from analysis.summary.turns import TurnSummary
 from records.formatting import MISSING, format_count, format_seconds, significant
 from records.metrics import BY_NAME
@@ -50,12 +50,12 @@ class Figure:
     legend: tuple[Drawn, ...] = ()  # where its lines and marks are those of several engines
 
 
-def _memory(stage: StageSummary) -> Estimate:
+def _memory(stage: StageView) -> Estimate:
     used = stage.telemetry_mean("engine_memory_bytes")
     return Estimate(None if used is None else used / 1e9, why="a mean over the window")
 
 
-def _gpu(stage: StageSummary) -> Estimate:
+def _gpu(stage: StageView) -> Estimate:
     busy = stage.telemetry_mean("gpu_utilisation")
     return Estimate(None if busy is None else 100 * busy, why="a mean over the window")
 
@@ -157,7 +157,7 @@ def _scalability(engines: Sequence[Drawn], laws: Sequence[Law]) -> Figure | None
 def _turns(engines: Sequence[Drawn], axis: Axis) -> Figure | None:
     """TTFT by turn at the last stage that has conversations."""
 
-    def known(stage: StageSummary) -> dict[int, TurnSummary]:
+    def known(stage: StageView) -> dict[int, TurnSummary]:
         return {one.turn: one for one in stage.turns}
 
     told = [label for label in axis.labels if any(stage.turns for one in engines for stage in one.contender.at(label))]

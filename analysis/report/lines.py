@@ -31,7 +31,7 @@ from analysis.report.drawing import (
 from analysis.report.ends import upper_end
 from analysis.report.rows import Column
 from analysis.report.scales import HEIGHT, WIDTH, Scale, scale_of
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from records.formatting import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
 
 SLANTED = 20  # pixels from the slanted name of a stage to the next

@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 
 from analysis.report.rows import names_of
-from analysis.stats.estimate import Estimate
-from analysis.summary.distributions import Distribution
+from records.view import Estimate
+from records.view import Distribution
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.metrics import BY_NAME, PERCENTILES, QUANTITIES
 
 SCHEMA = pl.Schema(
@@ -63,7 +63,7 @@ def _finite(estimate: Estimate) -> Estimate:
     return dataclasses.replace(estimate, value=value, high=high)
 
 
-def _of_the_stage(stage: StageSummary) -> Iterator[tuple[str, str, Estimate]]:
+def _of_the_stage(stage: StageView) -> Iterator[tuple[str, str, Estimate]]:
     n = stage.requests
     for name in COUNTS:
         yield name, "count", Estimate(float(getattr(stage, name)), n=n)
@@ -85,7 +85,7 @@ def _of_the_stage(stage: StageSummary) -> Iterator[tuple[str, str, Estimate]]:
         yield name, "peak", Estimate(level.peak)
 
 
-def _latencies(stage: StageSummary) -> Iterator[tuple[str, str, Estimate]]:
+def _latencies(stage: StageView) -> Iterator[tuple[str, str, Estimate]]:
     for name, found in stage.latencies.items():
         if found.n:
             yield from ((name, statistic, one) for statistic, one in _statistics(found))

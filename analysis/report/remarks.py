@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from analysis.summary.finding import Finding, Severity, in_order
+from records.view import Finding, Severity, in_order
 from records.formatting import in_words, join_labels
 
 LONGEST = 60  # characters of a list of stages

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.axis import Axis, Place, axis_of
 from analysis.report.ends import has_ends, upper_end
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.formatting import (
     MISSING,
     PLAIN,
@@ -65,8 +65,8 @@ class Column:
     where that is not plain. `most` is the largest value that there can be."""
 
     name: str
-    of: Callable[[StageSummary], Estimate]
-    answered: Callable[[StageSummary], float | None] = lambda stage: None
+    of: Callable[[StageView], Estimate]
+    answered: Callable[[StageView], float | None] = lambda stage: None
     duration: bool = True
     clock: str = ""
     most: float = math.inf
@@ -85,7 +85,7 @@ class Row:
         return self.contender.label
 
     @property
-    def stages(self) -> tuple[StageSummary, ...]:
+    def stages(self) -> tuple[StageView, ...]:
         return self.contender.at(self.place.label)
 
     @property
@@ -135,10 +135,10 @@ def percentile_column(metric: str, p: str) -> Column:
     """`TTFT (user)` becomes TTFT on the user's clock."""
     title, _, clock = BY_NAME[metric].title.partition(" (")
 
-    def of(stage: StageSummary) -> Estimate:
+    def of(stage: StageView) -> Estimate:
         return stage.latencies[metric].percentile(p)
 
-    def answered(stage: StageSummary) -> float | None:
+    def answered(stage: StageView) -> float | None:
         known = stage.latencies[metric].answered
         return known[p] if known else None
 

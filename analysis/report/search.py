@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.stats.intervals import Answer
+from records.rules import Answer
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_count, format_share
 from records.search import ProbeRecord

@@ -18,11 +18,12 @@ from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
 from analysis.report.search import Searches, searches_of
-from analysis.stats.intervals import Answer
+from records.rules import Answer
 from analysis.stats.tails import needed
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.slo import agreed, overall
+from analysis.summary.slo import agreed
+from records.rules import overall
 from records.formatting import format_count, format_seconds, format_share, join_labels
 from records.slo import Objective
 

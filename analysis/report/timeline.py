@@ -24,7 +24,7 @@ from analysis.report.drawing import (
     zoom,
 )
 from analysis.report.scales import WIDTH, Scale
-from analysis.summary.finding import in_order
+from records.view import in_order
 from analysis.summary.run_summary import RunSummary
 
 COLOURS = {"invalid": BAD, "warn": WARN, "note": MUTED}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.stats.estimate import Estimate, Floats
+from analysis.stats.estimate import Floats
+from records.view import Estimate
 from analysis.stats.repeats import REPEATS, ratio_test, t_test
 from analysis.stats.series import ranks_of
 

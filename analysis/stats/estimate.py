@@ -13,45 +13,6 @@ Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
-BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
-
-    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
-    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
-    why: str | None = None
-
-    @property
-    def unbounded(self) -> bool:
-        return self.why == BEYOND_OBSERVED
-
-    def within(self, least: float, most: float) -> Estimate:
-        """Without the part of the interval that cannot be: a share is at most 1."""
-        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
-        return replace(self, low=low, high=high)
-
-
-def percentile(ordered: Floats, q: float) -> float:
-    """The nearest-rank percentile of ascending values, for q in (0, 1]: the smallest value that at least a share q do
-    not exceed.
-
-    It is always a value that was observed, never an interpolation: Hyndman & Fan (1996), definition 1.
-    """
-    return float(ordered[nearest_rank(len(ordered), q) - 1])
-
-
-def nearest_rank(n: int, q: float) -> int:
-    """ceil(q·n) from 1 to n; q is rounded first, because 0.95 · 20 is a hair above 19 in binary."""
-    return min(max(math.ceil(round(q * n, 9)), 1), n)
 
 
 def least_samples(q: float) -> int:

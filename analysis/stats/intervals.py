@@ -26,7 +26,9 @@ from analysis.stats.dependence import (
     user_codes,
     with_users,
 )
-from analysis.stats.estimate import BEYOND_OBSERVED, TAIL, Estimate, Floats, least_samples, nearest_rank
+from analysis.stats.estimate import TAIL, Floats, least_samples
+from records.view import BEYOND_OBSERVED, Estimate
+from records.rules import nearest_rank
 from analysis.stats.tails import Sample, clopper_pearson, effective_size, needed
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"

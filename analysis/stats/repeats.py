@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.settings import MARGIN
-from analysis.stats.estimate import CONFIDENCE, Estimate, Floats, t_p_value, t_quantile
+from records.rules import MARGIN
+from analysis.stats.estimate import CONFIDENCE, Floats, t_p_value, t_quantile
+from records.view import Estimate
 
 REPEATS = 3  # runs of each engine below which no winner is named
 SAME = 1e-12  # share of their size by which equal runs may differ: a test of rounding errors says nothing

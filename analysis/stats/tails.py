@@ -14,7 +14,8 @@ import numpy as np
 from scipy import special
 
 from analysis.stats.dependence import LEAST_POINTS, Codes, MeanError, mean_error, skewed_quantile
-from analysis.stats.estimate import TAIL, Floats, least_samples, nearest_rank, t_quantile
+from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
+from records.rules import nearest_rank
 
 TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
 TAIL_WIDENING = 2.5  # how much further from the end of the distribution the neighbouring percentile is

@@ -9,10 +9,10 @@ from analysis.data.load import RunData
 from analysis.data.windows import keys_of
 from analysis.stats.tails import needed
 from analysis.summary import load_generator, recovery, steady
-from analysis.summary.finding import FEW_SAMPLES, Finding, in_order
-from analysis.summary.stage import StageSummary
+from analysis.summary.finding import FEW_SAMPLES
 from records.formatting import counted, format_count, format_seconds, format_share, in_words, join_labels, significant
 from records.run import Imported
+from records.view import Finding, StageView, in_order
 
 CENSORED_SHARE = 0.01  # as many as p99 leaves out
 FAILURE_SHARE = 0.01
@@ -24,7 +24,7 @@ MISSED_SHARE = 0.05  # of the prompts
 CACHED_SHARE = 0.1  # of the prompt tokens
 
 
-def findings_of(run: RunData, stages: tuple[StageSummary, ...]) -> tuple[Finding, ...]:
+def findings_of(run: RunData, stages: tuple[StageView, ...]) -> tuple[Finding, ...]:
     """All findings of one run, the gravest first."""
     found = [*_of_the_run(run, stages), *load_generator.of_the_run(run, stages), *recovery.of_the_run(run)]
     for stage in stages:
@@ -46,7 +46,7 @@ def _imported_from(imported: Imported) -> Finding:
     return Finding("imported", "note", evidence, "measure with enginebench for what is missing")
 
 
-def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
+def _of_the_run(run: RunData, stages: tuple[StageView, ...]) -> Iterator[Finding]:
     if run.meta.imported is not None:
         yield _imported_from(run.meta.imported)
     measured = {stage.index for stage in stages}
@@ -78,7 +78,7 @@ def _of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Find
             yield Finding("censored", "invalid", "no request ended before the run did", remedy)
 
 
-def _failures(stage: StageSummary) -> Finding | None:
+def _failures(stage: StageView) -> Finding | None:
     share = stage.failure_share.value
     if not stage.failed or share is None:
         return None
@@ -92,7 +92,7 @@ def _failures(stage: StageSummary) -> Finding | None:
     )
 
 
-def _retries(stage: StageSummary) -> Finding | None:
+def _retries(stage: StageView) -> Finding | None:
     """Attempts and answers are counted apart: clients that ask again make more load just when there is too much."""
     if not stage.again:
         return None
@@ -106,7 +106,7 @@ def _retries(stage: StageSummary) -> Finding | None:
     )
 
 
-def _censored(stage: StageSummary) -> Finding | None:
+def _censored(stage: StageView) -> Finding | None:
     if not stage.cut_off:
         return None
     share = stage.cut_off / stage.requests
@@ -119,7 +119,7 @@ def _censored(stage: StageSummary) -> Finding | None:
     )
 
 
-def _too_few_samples(stage: StageSummary) -> Finding | None:
+def _too_few_samples(stage: StageView) -> Finding | None:
     if stage.ok >= FEW_SAMPLES:
         return None
     return Finding(
@@ -130,7 +130,7 @@ def _too_few_samples(stage: StageSummary) -> Finding | None:
     )
 
 
-def _tokens_per_chunk(stage: StageSummary) -> Finding | None:
+def _tokens_per_chunk(stage: StageView) -> Finding | None:
     per_chunk = stage.answers.per_chunk
     if per_chunk is None or 0.9 <= per_chunk <= 1.1:
         return None
@@ -142,7 +142,7 @@ def _tokens_per_chunk(stage: StageSummary) -> Finding | None:
     )
 
 
-def _token_count_disagrees(stage: StageSummary) -> Finding | None:
+def _token_count_disagrees(stage: StageView) -> Finding | None:
     answers, said = stage.answers, []
     if answers.fewer_than_chunks:
         said.append(f"{answers.fewer_than_chunks} answers report fewer tokens than they had chunks")
@@ -168,7 +168,7 @@ def _token_count_disagrees(stage: StageSummary) -> Finding | None:
     )
 
 
-def _server_counts_otherwise(stage: StageSummary) -> bool:
+def _server_counts_otherwise(stage: StageView) -> bool:
     """A server may count a request's tokens when it ends: what is in flight at the edges can be on either side."""
     server, client = stage.answers.server_count, stage.answers.client_count
     if server is None or client is None:
@@ -177,7 +177,7 @@ def _server_counts_otherwise(stage: StageSummary) -> bool:
     return abs(client - server) > COUNT_TOLERANCE * max(server, client) + edges
 
 
-def _not_streamed(stage: StageSummary) -> Finding | None:
+def _not_streamed(stage: StageView) -> Finding | None:
     answers = stage.answers
     if answers.at_once <= AT_ONCE_SHARE * answers.streams:
         return None
@@ -190,7 +190,7 @@ def _not_streamed(stage: StageSummary) -> Finding | None:
     )
 
 
-def _empty_answers(stage: StageSummary) -> Finding | None:
+def _empty_answers(stage: StageView) -> Finding | None:
     if not stage.answers.empty:
         return None
     return Finding(
@@ -201,7 +201,7 @@ def _empty_answers(stage: StageSummary) -> Finding | None:
     )
 
 
-def _cut_short(stage: StageSummary, fixed_lengths: bool) -> Finding | None:
+def _cut_short(stage: StageView, fixed_lengths: bool) -> Finding | None:
     answers = stage.answers
     if answers.cut_short <= SHORT_SHARE * stage.ok or answers.planned_tokens is None:
         return None
@@ -217,7 +217,7 @@ def _cut_short(stage: StageSummary, fixed_lengths: bool) -> Finding | None:
     )
 
 
-def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
+def _prompts_missed(stage: StageView, exact: bool) -> Finding | None:
     missed, planned = stage.answers.missed_prompts, stage.answers.planned_prompts
     if not missed:
         return None
@@ -233,7 +233,7 @@ def _prompts_missed(stage: StageSummary, exact: bool) -> Finding | None:
     )
 
 
-def _prompts_cached(stage: StageSummary) -> Finding | None:
+def _prompts_cached(stage: StageView) -> Finding | None:
     prompt, cached = stage.answers.prompt_tokens, stage.answers.cached_tokens
     if not prompt or not cached or cached < CACHED_SHARE * prompt:
         return None
@@ -245,7 +245,7 @@ def _prompts_cached(stage: StageSummary) -> Finding | None:
     )
 
 
-def _reconnected(stage: StageSummary) -> Finding | None:
+def _reconnected(stage: StageView) -> Finding | None:
     if not stage.reconnected:
         return None
     connect = stage.latencies["connect"]
@@ -258,7 +258,7 @@ def _reconnected(stage: StageSummary) -> Finding | None:
     )
 
 
-CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
+CHECKS: tuple[Callable[[StageView], Finding | None], ...] = (
     _failures,
     _retries,
     _censored,

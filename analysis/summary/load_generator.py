@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.data.load import RunData
 from analysis.data.telemetry import PLANNER
-from analysis.summary.finding import FEW_SAMPLES, Finding, Severity
-from analysis.summary.stage import StageSummary
+from analysis.summary.finding import FEW_SAMPLES
 from records.formatting import format_count, format_error, format_seconds, format_share, significant
 from records.stage import SECOND
+from records.view import Finding, Severity, StageView
 
 # How late the load generator may be: the larger of some milliseconds and a share of the median TTFT it measures.
 LATE = ((0.005, 0.05), (0.020, 0.25))  # (seconds, share) for a warning, and beyond that for an invalid run
@@ -19,7 +19,7 @@ CPU_BOUND = 0.9  # cores of a process that has one thread
 USERS_THERE = (0.99, 0.90)  # share of the planned users: fewer is a warning, and then an invalid run
 
 
-def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Finding]:
+def of_the_run(run: RunData, stages: tuple[StageView, ...]) -> Iterator[Finding]:
     """What concerns the load generator for the whole run."""
     yield from _missing_workers(run)
     yield from _lost_processes(run)
@@ -44,7 +44,7 @@ def of_the_run(run: RunData, stages: tuple[StageSummary, ...]) -> Iterator[Findi
             yield _past_calibration(stage, run.meta.client_error)
 
 
-def _past_calibration(stage: StageSummary, calibrated: Sequence[tuple[float, float, float]]) -> Finding:
+def _past_calibration(stage: StageView, calibrated: Sequence[tuple[float, float, float]]) -> Finding:
     """More chunks than ever calibrated, or another program's work on its cores; then TTFT has no ±."""
     most = max(chunks for chunks, _, _ in calibrated)
     if (rate := stage.client.chunk_rate or 0.0) > most:
@@ -83,7 +83,7 @@ def _lost_processes(run: RunData) -> Iterator[Finding]:
         )
 
 
-def _users_missing(stage: StageSummary) -> Finding | None:
+def _users_missing(stage: StageView) -> Finding | None:
     if stage.users_there is None:
         return None
     warn, invalid = (share * stage.load for share in USERS_THERE)
@@ -98,7 +98,7 @@ def _users_missing(stage: StageSummary) -> Finding | None:
     )
 
 
-def _client_error(stage: StageSummary) -> Finding | None:
+def _client_error(stage: StageView) -> Finding | None:
     """Within its calibration, but too coarse for what it measures."""
     ttft, error = _median_ttft(stage), stage.client.error
     if not ttft or error is None or error <= max(ERROR[0], ERROR[1] * ttft):
@@ -112,7 +112,7 @@ def _client_error(stage: StageSummary) -> Finding | None:
     )
 
 
-def _client_late(stage: StageSummary) -> Finding | None:
+def _client_late(stage: StageView) -> Finding | None:
     """Late requests distort the load and what users feel; late reads only with user-space stamps, which have no lag."""
     sent, noticed = (stage.latencies[name] for name in ("send_lag", "client_lag"))
     severity: Severity | None = None
@@ -133,18 +133,18 @@ def _client_late(stage: StageSummary) -> Finding | None:
     )
 
 
-def _median_ttft(stage: StageSummary) -> float | None:
+def _median_ttft(stage: StageView) -> float | None:
     """Of the answered requests."""
     ttft = stage.latencies["ttft"]
     return ttft.answered["p50"] if ttft.answered else ttft.p50.value
 
 
-def _lateness(lag: float, stage: StageSummary) -> Severity | None:
+def _lateness(lag: float, stage: StageView) -> Severity | None:
     warn, invalid = (max(seconds, share * (_median_ttft(stage) or 0.0)) for seconds, share in LATE)
     return "invalid" if lag > invalid else "warn" if lag > warn else None
 
 
-def _event_loop_late(stage: StageSummary) -> Finding | None:
+def _event_loop_late(stage: StageView) -> Finding | None:
     if stage.client.loop_lag is None or _lateness(stage.client.loop_lag.peak, stage) is None:
         return None
     return Finding(
@@ -155,7 +155,7 @@ def _event_loop_late(stage: StageSummary) -> Finding | None:
     )
 
 
-def _read_together(stage: StageSummary) -> Finding | None:
+def _read_together(stage: StageView) -> Finding | None:
     """A server may write several chunks at once, and then their stamp is right; it is not where the reader was late."""
     if _event_loop_late(stage) is None or stage.merged_first < MERGED * max(1, stage.ok):
         return None
@@ -168,7 +168,7 @@ def _read_together(stage: StageSummary) -> Finding | None:
     )
 
 
-def _client_cpu_bound(stage: StageSummary) -> Finding | None:
+def _client_cpu_bound(stage: StageView) -> Finding | None:
     if stage.client.cpu is None or stage.client.cpu.mean < CPU_BOUND:
         return None
     return Finding(
@@ -179,7 +179,7 @@ def _client_cpu_bound(stage: StageSummary) -> Finding | None:
     )
 
 
-CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
+CHECKS: tuple[Callable[[StageView], Finding | None], ...] = (
     _users_missing,
     _client_late,
     _client_error,

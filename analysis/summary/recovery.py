@@ -13,13 +13,14 @@ import numpy as np
 import polars as pl
 
 from analysis.data.load import RunData
-from analysis.data.windows import StageKey, Window, windows_of
-from analysis.stats.estimate import Floats, percentile
-from analysis.summary.finding import Finding
+from analysis.data.windows import Window, windows_of
+from analysis.stats.estimate import Floats
 from records.formatting import counted, format_seconds
 from records.load import Rate
+from records.rules import percentile
 from records.run import READY, STARTED
 from records.stage import SECOND, Nanoseconds
+from records.view import Finding, StageKey
 
 BAND = 0.95
 IN_A_ROW, OUTSIDE = 20, 3

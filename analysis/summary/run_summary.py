@@ -5,47 +5,53 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from analysis.data.flow import Instants
 from analysis.data.load import NotARun, RunData
+from analysis.data.telemetry import GAUGES
 from analysis.data.windows import Flows, windows_of
-from analysis.summary.checks import findings_of
-from analysis.summary.distributions import FAILED, distributions
-from analysis.summary.finding import Finding
-from analysis.summary.stage import StageSummary, summarise_stage
+from analysis.summary.findings import findings_of_run, findings_of_stage
+from analysis.summary.stage import view_of
 from records.files import write_atomically
 from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
+from records.view import FAILED, Finding, StageView, in_order
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 POINTS = 240  # of a whole run
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSeries:
-    """The whole run in equal steps of `step` seconds: requests in flight and output tokens per second."""
+    """The whole run in equal steps of `step` seconds: requests in flight, output tokens per second, and the server's
+    gauges by name (means, `None` where nothing was reported)."""
 
     step: float
     in_flight: tuple[float, ...]
     throughput: tuple[float, ...]
+    gauges: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(RunFacts):
-    """What was run, and what came out. `folder` is not written into `summary.json`: runs move."""
+    """What was run, and what came out. `folder` is not written into `summary.json`: runs move.
+
+    `findings` are all of the run: those of its stages too.
+    """
 
     folder: Path
-    client_error: float | None  # seconds: the largest of its stages; None where one of them has none
     requests: int  # of the whole run, inside and outside the steady windows
     objectives: tuple[Objective, ...]
-    stages: tuple[StageSummary, ...]
+    stages: tuple[StageView, ...]
     flow: FlowSeries
     findings: tuple[Finding, ...]
 
@@ -53,7 +59,14 @@ class RunSummary(RunFacts):
     def invalid(self) -> bool:
         return any(finding.severity == "invalid" for finding in self.findings)
 
-    def at(self, label: str) -> StageSummary | None:
+    @property
+    def client_error(self) -> float | None:
+        """Seconds: the largest of the stages; `None` where one of them has none."""
+        errors = [stage.value("client_error") for stage in self.stages]
+        known = [error for error in errors if error is not None]
+        return max(known) if known and len(known) == len(errors) else None
+
+    def at(self, label: str) -> StageView | None:
         """The stage of that label."""
         return next((stage for stage in self.stages if stage.label == label), None)
 
@@ -68,33 +81,36 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    with ThreadPoolExecutor(1) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
-        latencies = pool.map(lambda window: distributions(window.scheduled(run.requests)), windows)
-        flows = Flows(run, windows, edges)
-        stages = tuple(
-            summarise_stage(run, window, flows, found, objectives)
-            for window, found in zip(windows, latencies, strict=True)
-        )
+    flows = Flows(run, windows, edges)
+    with ThreadPoolExecutor(2) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
+        views = tuple(pool.map(lambda window: view_of(run, window, flows, objectives), windows))
+    stages = tuple(replace(view, findings=findings_of_stage(view, run)) for view in views)
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,
-        client_error=_largest([stage.client.error for stage in stages]),
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
-        flow=FlowSeries(
-            step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())
+        flow=_flow(run, flows, edges, step),
+        findings=in_order(
+            [*findings_of_run(run, stages), *(finding for stage in stages for finding in stage.findings)]
         ),
-        findings=findings_of(run, stages),
     )
 
 
-def _largest(errors: list[float | None]) -> float | None:
-    known = [error for error in errors if error is not None]
-    return max(known) if len(known) == len(errors) else None
+def _flow(run: RunData, flows: Flows, edges: Instants, step: float) -> FlowSeries:
+    throughput, in_flight = flows.tokens(edges) / step, flows.in_flight.averages(edges)
+    spans = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    levels = {name: [run.telemetry.level(name, start, end) for start, end in spans] for name in GAUGES}
+    gauges = {
+        name: tuple(None if level is None else level.mean for level in of_gauge)
+        for name, of_gauge in levels.items()
+        if any(level is not None for level in of_gauge)
+    }
+    return FlowSeries(step, tuple(in_flight.tolist()), tuple(throughput.tolist()), gauges)
 
 
-def _edges(run: RunData) -> tuple[Any, float]:
+def _edges(run: RunData) -> tuple[Instants, float]:
     """From the run's start to its last instant: a second apart, more in a long run and less in a trial."""
     span = run.last / SECOND
     step = max(span / POINTS, min(1.0, span / 40))
@@ -117,9 +133,9 @@ def as_document(summary: RunSummary) -> dict[str, Any]:
 def without_infinities(value: Any) -> Any:
     """JSON has no infinity."""
     if isinstance(value, dict):
-        return {key: without_infinities(one) for key, one in value.items()}
+        return {key: without_infinities(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [without_infinities(one) for one in value]
+        return [without_infinities(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -132,8 +148,8 @@ def read_summary(folder: Path) -> RunSummary:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA_VERSION:
-            found = document.get("schema")
-            raise NotARun(f"{path} has schema {found}; this version reads {SCHEMA_VERSION}: save it again.")
+            schema = document.get("schema")
+            raise NotARun(f"{path} has schema {schema}; this version reads {SCHEMA_VERSION}: save it again.")
         document = _with_infinities(document) | {"folder": str(folder)}
         return msgspec.convert(document, RunSummary, dec_hook=lambda kind, value: kind(value))
     except OSError as error:
@@ -149,7 +165,7 @@ def _with_infinities(value: Any) -> Any:
         if value.get("low") is not None and value.get("high", 0.0) is None:
             infinite["high"] = math.inf
         return {key: _with_infinities(one) for key, one in value.items()} | infinite
-    return [_with_infinities(one) for one in value] if isinstance(value, list) else value
+    return [_with_infinities(part) for part in value] if isinstance(value, list) else value
 
 
 def write_summary(summary: RunSummary) -> Path:

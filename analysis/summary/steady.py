@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.steadiness import LEAST, LOCK_STEP, steadiness
-from analysis.summary.finding import Finding
-from analysis.summary.stage import StageSummary
 from records.formatting import format_bytes, format_count, format_seconds, in_words, significant
+from records.view import Finding, StageView
 
 LITTLE_TOLERANCE = 0.10
 GROWTH = (16 * 1024 * 1024, 0.05)  # bytes, and share, by which memory may grow
@@ -38,7 +37,7 @@ SERIES = {
 }
 
 
-def _never_steady(stage: StageSummary) -> Finding | None:
+def _never_steady(stage: StageView) -> Finding | None:
     if stage.varies:
         return None
     said = [text for name, drift in SERIES.items() if (text := _moved(stage.series[name], drift)) is not None]
@@ -77,7 +76,7 @@ def _known(series: Sequence[float | None]) -> list[float]:
     return [value for value in series if value is not None]
 
 
-def _backlog_grew(stage: StageSummary) -> Finding | None:
+def _backlog_grew(stage: StageView) -> Finding | None:
     """An open loop does not wait for the server: what it does not answer piles up."""
     if not stage.is_open or stage.varies:
         return None
@@ -96,7 +95,7 @@ def _backlog_grew(stage: StageSummary) -> Finding | None:
     )
 
 
-def _memory_grew(stage: StageSummary) -> Finding | None:
+def _memory_grew(stage: StageView) -> Finding | None:
     """A leak shows only over minutes: caches fill at first."""
     said = [
         f"{name.replace('_memory_bytes', '')} from {format_bytes(first)} to {format_bytes(last)} "
@@ -114,7 +113,7 @@ def _memory_grew(stage: StageSummary) -> Finding | None:
     )
 
 
-def _lock_step(stage: StageSummary) -> Finding | None:
+def _lock_step(stage: StageView) -> Finding | None:
     if stage.dispersion is None or stage.dispersion < LOCK_STEP:
         return None
     return Finding(
@@ -126,7 +125,7 @@ def _lock_step(stage: StageSummary) -> Finding | None:
     )
 
 
-def _unserved_users(stage: StageSummary) -> Finding | None:
+def _unserved_users(stage: StageView) -> Finding | None:
     if not stage.unserved_users:
         return None
     return Finding(
@@ -138,7 +137,7 @@ def _unserved_users(stage: StageSummary) -> Finding | None:
     )
 
 
-def _unanswered(stage: StageSummary) -> Finding | None:
+def _unanswered(stage: StageView) -> Finding | None:
     if not stage.unanswered:
         return None
     return Finding(
@@ -150,7 +149,7 @@ def _unanswered(stage: StageSummary) -> Finding | None:
     )
 
 
-def _littles_law_off(stage: StageSummary) -> Finding | None:
+def _littles_law_off(stage: StageView) -> Finding | None:
     concurrency = stage.concurrency
     if concurrency.little is None or concurrency.average == 0:
         return None
@@ -165,7 +164,7 @@ def _littles_law_off(stage: StageSummary) -> Finding | None:
     )
 
 
-CHECKS: tuple[Callable[[StageSummary], Finding | None], ...] = (
+CHECKS: tuple[Callable[[StageView], Finding | None], ...] = (
     _unserved_users,
     _unanswered,
     _backlog_grew,

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.intervals import (
     bin_by_user,
     bin_events,

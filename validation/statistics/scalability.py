@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from analysis.plan.scalability import fit_law
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from validation.program import RESULTS
 
 RATE, SIGMA, KAPPA = 30.0, 0.05, 0.0004

@@ -20,9 +20,9 @@ from analysis.compare.terminal import print_contrasts
 from analysis.compare.winner import compare
 from analysis.data.load import load_run
 from analysis.report.page import render
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.run_summary import RunSummary, summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from enginebench import app
 from records.files import read_requests
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, write_run
@@ -168,7 +168,7 @@ def test_what_differs_blocks_the_claim(summaries: list[RunSummary], change: dict
 
 
 def test_failures_are_no_number(summaries: list[RunSummary]) -> None:
-    def failed(stage: StageSummary, k: int) -> StageSummary:
+    def failed(stage: StageView, k: int) -> StageView:
         ttft = dataclasses.replace(stage.latencies["ttft"], p99=Estimate(math.inf, why="failed"))
         return dataclasses.replace(stage, latencies=dict(stage.latencies) | {"ttft": ttft})
 

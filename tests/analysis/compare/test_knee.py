@@ -9,9 +9,9 @@ import pytest
 
 from analysis.compare.knee import growth_sentences, saturated_from
 from analysis.data.load import load_run
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.summary.run_summary import RunSummary, summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from analysis.summary.ttft_parts import TtftParts
 from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
@@ -107,5 +107,5 @@ def test_many_engines_share_the_sentences_that_hold_for_them(tmp_path: Path) -> 
     ]
 
 
-def _with(of: RunSummary, parts: TtftParts, index: int = 1, rate: float = 200) -> StageSummary:
+def _with(of: RunSummary, parts: TtftParts, index: int = 1, rate: float = 200) -> StageView:
     return dataclasses.replace(of.stages[index], ttft_parts=parts, throughput=Estimate(rate))

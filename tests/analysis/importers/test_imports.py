@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from enginebench import app
 from records.files import read_meta, read_requests
 from records.load import Rate, Users
@@ -22,7 +22,7 @@ def imported(output: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["import", *arguments, "--output", str(output)])
 
 
-def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageSummary]:
+def run_of(output: Path, *arguments: str) -> tuple[RunSummary, StageView]:
     """The only run that was imported, and its only stage."""
     result = imported(output, *arguments)
     assert result.exit_code == 0, result.output

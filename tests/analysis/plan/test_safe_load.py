@@ -11,7 +11,7 @@ import pytest
 from analysis.data.load import load_run
 from analysis.plan.safe_load import crossing, safe_load
 from analysis.summary.run_summary import summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulate(tmp_path_factory.mktemp("safe") / "run", Engine("slow", slots=2), (1, 2, 4, 8), 10.0)
 
 
-def stages(folder: Path, *objectives: str) -> tuple[StageSummary, ...]:
+def stages(folder: Path, *objectives: str) -> tuple[StageView, ...]:
     return summarise(load_run(folder), parse_objectives(objectives)).stages
 
 

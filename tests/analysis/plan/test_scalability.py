@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from analysis.plan.scalability import Scalability, draws, fit_law, fitted, throughput
 from analysis.plan.steps import Floats
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 
 LAW = np.array([[30.0, 0.05, 0.0004]])  # λ, σ, κ
 N = np.array([1.0, 4, 16, 40, 80])

@@ -16,7 +16,7 @@ import pytest
 from analysis.compare.engine_runs import contenders_of, headline_ttft
 from analysis.compare.winner import compare
 from analysis.data.load import load_run
-from analysis.data.telemetry import Level
+from records.view import Level
 from analysis.report.axis import axis_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, figures_of

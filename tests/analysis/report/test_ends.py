@@ -7,7 +7,7 @@ import math
 import pytest
 
 from analysis.report.ends import upper_end
-from analysis.stats.estimate import BEYOND_OBSERVED, Estimate
+from records.view import BEYOND_OBSERVED, Estimate
 from records.formatting import format_seconds
 
 

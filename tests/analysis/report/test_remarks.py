@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.data.windows import StageKey
+from records.view import StageKey
 from analysis.report.remarks import remarks
-from analysis.summary.finding import Finding
+from records.view import Finding
 
 
 def late(engine: str, *users: int, kind: str = "client_late") -> list[Finding]:

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.estimate import Estimate, interval_ranks, least_samples, percentile
+from analysis.stats.estimate import interval_ranks, least_samples
+from records.view import Estimate
+from records.rules import percentile
 from analysis.stats.intervals import (
     DEPENDS_ON_CUT_OFF,
     IN_CYCLES,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.estimate import Estimate
+from records.view import Estimate
 from analysis.stats.repeats import ratio_interval, repeats_interval, winner
 
 

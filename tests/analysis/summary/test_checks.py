@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.data.load import load_run
-from analysis.data.windows import StageKey
+from records.view import StageKey
 from analysis.report.remarks import remarks
 from analysis.summary.run_summary import RunSummary, summarise
 from records.request import RequestRecord

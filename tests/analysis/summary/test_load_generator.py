@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.data.load import load_run
-from analysis.data.windows import StageKey
-from analysis.summary.finding import Finding
+from records.view import StageKey
+from records.view import Finding
 from analysis.summary.run_summary import summarise
 from records.stage import SECOND
 from records.telemetry import TelemetrySample

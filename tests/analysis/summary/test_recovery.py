@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.data.load import load_run
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import summarise
 from records.load import Load, Rate, Users
 from records.request import RequestRecord

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.data.load import load_run
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import summarise
 from loadtests.harness.schedule.rates import arrival_times
 from records.files import read_meta, read_requests

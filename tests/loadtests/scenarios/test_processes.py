@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from analysis.data.load import load_run, with_metrics
 from analysis.summary.run_summary import RunSummary, summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from enginebench import app
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
@@ -134,7 +134,7 @@ def test_locusts_master_shows_the_rows_of_all(runs: Runs) -> None:
     }
 
 
-def value(stage: StageSummary, name: str) -> float:
+def value(stage: StageView, name: str) -> float:
     median = stage.latencies[name].p50.value
     assert median is not None
     return median

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from analysis.stats.estimate import Estimate, Floats
+from analysis.stats.estimate import Floats
+from records.view import Estimate
 from analysis.stats.intervals import percentile_intervals
 
 

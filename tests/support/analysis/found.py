@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.data.load import load_run
-from analysis.summary.finding import Finding
+from records.view import Finding
 from analysis.summary.run_summary import summarise
 from records.request import RequestRecord
 from records.stage import SECOND

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
-from analysis.summary.stage import StageSummary
+from records.view import StageView
 from records.request import RequestRecord
 from records.slo import parse_objectives
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
@@ -24,5 +24,5 @@ def summary_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> 
     return summarise(load_run(folder), objectives)
 
 
-def stage_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> StageSummary:
+def stage_of(tmp_path: Path, records: list[RequestRecord], **changes: Any) -> StageView:
     return summary_of(tmp_path, records, **changes).stages[0]

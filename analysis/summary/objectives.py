@@ -1,0 +1,90 @@
+"""Judge requests by service-level objectives (`records.slo`): the share that met each, and goodput.
+
+The answer has three values, because a share that was measured on few requests may be above or below the wanted one by
+chance. A load is judged over all repeats together: `analysis/compare/capacity.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from analysis.data.formulas import expression
+from analysis.data.load import users_of
+from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
+from records.rules import Answer, attempted
+from records.slo import Objective
+from records.stage import SECOND
+from records.view import Estimate, Judgement
+from settings.schema import UserMistake
+
+
+def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Judgement, ...]:
+    """`scheduled` are the requests scheduled in a window, in order.
+
+    Raises `UserMistake` when an objective cannot be judged, because its metric was not measured.
+    """
+    if scheduled.is_empty():
+        return ()
+    for objective in objectives:
+        _check_measured(scheduled.filter(outcome="ok"), objective)
+    return tuple(_judged(scheduled, objective) for objective in objectives)
+
+
+def _judged(scheduled: pl.DataFrame, objective: Objective) -> Judgement:
+    """A cut-off request may have met the objective or not: the answer is one that it does not change."""
+    requests = scheduled.select("user", good=expression(objective.within), latency=_latency(objective))
+    pessimistic, optimistic = (_share(requests.with_columns(pl.col("good").fill_null(value))) for value in (0.0, 1.0))
+    answers: set[Answer] = {objective_answer(share, objective.q) for share in (pessimistic, optimistic)}
+    answer = answers.pop() if len(answers) == 1 else "not enough evidence"
+    return Judgement(objective, _share(requests.drop_nulls("good")), answer)
+
+
+def attainment(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Estimate | None:
+    """The share of attempted requests that met every objective; failures did not. `None` without requests."""
+    if scheduled.is_empty() or not objectives:
+        return None
+    return _share(_together(scheduled, objectives))
+
+
+def goodput(scheduled: pl.DataFrame, objectives: Sequence[Objective], window: tuple[int, int]) -> Estimate | None:
+    """Requests that met every objective, per second of `window`, in which they were scheduled."""
+    if scheduled.is_empty() or not objectives:
+        return None
+    start, end = window
+    good = _together(scheduled, objectives).filter(pl.col("good") == 1)
+    times, users = good["t_sched"].to_numpy(), users_of(good)
+    by_user = bin_by_user(times, users, start, end) if users is not None and len(good) else None
+    return rate_interval(bin_events(times, start, end), (end - start) / SECOND, by_user)
+
+
+def _together(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> pl.DataFrame:
+    good = pl.min_horizontal(expression(objective.within) for objective in objectives)
+    unknown = pl.any_horizontal(expression(objective.within).is_null() for objective in objectives)
+    # What missed one objective missed them all, whatever is unknown of the others.
+    known = pl.when(good == 0).then(0.0).when(~unknown).then(good)
+    longest = pl.max_horizontal(_latency(objective) for objective in objectives)
+    return scheduled.select("user", "t_sched", good=known, latency=longest).drop_nulls("good")
+
+
+def _latency(objective: Objective) -> pl.Expr:
+    """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
+    if objective.judged is None:
+        return pl.when(pl.col("outcome").is_in(["ok", "cut_off"])).then(0.0).otherwise(float("inf"))
+    return expression(attempted(objective.judged.formula)).fill_null(0.0) / objective.limit
+
+
+def _check_measured(answered: pl.DataFrame, objective: Objective) -> None:
+    judged = objective.judged
+    if judged is None or not len(answered) or answered[judged.name].null_count() < len(answered):
+        return
+    if judged.absent_is_good is None or (answered[judged.absent_is_good].fill_null(2) > 1).any():
+        raise UserMistake(
+            f"no request has a {objective.metric}, so {objective.name} cannot be judged: it needs streamed answers"
+            " and their token counts."
+        )
+
+
+def _share(judged: pl.DataFrame) -> Estimate:
+    return share_interval((judged["good"] == 1).to_numpy(), users_of(judged), judged["latency"].to_numpy())

@@ -1,0 +1,232 @@
+"""One view of a stage: what every surface shows, judges or stores.
+
+It is filled in two ways: from counts while a run goes on, without intervals, and from the records when it is over, with
+an interval for every number or the reason why there is none. Tables, pages, files and comparisons iterate over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from records.rules import Answer, is_failure, overall
+from records.slo import Objective
+
+BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
+FAILED = "failed"  # why a percentile has no finite value
+Severity = Literal["note", "warn", "invalid"]
+SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
+
+    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
+    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile. `effective` is
+    the effective sample size: of how many independent observations the `n` are worth, where that is known.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    why: str | None = None
+    effective: float | None = None
+
+    @property
+    def unbounded(self) -> bool:
+        return self.why == BEYOND_OBSERVED
+
+    def within(self, least: float, most: float) -> Estimate:
+        """Without the part of the interval that cannot be: a share is at most 1."""
+        low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
+    def scaled(self, factor: float) -> Estimate:
+        value, low, high = (None if part is None else part * factor for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
+    @property
+    def inverse(self) -> Estimate:
+        """1 ÷ the number, its interval turned round. A value of 0 has none."""
+        if not self.value or self.low == 0:
+            return replace(self, value=None, low=None, high=None)
+        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
+        return replace(self, value=1 / self.value, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One metric over `n` requests, `failed` of which failed. `percentiles` are by name (`p95`), nearest rank.
+
+    Mean, standard deviation, extremes and `answered` (percentiles) are of the requests that ended well; `answered` is
+    given where others did not.
+    """
+
+    n: int
+    failed: int
+    mean: float | None
+    deviation: float | None
+    least: float | None
+    largest: float | None
+    percentiles: Mapping[str, Estimate]
+    answered: Mapping[str, float] | None = None
+
+    def percentile(self, name: str) -> Estimate:
+        return self.percentiles.get(name, NO_SAMPLES)
+
+
+NO_SAMPLES = Estimate(None, why="no samples")
+EMPTY = Distribution(0, 0, None, None, None, None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A gauge over a window: its mean and peak, and the means of the first and of the last tenth."""
+
+    mean: float
+    peak: float
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """Which stage of a run: its index, and its label, which the same stage of another run has too."""
+
+    index: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What speaks against a number: its evidence, and what to do about it.
+
+    A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not those
+    of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
+    """
+
+    kind: str
+    severity: Severity
+    evidence: str
+    remedy: str
+    stage: StageKey | None = None
+    label: str | None = None
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One stage judged by one objective: `share` of the attempted requests were within the limit.
+
+    `more` is about how many further requests the answer would take where there is not enough evidence.
+    """
+
+    objective: Objective
+    share: Estimate
+    answer: Answer
+    more: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    """One class of a stage's requests. `judgements` are by the class's own objectives, if it has some."""
+
+    name: str
+    requests: int
+    failed: int
+    metrics: Mapping[str, Distribution]
+    goodput: Estimate | None
+    judgements: tuple[Judgement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """One turn of all conversations of a stage, the first being 1. `ttft` is the median from the scheduled instant."""
+
+    turn: int
+    requests: int
+    prompt_tokens: float | None
+    ttft: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One stage over its steady window. Times are in seconds since the run's start, rates per second.
+
+    `metrics` and `quantities` hold those declared in `records/metrics.py`, by name; what was not observed is `None` or
+    missing. `counts` are of requests, answers and chunks that findings look at. `gauges` are the server's and the load
+    generator's own, by the names in `records/telemetry.py`.
+    """
+
+    index: int
+    label: str
+    load: float  # in `load_unit`
+    load_unit: str
+    is_open: bool = False  # requests arrived on schedule, however long the answers took
+    varies: bool = False  # the rate of arrivals was meant to change within the window
+    named: bool = False  # the label is a name of the stage's own and not that of its load
+    start: float  # of the window
+    end: float
+    complete: bool = True  # False: the run was stopped inside the window, or lost a process
+    outcomes: Mapping[str, int]
+    failures: Mapping[str, int] = field(default_factory=dict)  # the ways to fail, most frequent first
+    counts: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, Distribution]
+    quantities: Mapping[str, Estimate]
+    gauges: Mapping[str, Level] = field(default_factory=dict)
+    judgements: tuple[Judgement, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window
+    classes: tuple[ClassView, ...] = ()
+    turns: tuple[TurnView, ...] = ()
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.index, self.label)
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def requests(self) -> int:
+        """Scheduled in the window."""
+        return sum(self.outcomes.values())
+
+    @property
+    def ok(self) -> int:
+        return self.outcomes.get("ok", 0)
+
+    @property
+    def cut_off(self) -> int:
+        return self.outcomes.get("cut_off", 0)
+
+    @property
+    def failed(self) -> int:
+        return sum(count for outcome, count in self.outcomes.items() if is_failure(outcome))
+
+    def estimate(self, name: str, statistic: str = "value") -> Estimate:
+        """A quantity by name (`value`), or a percentile of a metric (`p95`); without a value where it was not
+        observed."""
+        if name in self.metrics:
+            return self.metrics[name].percentile(statistic)
+        return self.quantities.get(name, Estimate(None))
+
+    def value(self, name: str, statistic: str = "value") -> float | None:
+        return self.estimate(name, statistic).value
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+    @property
+    def answer(self) -> Answer | None:
+        """By all objectives together; `None` where there are none."""
+        return overall([judgement.answer for judgement in self.judgements]) if self.judgements else None
