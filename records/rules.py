@@ -1,5 +1,5 @@
-"""The rules that turn requests into numbers and verdicts, each once: for one value here, and, where a rule is a formula,
-for whole columns by the analysis.
+"""The rules that turn requests into numbers and verdicts, each once: for one value here, and, where a rule is a
+formula, for whole columns by the analysis.
 
 * A failed request counts as +∞ in everything that is judged over attempted requests.
 * A request that the run's end cut off is censored: what is known of it counts, what is unknown is a lower bound.

@@ -104,8 +104,8 @@ class StageKey:
 class Finding:
     """What speaks against a number: its evidence, and what to do about it.
 
-    A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not those
-    of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
+    A `note` helps to read the numbers, a `warn` makes some of them doubtful, and `invalid` means that they are not
+    those of the server. `stage` is `None` for what concerns the whole run; `label` is the run's, as reports call it.
     """
 
     kind: str
