@@ -279,6 +279,67 @@ QUANTITIES: tuple[Quantity, ...] = (
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
+Surface = Literal["table", "compared", "chart", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One statistic of a metric or quantity, as surfaces show it."""
+
+    of: Metric | Quantity
+    statistic: str  # a percentile, or `value`
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def key(self) -> str:
+        """`ttft p95`, or `throughput`: unique, for programs."""
+        return self.name if isinstance(self.of, Quantity) else f"{self.name} {self.statistic}"
+
+    @property
+    def title(self) -> str:
+        """`TTFT p95`, without the clock."""
+        title = self.of.title.partition(" (")[0]
+        return title if isinstance(self.of, Quantity) else f"{title} {self.statistic}"
+
+    @property
+    def full_title(self) -> str:
+        """`TTFT (user) p95`, `output tokens/s`."""
+        if isinstance(self.of, Quantity):
+            return f"{self.of.title} {self.of.unit}" if "/" in self.of.unit else self.of.title
+        return f"{self.of.title} {self.statistic}"
+
+    @property
+    def clock(self) -> str:
+        """`user` for a metric measured from the instant the request was due in the place of another; else empty."""
+        return self.of.title.partition(" (")[2].rstrip(")")
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit
+
+    @property
+    def better(self) -> Better | None:
+        return self.of.better
+
+    @property
+    def relative(self) -> bool:
+        """Values are compared by their ratio; shares, which may be 0, by their difference."""
+        return self.unit != "share"
+
+
+def columns(surface: Surface, since_due: bool = False) -> tuple[Column, ...]:
+    """What a surface shows, in the order of declaration: latencies, then quantities. `since_due` measures from the
+    instant at which a request was due wherever a metric has such a twin."""
+    return tuple(
+        Column(BY_NAME[metric.since_due] if since_due and metric.since_due else metric, statistic)
+        for metric in REQUEST_METRICS
+        for statistic in getattr(metric.shown, surface)
+    ) + tuple(Column(quantity, statistic) for quantity in QUANTITIES for statistic in getattr(quantity.shown, surface))
+
+
 def tables() -> str:
     """Both tables in Markdown, as docs/metrics.md shows them."""
     rows = ["| metric | formula | unit | over | objective | meaning |", "|---|---|---|---|---|---|"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,9 @@ from records.metrics import OBJECTIVES, Metric
 from records.rules import within
 
 FAILURES = "failures"
-GRAMMAR = f"METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+GRAMMAR = (
+    f"[TIER:]METRIC_pN=SECONDS, such as ttft_p99=0.5, with METRIC one of {', '.join(OBJECTIVES)}, or failures=SHARE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Objective:
     metric: str
     q: float
     limit: float = 0.0
+    tier: str = ""  # objectives of one tier belong together
 
     @property
     def name(self) -> str:
@@ -39,7 +42,8 @@ class Objective:
 
     def __str__(self) -> str:
         """As it is typed."""
-        return f"{self.name}={1 - self.q if self.metric == FAILURES else self.limit:g}"
+        limit = 1 - self.q if self.metric == FAILURES else self.limit
+        return f"{self.tier}:{self.name}={limit:g}" if self.tier else f"{self.name}={limit:g}"
 
     @property
     def judged(self) -> Metric | None:
@@ -76,6 +80,13 @@ def _reader(objective: Objective) -> Reader:
     return reader(objective.within)
 
 
+CAPACITY_GRID: tuple[Objective, ...] = (
+    *(Objective("ttft", 0.95, limit) for limit in (0.2, 0.5, 1.0, 2.0)),
+    *(Objective("tpot", 0.95, limit) for limit in (0.02, 0.05, 0.1)),
+)
+"""The limits between which a planner usually chooses, in seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunObjectives:
     """What a run asks of its requests: of all of them, and of those of a class besides."""
@@ -102,12 +113,34 @@ class RunObjectives:
 
 
 def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
-    """Each text is one objective, or several with commas between. Raises `ValueError` with a sentence."""
-    return tuple(_parse(part) for text in texts for part in text.split(",") if part.strip())
+    """Each text is one objective, or several with commas between, which may belong to a tier: `fast:ttft_p95=0.3`.
+
+    Raises `ValueError` with a sentence.
+    """
+    objectives: list[Objective] = []
+    for text in texts:
+        tier = ""
+        for part in filter(str.strip, text.split(",")):
+            named, colon, rest = part.strip().partition(":")
+            tier, part = (named, rest) if colon else (tier, part)
+            objectives.append(replace(_parse(part), tier=tier))
+    return tuple(objectives)
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:
     return ",".join(map(str, objectives))
+
+
+def of_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
+    """Those of a tier; of the first one where none is named."""
+    given = tuple(objectives)
+    wanted = given[0].tier if tier is None and given else tier
+    return tuple(objective for objective in given if objective.tier == wanted)
+
+
+def tiers_of(objectives: Iterable[Objective]) -> tuple[str, ...]:
+    """In the order in which they were given."""
+    return tuple(dict.fromkeys(objective.tier for objective in objectives))
 
 
 def _parse(text: str) -> Objective:

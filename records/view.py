@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from records.rules import Answer, is_failure, overall
+from records.rules import Answer, is_failure
 from records.slo import Objective
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
@@ -182,6 +182,7 @@ class StageView:
     quantities: Mapping[str, Estimate]
     gauges: Mapping[str, Level] = field(default_factory=dict)
     judgements: tuple[Judgement, ...] = ()
+    grid: tuple[Judgement, ...] = ()  # by each of `CAPACITY_GRID`
     findings: tuple[Finding, ...] = ()
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # distributions, at the percentiles of CURVE
     series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # means over equal parts of the window
@@ -226,7 +227,5 @@ class StageView:
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)
 
-    @property
-    def answer(self) -> Answer | None:
-        """By all objectives together; `None` where there are none."""
-        return overall([judgement.answer for judgement in self.judgements]) if self.judgements else None
+    def judgement(self, objective: Objective) -> Judgement | None:
+        return next((each for each in (*self.judgements, *self.grid) if each.objective == objective), None)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from records.view import Estimate
 from analysis.stats.repeats import repeats_interval
 from analysis.summary.run_summary import RunSummary
-from records.view import StageView
+from records.metrics import PERCENTILES, REQUEST_METRICS, Column
+from records.view import FAILED, Estimate, StageView
+from settings.schema import UserMistake
 
-ALIKE = 0.01  # share by which TTFT and TTFT (user) may differ and be called the same
+ALIKE = 0.01  # share by which a latency may differ from the same since the request was due, and be called the same
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class EngineRuns:
     """One engine's runs, in the order of their repeats."""
 
     label: str
@@ -23,65 +24,99 @@ class Contender:
 
     def at(self, stage: str) -> tuple[StageView, ...]:
         """That stage of each run that has it."""
-        return tuple(found for run in self.runs if (found := run.at(stage)) is not None)
+        return tuple(view for run in self.runs if (view := run.at(stage)) is not None)
 
-    def estimate(self, of: Callable[[StageView], Estimate], stage: str, most: float = math.inf) -> Estimate:
-        """One run's own number; of several runs the mean, with an interval from their spread. `most` is the largest
-        value that there can be."""
-        found = [of(one) for one in self.at(stage)]
-        if len(found) == 1:
-            return found[0]
-        values = [one.value for one in found if one.value is not None]
-        if len(values) < len(found):
-            return next((one for one in found if one.value is None), Estimate(None, why="no runs"))
-        if math.inf in values:
-            return Estimate(math.inf, n=len(values), why="failed")
-        return repeats_interval(values).within(-math.inf, most)
+    @property
+    def stages(self) -> tuple[StageView, ...]:
+        """Of all runs."""
+        return tuple(stage for run in self.runs for stage in run.stages)
+
+    def estimate(self, stage: str, name: str, statistic: str = "value") -> Estimate:
+        """One run's own number; of several runs the mean, with an interval from their spread."""
+        return over_runs([view.estimate(name, statistic) for view in self.at(stage)])
+
+    def column(self, stage: str, column: Column) -> Estimate:
+        estimate = self.estimate(stage, column.name, column.statistic)
+        return estimate.within(0.0, 1.0) if column.unit == "share" else estimate
+
+    def value(self, stage: str, name: str, statistic: str = "value") -> float | None:
+        return self.estimate(stage, name, statistic).value
 
     def mean(self, of: Callable[[StageView], float | None], stage: str) -> float | None:
         """Over the runs that have it."""
-        values = [value for one in self.at(stage) if (value := of(one)) is not None]
+        values = [value for view in self.at(stage) if (value := of(view)) is not None]
         return sum(values) / len(values) if values else None
 
+    def gauge(self, stage: str, name: str) -> float | None:
+        """The mean of one of the server's gauges, over the runs that have it."""
+        return self.mean(lambda view: view.gauges[name].mean if name in view.gauges else None, stage)
 
-def contenders_of(summaries: Sequence[RunSummary]) -> tuple[Contender, ...]:
-    """In the order of first appearance."""
+
+def over_runs(estimates: Sequence[Estimate]) -> Estimate:
+    """One run's own estimate; of several the mean, with an interval from their spread. A value that one run lacks has
+    no mean; one that is +∞ in any run is +∞."""
+    if len(estimates) == 1:
+        return estimates[0]
+    values = [estimate.value for estimate in estimates if estimate.value is not None]
+    if len(values) < len(estimates) or not values:
+        return next((estimate for estimate in estimates if estimate.value is None), Estimate(None, why="no runs"))
+    if math.inf in values:
+        return Estimate(math.inf, n=len(values), why=FAILED)
+    interval = repeats_interval(values)
+    return replace(interval, n=len(values))
+
+
+def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:
+    """In the order of first appearance.
+
+    Raises `UserMistake` where runs of one label were judged by different objectives: they would be pooled as one.
+    """
     groups: dict[str, list[RunSummary]] = {}
     for summary in summaries:
         groups.setdefault(summary.label, []).append(summary)
+    for label, runs in groups.items():
+        slos = list(dict.fromkeys(", ".join(map(str, run.objectives)) or "none" for run in runs))
+        if len(slos) > 1:
+            raise UserMistake(
+                f"the runs of {label} were made with different objectives ({'; '.join(slos)}): give one --slo for all."
+            )
     by_repeat = {label: sorted(runs, key=lambda run: run.repeat) for label, runs in groups.items()}
-    return tuple(Contender(label, tuple(runs)) for label, runs in by_repeat.items())
+    return tuple(EngineRuns(label, tuple(runs)) for label, runs in by_repeat.items())
 
 
-def paired(contenders: Sequence[Contender]) -> bool:
+def paired(engines: Sequence[EngineRuns]) -> bool:
     """Whether the i-th runs of all engines are pairs: each repeat asked every engine the same prompts once."""
-    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in one.runs) for one in contenders}
-    return len(repeats) == 1 and all(len(set(one)) == len(one) for one in repeats)
+    repeats = {tuple((run.repeat, run.workload.get("prompt_set")) for run in engine.runs) for engine in engines}
+    return len(repeats) == 1 and all(len(set(of_engine)) == len(of_engine) for of_engine in repeats)
 
 
-def headline_ttft(summaries: Sequence[RunSummary]) -> str:
-    """The metric that headlines call TTFT: the user's in an open loop, and wherever the two differ."""
-    if any(stage.is_open for summary in summaries for stage in summary.stages):
-        return "ttft_user"
+def since_due(summaries: Sequence[RunSummary]) -> bool:
+    """Whether latencies are shown from the instant at which requests were due: in an open loop, and wherever the two
+    differ, so that no delay of the load generator is left out (coordinated omission)."""
+    stages = [stage for summary in summaries for stage in summary.stages]
+    if any(stage.is_open for stage in stages):
+        return True
+    twins = [(metric.name, metric.since_due) for metric in REQUEST_METRICS if metric.since_due and metric.shown.table]
     pairs = [
-        (stage.latencies["ttft"].percentile(p).value, stage.latencies["ttft_user"].percentile(p).value)
-        for summary in summaries
-        for stage in summary.stages
-        for p in ("p50", "p95", "p99")
+        (stage.value(sent, p), stage.value(due, p)) for stage in stages for sent, due in twins for p in PERCENTILES
     ]
-    alike = all(a == b or (a is not None and b is not None and abs(b - a) <= ALIKE * a) for a, b in pairs)
-    return "ttft" if alike else "ttft_user"
+    return not all(a == b or (a is not None and b is not None and abs(b - a) <= ALIKE * a) for a, b in pairs)
 
 
 def stages_of(summaries: Sequence[RunSummary]) -> list[StageView]:
     """One stage of each label, by load where all have one unit, else as they were planned."""
-    found: dict[str, StageView] = {}
+    stages: dict[str, StageView] = {}
     for summary in summaries:
         for stage in summary.stages:
-            found.setdefault(stage.label, stage)
+            stages.setdefault(stage.label, stage)
     if by_load(summaries):
-        return sorted(found.values(), key=lambda stage: stage.load)
-    return sorted(found.values(), key=lambda stage: stage.index)
+        return sorted(stages.values(), key=lambda stage: stage.load)
+    return sorted(stages.values(), key=lambda stage: stage.index)
+
+
+def common_stages(summaries: Sequence[RunSummary]) -> list[str]:
+    """The labels of the stages that every run has, lightest first."""
+    return [stage.label for stage in stages_of(summaries) if all(run.at(stage.label) for run in summaries)]
 
 
 def by_load(summaries: Sequence[RunSummary]) -> bool:

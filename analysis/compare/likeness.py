@@ -1,12 +1,12 @@
-"""Differences between runs: other scenarios, settings, number formats, lengths, stages or load generators."""
+"""What makes runs unlike one another: other scenarios, settings, number formats, lengths, stages or load generators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from records.view import Finding
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_seconds, format_share, significant
+from records.view import Finding
 
 # Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
 SOFT_SETTINGS = {
@@ -16,11 +16,18 @@ SOFT_SETTINGS = {
 }
 LENGTH_TOLERANCE = 0.1
 CACHED_TOLERANCE = 0.1  # of the prompt's tokens
+NAMED_ONLY = {"formats_differ": "number format", "commits_differ": "version of this tool"}
+"""Differences that are named beside the numbers and hinder no comparison: a format or a version may be its subject."""
+
 CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
     ("the load generator's CPU", lambda run: run.host.get("cpu")),
     ("the number of worker processes", lambda run: run.workers),
-    ("the version of enginebench", lambda run: run.versions.get("enginebench")),
 )
+
+
+def blocks(finding: Finding) -> bool:
+    """Whether nothing may be claimed of runs that differ like that."""
+    return finding.kind not in NAMED_ONLY
 
 
 def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
@@ -37,17 +44,22 @@ def different_scenarios(summaries: Sequence[RunSummary]) -> Finding | None:
 
 
 def unlike(summaries: Sequence[RunSummary], stage: str | None) -> list[Finding]:
-    """How each run differs from the first, at the stage of the comparison; repeats of one engine say it once."""
+    """How each run differs from the first, at the stage of the comparison; repeats of one engine say it once.
+
+    A finding has the label of the run that differs.
+    """
     first = summaries[0]
-    found: dict[tuple[str, str | None, str], Finding] = {}
+    differences: dict[tuple[str, str | None, str], Finding] = {}
     for other in summaries[1:]:
         for finding in (*_settings(first, other), *_engines(first, other), *_at(first, other, stage)):
-            found.setdefault((finding.kind, other.label, finding.remedy), finding)
-    return list(found.values())
+            differences.setdefault((finding.kind, finding.label, finding.remedy), finding)
+    return list(differences.values())
 
 
 def _settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
-    names = sorted((first.workload.keys() | other.workload.keys()) - SOFT_SETTINGS)
+    # Runs that are judged by the same objectives are alike in them, whichever they were made with.
+    soft = SOFT_SETTINGS | ({"slo"} if first.objectives == other.objectives else set())
+    names = sorted((first.workload.keys() | other.workload.keys()) - soft)
     apart = [
         f"{name} {first.workload.get(name)} and {other.workload.get(name)}"
         for name in names
@@ -55,29 +67,41 @@ def _settings(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     ]
     if apart:
         evidence = f"{first.label} and {other.label} were asked different things: {'; '.join(apart)}"
-        yield Finding("workloads_differ", "invalid", evidence, "run both with the same options")
+        yield Finding("workloads_differ", "invalid", evidence, "run both with the same options", None, other.label)
 
 
 def _engines(first: RunSummary, other: RunSummary) -> Iterator[Finding]:
     names = f"{first.label} and {other.label}"
     if first.model != other.model:
         evidence = f"{names} served different models: {first.model} and {other.model}"
-        yield Finding("workloads_differ", "warn", evidence, "serve the same model with both")
+        yield Finding("models_differ", "warn", evidence, "serve the same model with both", None, other.label)
     ours, theirs = number_format(first), number_format(other)
     if ours and theirs and ours != theirs:
         evidence = f"{names} computed in different number formats: {ours} and {theirs}"
-        yield Finding("formats_differ", "warn", evidence, "serve both in the same format, where both can")
+        remedy = "serve both in the same format, where both can"
+        yield Finding("formats_differ", "warn", evidence, remedy, None, other.label)
     clients = [f"{what} ({of(first)} and {of(other)})" for what, of in CLIENT if of(first) != of(other)]
     if clients:
         evidence = f"{names} were measured by different clients: {'; '.join(clients)}"
-        yield Finding("clients_differ", "warn", evidence, "measure both with the same load generator")
-    if first.commit != other.commit:
-        evidence = f"{names} were measured at different commits of this tool: {_short(first)} and {_short(other)}"
-        yield Finding("commits_differ", "note", evidence, "measure both with the same version")
+        remedy = "measure both with the same load generator"
+        yield Finding("clients_differ", "warn", evidence, remedy, None, other.label)
+    if _version(first) != _version(other):
+        evidence = f"{names} were measured by different versions of this tool: {_version(first)} and {_version(other)}"
+        yield Finding("commits_differ", "note", evidence, "measure both with the same version", None, other.label)
+    if _throttled(first) != _throttled(other):
+        hot = first if _throttled(first) else other
+        evidence = f"the GPU of {hot.label} was throttled, and that of {(other if hot is first else first).label} not"
+        remedy = "cool it, or raise its power limit, and measure again"
+        yield Finding("throttling_differs", "invalid", evidence, remedy, None, other.label)
 
 
-def _short(run: RunSummary) -> str:
-    return run.commit[:12] if run.commit else "an unknown one"
+def _version(run: RunSummary) -> str:
+    version = run.versions.get("enginebench", "unknown")
+    return f"{version} ({run.commit[:12]})" if run.commit else version
+
+
+def _throttled(run: RunSummary) -> bool:
+    return any(finding.kind == "gpu_throttled" for finding in run.findings)
 
 
 def number_format(run: RunSummary) -> str | None:
@@ -92,22 +116,27 @@ def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Fin
     if one is None or two is None:
         return
     names, apart = f"{first.label} and {other.label}", []
-    for what, a, b in (
-        ("prompts", one.answers.prompt_tokens, two.answers.prompt_tokens),
-        ("answers", one.answers.output_tokens, two.answers.output_tokens),
-    ):
+    for what, quantity in (("prompts", "prompt_tokens"), ("answers", "output_tokens")):
+        a, b = one.value(quantity), two.value(quantity)
         if a and b and abs(a - b) > LENGTH_TOLERANCE * max(a, b):
             apart.append(f"{what} of {significant(a)} and {significant(b)} tokens on average")
     if apart:
-        remedy = "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template"
-        yield Finding("workloads_differ", "warn", f"{names} did different work: {'; '.join(apart)}", remedy, one.key)
-    a, b = (stage.answers.cached_tokens or 0.0 for stage in (one, two))
-    prompt = max(one.answers.prompt_tokens or 0.0, two.answers.prompt_tokens or 0.0)
+        fixed = all(run.workload.get("ignore_eos") for run in (first, other))
+        remedy = (
+            "use the same tokenizer and chat template, and servers that honour ignore_eos"
+            if fixed
+            else "fix the length of the answers (--ignore-eos yes) and use the same tokenizer and chat template"
+        )
+        evidence = f"{names} did different work: {'; '.join(apart)}"
+        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
+    a, b = (stage.value("cached_tokens") or 0.0 for stage in (one, two))
+    prompt = max(one.value("prompt_tokens") or 0.0, two.value("prompt_tokens") or 0.0)
     if prompt and abs(a - b) > CACHED_TOLERANCE * prompt:
         shares = f"{format_share(a / prompt)} and {format_share(b / prompt)}"
         evidence = f"{names} took {shares} of their prompt tokens from a prefix cache"
         remedy = "give every run prompts of its own, or restart the servers between runs"
-        yield Finding("workloads_differ", "warn", evidence, remedy, one.key)
+        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
     if abs(one.seconds - two.seconds) > LENGTH_TOLERANCE * max(one.seconds, two.seconds):
         evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
-        yield Finding("workloads_differ", "warn", evidence, "give both stages of the same length", one.key)
+        remedy = "give both stages of the same length"
+        yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)

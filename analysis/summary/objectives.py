@@ -14,7 +14,7 @@ from analysis.data.formulas import expression
 from analysis.data.load import users_of
 from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
 from records.rules import Answer, attempted
-from records.slo import Objective
+from records.slo import CAPACITY_GRID, Objective
 from records.stage import SECOND
 from records.view import Estimate, Judgement
 from settings.schema import UserMistake
@@ -35,10 +35,19 @@ def judge(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> tuple[Jud
 def _judged(scheduled: pl.DataFrame, objective: Objective) -> Judgement:
     """A cut-off request may have met the objective or not: the answer is one that it does not change."""
     requests = scheduled.select("user", good=expression(objective.within), latency=_latency(objective))
+    if not requests["good"].null_count():
+        share = _share(requests)
+        return Judgement(objective, share, objective_answer(share, objective.q))
     pessimistic, optimistic = (_share(requests.with_columns(pl.col("good").fill_null(value))) for value in (0.0, 1.0))
     answers: set[Answer] = {objective_answer(share, objective.q) for share in (pessimistic, optimistic)}
     answer = answers.pop() if len(answers) == 1 else "not enough evidence"
     return Judgement(objective, _share(requests.drop_nulls("good")), answer)
+
+
+def judge_grid(scheduled: pl.DataFrame) -> tuple[Judgement, ...]:
+    """By each of `CAPACITY_GRID`, as far as its metric was measured."""
+    judged = [objective for objective in CAPACITY_GRID if objective.column and scheduled[objective.column].count()]
+    return tuple(_judged(scheduled, objective) for objective in judged)
 
 
 def attainment(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> Estimate | None:

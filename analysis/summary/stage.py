@@ -13,11 +13,11 @@ from analysis.data.telemetry import GAUGES
 from analysis.data.windows import Flows, Window
 from analysis.summary.breakdown import classes_of, turns_of
 from analysis.summary.distributions import chunk_gaps, curves, distributions
-from analysis.summary.objectives import judge
+from analysis.summary.objectives import judge, judge_grid
 from analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from records.load import Rate
 from records.metrics import ICL
-from records.slo import Objective, RunObjectives
+from records.slo import Objective, RunObjectives, of_tier
 from records.stage import SECOND
 from records.view import Level, StageView
 
@@ -28,7 +28,7 @@ def view_of(run: RunData, window: Window, flows: Flows, objectives: tuple[Object
     """Without findings. Raises `UserMistake` when an objective cannot be judged by what was measured."""
     scheduled = window.scheduled(run.requests)
     metrics = distributions(scheduled)
-    stage = StageData(run, window, flows, scheduled, metrics, objectives)
+    stage = StageData(run, window, flows, scheduled, metrics, of_tier(objectives))
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -47,6 +47,7 @@ def view_of(run: RunData, window: Window, flows: Flows, objectives: tuple[Object
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
         judgements=judge(scheduled, objectives),
+        grid=judge_grid(scheduled),
         curves=curves(stage.ok),
         series=_series(stage),
         classes=classes_of(scheduled, RunObjectives.of(run.meta.workload).of_class, window),

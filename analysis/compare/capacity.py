@@ -1,0 +1,352 @@
+"""How much load an engine bears within its objectives: the one judge of an objective at a load, over all repeats, and
+the bracket between the highest measured load that meets all of them and the lowest that misses one.
+
+Nothing between two measured loads is interpolated. A load that a search certified keeps the search's own verdict, which
+allowed for being looked at many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.stats.intervals import objective_answer
+from analysis.stats.repeats import REPEATS
+from analysis.stats.tails import clopper_pearson
+from analysis.summary.run_summary import RunSummary
+from records.formatting import counted, format_seconds, format_share, join_labels, significant
+from records.rules import Answer, overall
+from records.slo import CAPACITY_GRID, Objective, of_tier
+from records.view import Estimate, Judgement, StageView
+
+DECODING = "decoding"
+PARTS = {
+    "ttft_client": "the load generator's own delay",
+    "ttft_queue": "waiting for admission",
+    "ttft_prefill": "prefill",
+    "ttft_delivery": "delivery",
+}
+OF_SEARCH: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJudgement:
+    """One engine at one load, all repeats together: each objective, and all of them. `more` is about how many seconds
+    of the same load would decide, where that can be said."""
+
+    label: str
+    load: float
+    objectives: tuple[Judgement, ...]
+    answer: Answer
+    runs: int
+    requests: int
+    more: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The objective that is missed first as the load grows, and the part of its latency that grew most from the highest
+    load that meets it to the lowest that does not. `part` is `None` where the server sent no durations."""
+
+    objective: Objective
+    part: str | None
+
+    @property
+    def sentence(self) -> str:
+        """`TTFT p95 ≤ 300 ms (waiting for admission grows most)`"""
+        return self.objective.text + (f" ({self.part} grows most)" if self.part else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SloCapacity:
+    """The load that one replica of an engine bears within all objectives, between two measured loads.
+
+    `met` is the highest measured load that meets them, `None` where none is known to; `missed` the lowest that does
+    not, `None` where none does. `undecided` are the loads with too little evidence.
+    """
+
+    engine: str
+    unit: str
+    objectives: tuple[Objective, ...]
+    loads: tuple[LoadJudgement, ...]  # lightest first
+    met: float | None
+    missed: float | None
+    undecided: tuple[float, ...]
+    limit: Limit | None
+
+    @property
+    def slo(self) -> str:
+        return " and ".join(objective.text for objective in self.objectives)
+
+    @property
+    def bracket(self) -> str:
+        """`14 users (20 miss it)`, for a cell."""
+        if self.met is None:
+            return f"< {load_text(self.missed)} {self.unit}" if self.missed is not None else "undecided"
+        beyond = f"{load_text(self.missed)} miss it" if self.missed is not None else "the most measured"
+        return f"{load_text(self.met)} {self.unit} ({beyond})"
+
+    @property
+    def sentence(self) -> str:
+        """What was measured, and what was not."""
+        unit, undecided = self.unit, [load for load in self.undecided if load > (self.met or 0.0)]
+        between = ""
+        if undecided:
+            between = f"; {', '.join(map(load_text, undecided))} {unit} are undecided"
+            longer = [judgement.more for judgement in self.loads if judgement.load == undecided[0]]
+            if longer and longer[0] is not None:
+                between += f" (≈ {format_seconds(longer[0])} more at {load_text(undecided[0])} would decide)"
+        limit = f", limited by {self.limit.sentence}" if self.limit is not None else ""
+        if self.met is None and self.missed is None:
+            return f"{self.engine}: no load is known to meet {self.slo}{between}."
+        if self.met is None:
+            return f"{self.engine} misses {self.slo} from {load_text(self.missed)} {unit} on{limit}{between}."
+        holds = f"{self.engine} holds {load_text(self.met)} {unit} within {self.slo}"
+        if self.missed is None:
+            return f"{holds}, the most that was measured{between}."
+        return f"{holds} and misses it at {load_text(self.missed)}{limit}{between}."
+
+
+def load_text(load: float | None) -> str:
+    if load is None:
+        return "none"
+    return f"{load:g}" if float(load).is_integer() else significant(load)
+
+
+def capacities_of(summaries: Sequence[RunSummary], tier: str | None = None) -> tuple[SloCapacity, ...]:
+    """Of each engine whose loads make an axis and were judged, within the objectives of a tier (the first one)."""
+    capacities = [capacity_of(engine, tier) for engine in engine_runs_of(summaries)]
+    return tuple(capacity for capacity in capacities if capacity is not None)
+
+
+def slo_capacity(runs: Sequence[RunSummary], tier: str | None = None) -> SloCapacity | None:
+    """Of runs of one engine; `None` where its stages differ in more than their load, or no objective was judged."""
+    (engine,) = engine_runs_of(runs)
+    return capacity_of(engine, tier)
+
+
+def capacity_of(engine: EngineRuns, tier: str | None = None) -> SloCapacity | None:
+    objectives = of_tier(engine.runs[0].objectives, tier)
+    if not objectives:
+        return None
+    if all(run.search is not None for run in engine.runs):
+        return _searched(engine, objectives)
+    judgements = judgements_of(engine, objectives)
+    return _bracketed(engine, judgements, objectives) if judgements and by_load(engine.runs) else None
+
+
+def capacity_matrix(engine: EngineRuns) -> dict[tuple[Objective, Objective], SloCapacity]:
+    """The capacity within each pair of a limit to TTFT and one to TPOT in `CAPACITY_GRID`, from measured stages. Empty
+    where the loads make no axis."""
+    if not by_load(engine.runs) or not any(stage.grid for stage in engine.stages):
+        return {}
+    matrix = {}
+    for ttft in (objective for objective in CAPACITY_GRID if objective.metric == "ttft"):
+        for tpot in (objective for objective in CAPACITY_GRID if objective.metric == "tpot"):
+            judgements = judgements_of(engine, (ttft, tpot))
+            if judgements:
+                matrix[ttft, tpot] = _bracketed(engine, judgements, (ttft, tpot))
+    return matrix
+
+
+def _bracketed(
+    engine: EngineRuns, judgements: Sequence[LoadJudgement], objectives: tuple[Objective, ...]
+) -> SloCapacity:
+    loads = tuple(sorted(judgements, key=lambda judgement: judgement.load))
+    missed = min((judgement.load for judgement in loads if judgement.answer == "missed"), default=None)
+    # A load is within capacity only if no lighter one misses: attainment falls with the load.
+    below = [judgement for judgement in loads if missed is None or judgement.load < missed]
+    return SloCapacity(
+        engine=engine.label,
+        unit=engine.stages[0].load_unit,
+        objectives=objectives,
+        loads=loads,
+        met=(met := max((judgement.load for judgement in below if judgement.answer == "met"), default=None)),
+        missed=missed,
+        undecided=tuple(judgement.load for judgement in below if judgement.answer == "not enough evidence"),
+        limit=_limit(engine, loads, met, missed),
+    )
+
+
+def _searched(engine: EngineRuns, objectives: tuple[Objective, ...]) -> SloCapacity:
+    """What the searches certified; of several searches the bracket that holds all of theirs."""
+    searches = [run.search for run in engine.runs if run.search is not None]
+    met, missed = [search.met for search in searches], [search.missed for search in searches]
+    lowest = min((load for load in met if load is not None), default=None) if None not in met else None
+    highest = max((load for load in missed if load is not None), default=None) if None not in missed else None
+    loads = judgements_of(engine, objectives)
+    limit = _limit(engine, loads, lowest, highest) if any(each.load == highest for each in loads) else None
+    return SloCapacity(engine.label, searches[0].unit, objectives, loads, lowest, highest, (), limit)
+
+
+def judgements_of(engine: EngineRuns, objectives: Sequence[Objective]) -> tuple[LoadJudgement, ...]:
+    """Of every stage at which all the objectives were judged, by label, in the order of the runs."""
+    labels = dict.fromkeys(stage.label for stage in engine.stages if all(map(stage.judgement, objectives)))
+    return tuple(judge_load(engine, label, objectives) for label in labels)
+
+
+def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) -> LoadJudgement:
+    """All repeats of a stage together. A search's own verdict stands where it has one."""
+    stages = engine.at(label)
+    pooled = []
+    for objective in objectives:
+        of_stages = [judgement for stage in stages if (judgement := stage.judgement(objective)) is not None]
+        pooled.append(_pooled(of_stages))
+    requests, seconds = sum(stage.requests for stage in stages), sum(stage.seconds for stage in stages)
+    needed = [judgement.more for judgement in pooled if judgement.answer == "not enough evidence"]
+    known = [count for count in needed if count is not None]
+    more = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
+    answer = _certified(engine, stages) or overall([judgement.answer for judgement in pooled])
+    return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, more)
+
+
+def _pooled(judgements: Sequence[Judgement]) -> Judgement:
+    """Repeats are independent, so their effective requests add up; where the runs differ by more than that explains,
+    the spread between them counts."""
+    if len(judgements) == 1:
+        return _with_need(judgements[0])
+    objective = judgements[0].objective
+    shares = [judgement.share for judgement in judgements]
+    if any(share.value is None for share in shares):
+        return replace(judgements[0], answer="not enough evidence")
+    weights = [share.n for share in shares]
+    total = sum(weights)
+    value = sum((share.value or 0.0) * share.n for share in shares) / total if total else 0.0
+    if any(share.low is None or share.effective is None for share in shares):
+        why = next(share.why for share in shares if share.low is None or share.effective is None)
+        return Judgement(objective, Estimate(value, n=total, why=why), _agreed(judgements))
+    effective = sum(share.effective or 0.0 for share in shares)
+    if len(shares) >= REPEATS and 0 < value < 1:
+        apart = sum(((share.value or 0.0) - value) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
+        if apart > 0:
+            effective = min(effective, value * (1 - value) / apart)
+    low, high = clopper_pearson(value, max(effective, 1e-9))
+    share = Estimate(value, low, high, total, effective=effective)
+    return _with_need(Judgement(objective, share, objective_answer(share, objective.q)))
+
+
+def _agreed(judgements: Sequence[Judgement]) -> Answer:
+    answers = {judgement.answer for judgement in judgements}
+    return answers.pop() if len(answers) == 1 else "not enough evidence"
+
+
+def _with_need(judgement: Judgement) -> Judgement:
+    """About how many requests more would decide: the share would have to stay what it is."""
+    share, q = judgement.share, judgement.objective.q
+    if judgement.answer != "not enough evidence" or share.value is None or not share.effective or not share.n:
+        return judgement
+    distance = abs(share.value - q)
+    if distance < 1e-3:
+        return judgement  # on the boundary no length decides
+    effective = share.effective
+    while effective < 1e6 * share.effective:
+        effective *= 1.1
+        low, high = clopper_pearson(share.value, effective)
+        if low >= q or high < q:
+            return replace(judgement, more=share.n * (effective / share.effective - 1))
+    return judgement
+
+
+def _certified(engine: EngineRuns, stages: Sequence[StageView]) -> Answer | None:
+    """The verdict of a search on its own probe; `None` where several runs have the stage."""
+    if len(stages) != 1:
+        return None
+    (stage,) = stages
+    run = next(run for run in engine.runs if stage in run.stages)
+    probes = run.search.probes if run.search is not None else ()
+    return next((OF_SEARCH[probe.verdict] for probe in probes if probe.stage == stage.index), None)
+
+
+def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:
+    if missed is None:
+        return None
+    beyond = next(judgement for judgement in loads if judgement.load == missed)
+    failing = [each for each in beyond.objectives if each.answer == "missed"] or list(beyond.objectives)
+    worst = min(failing, key=lambda each: (each.share.value or 0.0) - each.objective.q)
+    below = [stage for stage in engine.stages if stage.load == met]
+    above = [stage for stage in engine.stages if stage.load == missed]
+    return Limit(worst.objective, _grown(below, above, worst.objective))
+
+
+def _grown(below: Sequence[StageView], above: Sequence[StageView], objective: Objective) -> str | None:
+    """The part of the objective's latency that grew most from one load to the other."""
+    if objective.judged is None or not below or not above:
+        return None
+    if objective.metric == "tpot":
+        return DECODING
+    before, after = _parts(below, objective), _parts(above, objective)
+    grown = {name: after[name] - length for name, length in before.items() if name in after}
+    name, most = max(grown.items(), key=lambda item: item[1], default=("", 0.0))
+    return {**PARTS, DECODING: DECODING}[name] if most > 0 else None
+
+
+def _parts(stages: Sequence[StageView], objective: Objective) -> dict[str, float]:
+    """Mean seconds of each part over repeats of a load; empty where some repeat has none."""
+    parts = {name: [stage.value(name) for stage in stages] for name in PARTS}
+    if objective.metric in {"e2e", "ntpot"}:
+        means = [(stage.metrics["e2e"].mean, stage.metrics["ttft"].mean) for stage in stages]
+        parts[DECODING] = [None if e2e is None or ttft is None else e2e - ttft for e2e, ttft in means]
+    known = {name: [value for value in values if value is not None] for name, values in parts.items()}
+    return {name: sum(values) / len(values) for name, values in known.items() if len(values) == len(stages)}
+
+
+CapacityVerdict = Literal["more", "fewer", "not shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityComparison:
+    """The capacity of one engine over another's: the ratio of the highest loads that meet the objectives, and the
+    range that the two brackets allow. `verdict` is `more` or `fewer` where one meets a load that the other misses."""
+
+    engine: str
+    over: str
+    ratio: Estimate
+    verdict: CapacityVerdict
+
+
+def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityComparison:
+    """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`."""
+    low = ours.met / theirs.missed if ours.met is not None and theirs.missed else None
+    high = ours.missed / theirs.met if ours.missed is not None and theirs.met else None
+    value = ours.met / theirs.met if ours.met is not None and theirs.met else None
+    verdict: CapacityVerdict = "not shown"
+    if ours.met is not None and theirs.missed is not None and ours.met >= theirs.missed:
+        verdict = "more"
+    elif theirs.met is not None and ours.missed is not None and theirs.met >= ours.missed:
+        verdict = "fewer"
+    why = None if value is not None else "no load is known to meet the objectives"
+    ratio = Estimate(value, low if value is not None else None, high if value is not None else None, why=why)
+    return CapacityComparison(ours.engine, theirs.engine, ratio, verdict)
+
+
+def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:
+    """For each objective its answer over all stages, and a sentence on which stages gave which."""
+    objectives = engine.runs[0].objectives
+    if engine.runs[0].search is not None or not objectives:  # a search has a table of its own
+        return []
+    judgements = judgements_of(engine, objectives)
+    return [_line(engine, judgements, index) for index in range(len(objectives))] if judgements else []
+
+
+def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -> tuple[Answer, str]:
+    objective, parts = judgements[0].objectives[index].objective, []
+    for answer in ("met", "not enough evidence", "missed"):
+        stages = [each for each in judgements if each.objectives[index].answer == answer]
+        if stages and answer == "met":
+            parts.append(f"met at {join_labels([each.label for each in stages])}")
+        elif stages:
+            parts.append(f"{answer} at {', '.join(f'{each.label} ({_share_text(each, index)})' for each in stages)}")
+    runs = max(judgement.runs for judgement in judgements)
+    repeats = f" ({counted(runs, 'run')})" if runs > 1 else ""
+    answers = [judgement.objectives[index].answer for judgement in judgements]
+    return overall(answers), f"{engine.label}{repeats}, {objective.text}: {'; '.join(parts)}"
+
+
+def _share_text(judgement: LoadJudgement, index: int) -> str:
+    pooled = judgement.objectives[index]
+    text = f"{format_share(pooled.share.value)} within"
+    if pooled.answer == "not enough evidence" and judgement.more is not None:
+        text += f", ≈ {format_seconds(judgement.more)} more would decide"
+    return text

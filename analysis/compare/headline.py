@@ -1,0 +1,154 @@
+"""The sentence of a report: what was served, which engine holds more users within the objectives or serves more tokens,
+by how much, and whether that may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analysis.compare.capacity import SloCapacity, load_text
+from analysis.compare.comparison import DECIDING, FAILURES_BORNE, Comparison
+from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due
+from analysis.compare.likeness import number_format
+from analysis.stats.repeats import REPEATS
+from analysis.summary.run_summary import RunSummary
+from records.formatting import format_interval, format_ratio, format_seconds, format_share, in_words, significant
+from records.view import Estimate
+
+NAMED = 3  # engines behind the best one that a headline names; the table has all
+
+
+def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
+    engines = {engine.label: engine for engine in engine_runs_of(summaries)}
+    scenarios = next((each for each in comparison.findings if each.kind == "scenarios_differ"), None)
+    if scenarios is not None:
+        return f"Nothing is compared: {scenarios.evidence.partition(', and')[0]}."
+    if len(engines) == 1:
+        return _alone(comparison, next(iter(engines.values())))
+    if comparison.stage is None and not comparison.capacities:
+        return "These runs have no stage in common, so nothing is compared."
+    by_capacity = [capacity for capacity in comparison.capacities if capacity.met is not None]
+    sentence = _capacities(comparison, engines) if by_capacity else _tokens(comparison, engines)
+    return f"{sentence}{_claim(comparison, engines)}"
+
+
+def _alone(comparison: Comparison, engine: EngineRuns) -> str:
+    """A single engine has no rival: say what it served, and how long its users waited."""
+    capacity = comparison.capacity(engine.label)
+    search = engine.runs[0].search
+    if search is not None and len(engine.runs) == 1:
+        return f"{engine.label}: {search.sentence}"
+    if comparison.stage is None:
+        return f"{engine.label} was measured in stages that its runs do not share."
+    served = _served(engine, comparison.stage)
+    return f"{capacity.sentence} {served}" if capacity is not None else served
+
+
+def _served(engine: EngineRuns, stage: str) -> str:
+    view = engine.at(stage)[-1]
+    if not view.ok:
+        return f"{engine.label} answered no request at {stage}."
+    rate = engine.estimate(stage, DECIDING)
+    if rate.value is None:
+        served = f"{engine.label} answered {significant(view.value('achieved_rate') or 0.0)} requests/s at {stage}"
+    else:
+        tokens = " ".join(filter(None, (significant(rate.value), format_interval(rate.low, rate.high))))
+        served = f"{engine.label} served {tokens} output tokens/s at {stage}"
+    share = view.value("failure_share")
+    if share is None or share > FAILURES_BORNE:
+        return f"{served}, and {format_share(share)} of the requests failed."
+    ttft = "ttft_user" if since_due(engine.runs) else "ttft"
+    if view.metrics[ttft].n == 0:
+        half = format_seconds(engine.value(stage, "e2e_user", "p50"))
+        return f"{served}; half of the answers were complete within {half}."
+    median, tail = (format_seconds(engine.value(stage, ttft, p)) for p in ("p50", "p95"))
+    return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
+
+
+def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
+    """`a holds 20 users within TTFT p95 ≤ 500 ms, b 14: 1.43× [1, 1.71]; at 47 against 32 ms per token`"""
+    best, *others = comparison.engines
+    first = comparison.capacity(best)
+    assert first is not None, "the best one meets the objectives somewhere"
+    sentence = f"{best} holds {load_text(first.met)} {first.unit} within {first.slo}"
+    sentence += "" if first.missed is not None else ", the most that was measured"
+    rest = [_behind(comparison, best, other) for other in others[:NAMED]]
+    rest += [f"{len(others) - NAMED} others less"] if len(others) > NAMED else []
+    sentence += f"; {in_words(rest)}"
+    if len(others) == 1:
+        sentence += _trade_off(comparison, engines, best, others[0])
+    return sentence
+
+
+def _behind(comparison: Comparison, best: str, other: str) -> str:
+    capacity, ratio = comparison.capacity(other), comparison.capacity_ratio(best, other)
+    if capacity is None or capacity.met is None:
+        beyond = (
+            "" if capacity is None or capacity.missed is None else f" (it misses them at {load_text(capacity.missed)})"
+        )
+        return f"{other} meets them at no load that was measured{beyond}"
+    said = f"{other} {load_text(capacity.met)}"
+    if ratio is None or ratio.ratio.value is None:
+        return said
+    return f"{said} ({_ratio(ratio.ratio)})"
+
+
+def _trade_off(comparison: Comparison, engines: Mapping[str, EngineRuns], best: str, other: str) -> str:
+    """Each at its own capacity: what the users get there."""
+    speeds = [_time_per_token(engines[label], comparison.capacity(label)) for label in (best, other)]
+    if None in speeds:
+        return ""
+    return f"; there a token takes {format_seconds(speeds[0])} against {format_seconds(speeds[1])} (median)"
+
+
+def _time_per_token(engine: EngineRuns, capacity: SloCapacity | None) -> float | None:
+    if capacity is None or capacity.met is None:
+        return None
+    label = next((each.label for each in capacity.loads if each.load == capacity.met), None)
+    return None if label is None else engine.value(label, "tpot", "p50")
+
+
+def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
+    """`a served 1.6× [1.4, 1.8] the tokens of b at 8 users`"""
+    stage = comparison.stage
+    best, *others = comparison.engines
+    assert stage is not None, "the engines have a stage in common"
+    if not engines[best].value(stage, DECIDING):
+        return f"None of them served a token at {stage}"
+    if len(others) == 1:
+        sentence = f"{best} served {_times(comparison, best, others[0], 'the tokens of ')} at {stage}"
+    else:
+        sentence = f"{best} served the most tokens at {stage}: {in_words(_margins(comparison, best, others))}"
+    formats = {name for engine in engines.values() if (name := number_format(engine.runs[0]))}
+    return sentence + (f" ({' against '.join(sorted(formats))})" if len(formats) > 1 else "")
+
+
+def _margins(comparison: Comparison, best: str, others: Sequence[str]) -> list[str]:
+    """How far each lies behind the first; of many the nearest ones, and the range of the rest."""
+    rest = [comparison.of(comparison.stage, best, DECIDING, other) for other in others[NAMED:]]
+    ratios = [one.ratio.value for one in rest if one is not None and one.ratio.value is not None]
+    if len(ratios) < 2 or len(ratios) < len(rest):
+        return [_times(comparison, best, other, "those of ") for other in others]
+    ends = " to ".join(format_ratio(ratio, None, None) for ratio in (min(ratios), max(ratios)))
+    named = [_times(comparison, best, other, "those of ") for other in others[:NAMED]]
+    return [*named, f"{ends} those of the other {len(rest)}"]
+
+
+def _times(comparison: Comparison, best: str, other: str, of: str) -> str:
+    found = comparison.of(comparison.stage, best, DECIDING, other)
+    if found is None or found.ratio.value is None:
+        return f"all tokens and {other} none" if of.startswith("the") else f"{other} none"
+    return f"{_ratio(found.ratio)} {of}{other}"
+
+
+def _ratio(ratio: Estimate) -> str:
+    return format_ratio(ratio.value or 0.0, ratio.low, ratio.high)
+
+
+def _claim(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
+    runs = min(comparison.runs.values())
+    if comparison.why is None:
+        return f", over {runs} repeats."
+    if runs >= REPEATS:
+        return f". No winner is named: {comparison.why}."
+    which = " in this run" if runs == 1 else f" in these {runs} runs"
+    return f"{which}. No winner is named: {comparison.why}."
