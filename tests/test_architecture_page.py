@@ -112,16 +112,16 @@ def test_the_scenario_runs_against_the_engine(summary: dict[str, object]) -> Non
     assert summary["scenario"] == "evening"
     assert summary["label"] == "clock"
     assert [stage["label"] for stage in stages] == ["2 users", "6 users", "2 users #2"]
-    assert all(stage["ok"] >= 5 and stage["failed"] == 0 for stage in stages)
+    assert all(list(stage["outcomes"]) == ["ok"] and stage["outcomes"]["ok"] >= 5 for stage in stages)
 
 
 def test_the_metric_reaches_the_report(summary: dict[str, object], tree: Path) -> None:
     stages = summary["stages"]
     assert isinstance(stages, list)
     for stage in stages:
-        closing = stage["latencies"]["closing"]
-        assert closing["n"] == stage["ok"]
-        assert 0 <= closing["p50"]["value"] < 0.05
+        closing = stage["metrics"]["closing"]
+        assert closing["n"] == stage["outcomes"]["ok"]
+        assert 0 <= closing["percentiles"]["p50"]["value"] < 0.05
     assert "closing p50" in (tree / "runs" / "one" / "report.html").read_text()
     printed = subprocess.run(
         [sys.executable, "-m", "records.metrics"], cwd=tree, env=environment(tree), capture_output=True, text=True

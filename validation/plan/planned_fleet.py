@@ -111,9 +111,9 @@ def attained(
     )  # fmt: skip
     (meta,) = runs.glob("*/meta.json")
     (stage,) = summarise(load_run(meta.parent), parse_objectives(list(slo))).stages
-    assert stage.attainment is not None
-    assert stage.attainment.share.value is not None
-    return stage.attainment.share.value, stage.requests, stage.failed
+    share = stage.value("attainment")
+    assert share is not None
+    return share, stage.requests, stage.failed
 
 
 def main() -> None:

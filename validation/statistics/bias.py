@@ -188,8 +188,8 @@ def measure(step: float, runs: int, seed: int) -> list[Bias]:
 def _bias(step: float, crowd: int, index: int, found: list[RunSummary], seed: int) -> Bias:
     tpot, throughput = truth(step, crowd, seed)
     quiet = [summary.stages[index] for summary in found if not _warns(summary, index)]
-    tpots = [stage.latencies["tpot"].p50.value or 0.0 for stage in quiet]
-    rates = [stage.throughput.value or 0.0 for stage in quiet]
+    tpots = [stage.value("tpot", "p50") or 0.0 for stage in quiet]
+    rates = [stage.value("throughput") or 0.0 for stage in quiet]
     errors = np.array(rates) / throughput - 1
     return Bias(
         step,

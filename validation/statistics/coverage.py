@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from records.view import Estimate
 from analysis.stats.intervals import (
     bin_by_user,
     bin_events,
@@ -22,6 +21,7 @@ from analysis.stats.intervals import (
     share_interval,
 )
 from analysis.stats.repeats import ratio_interval
+from records.view import Estimate
 from validation.statistics import systems
 from validation.statistics.capacity_systems import exponential, hyperexponential
 from validation.statistics.systems import Floats, Generator, Trace, batches, lognormal

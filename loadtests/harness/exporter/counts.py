@@ -13,18 +13,17 @@ from typing import Any, get_args
 
 from loadtests.harness.exporter.edges import edges_around
 from loadtests.harness.exporter.sketches import Sketches
-from records.metrics import BY_NAME, OBJECTIVES, Metric
+from records.metrics import REQUEST_METRICS, Metric
 from records.request import Outcome, RequestRecord
+from records.rules import is_failure
 from records.slo import RunObjectives
 from records.stage import SECOND
 
 METRICS: dict[str, Metric] = {
-    **{name: OBJECTIVES[name] for name in ("ttft", "tpot", "e2e")},  # the user's, as objectives judge them
-    **{name: BY_NAME[name] for name in ("send_lag", "client_lag")},
+    metric.objective or metric.name: metric for metric in REQUEST_METRICS if metric.shown.exported
 }
 ICL = "icl"
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-CENSORED = "cut_off"
 
 
 class Histogram:
@@ -106,7 +105,7 @@ class Counts:
         stage.good += self._buckets.objectives.met_by(record)
         stage.output_tokens += record.output_tokens or 0
         stage.prompt_tokens += record.prompt_tokens or 0
-        failed = record.outcome not in {"ok", CENSORED}
+        failed = is_failure(record.outcome)
         for name, metric, edges in self._buckets.of_requests:
             histogram = stage.histograms[name]
             if failed and metric.population == "attempted":

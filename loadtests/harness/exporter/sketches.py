@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from records.metrics import BY_NAME
+from records.metrics import BY_NAME, REQUEST_METRICS
+from records.rules import is_failure, nearest_rank
 
 GROWTH = math.log(1.02)  # of a bucket: its middle is within 1 % of everything in it
-SKETCHED = ("ttft_user", "tpot")
+SKETCHED = tuple(metric.name for metric in REQUEST_METRICS if metric.shown.live)
 
 
 class Ended(Protocol):
@@ -33,7 +34,7 @@ class Sketches:
             for name, counts in self.buckets.items():
                 if (value := BY_NAME[name].of(request)) is not None and value > 0:
                     counts[round(math.log(value) / GROWTH)] += 1
-        elif request.outcome != "cut_off":
+        elif is_failure(request.outcome):
             self.failed += 1
 
     def percentile(self, name: str, q: float) -> float | None:
@@ -41,7 +42,7 @@ class Sketches:
         counts = self.buckets[name]
         if not counts:
             return None
-        rank = math.ceil(q * (counts.total() + self.failed))
+        rank = nearest_rank(counts.total() + self.failed, q)
         for bucket in sorted(counts):
             rank -= counts[bucket]
             if rank <= 0:

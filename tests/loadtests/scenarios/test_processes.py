@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from analysis.data.load import load_run, with_metrics
 from analysis.summary.run_summary import RunSummary, summarise
-from records.view import StageView
 from enginebench import app
 from loadtests.harness.run.host import free_port
 from loadtests.harness.workload.lengths import Lengths
@@ -24,6 +23,7 @@ from loadtests.harness.workload.workload import Workload
 from records.files import read_meta, read_requests
 from records.metrics import BY_NAME
 from records.request import RequestRecord
+from records.view import StageView
 from tests.support.loadtests.locust_process import LOCUST, MS, ROOT, Locust, start
 from tests.support.servers.scripted import Script, ScriptedServer
 
@@ -86,19 +86,19 @@ def test_the_report_is_the_same(runs: Runs, processes: int) -> None:
     assert run.workers == processes
     kinds = {finding.kind for finding in run.findings}
     assert not kinds & {"workers_missing", "users_missing", "several_hosts", "records_lost", "littles_law_off"}
-    told = [(stage.label, stage.users_there, stage.failed, stage.complete) for stage in run.stages]
+    told = [(stage.label, stage.value("users_running"), stage.failed, stage.complete) for stage in run.stages]
     assert told == [("4 users", 4, 0, True), ("8 users", 8, 0, True)]
-    assert [(stage.unserved_users, stage.unanswered) for stage in run.stages] == [(0, 0), (0, 0)]
+    assert [(stage.count("unserved_users"), stage.count("unanswered")) for stage in run.stages] == [(0, 0), (0, 0)]
     for stage, other in zip(run.stages, alone.stages, strict=True):
         assert stage.outcomes == {"ok": stage.requests}
-        assert stage.answers.output_tokens == other.answers.output_tokens
-        assert stage.answers.prompt_tokens == pytest.approx(other.answers.prompt_tokens, rel=0.05)
+        assert stage.value("output_tokens") == other.value("output_tokens")
+        assert stage.value("prompt_tokens") == pytest.approx(other.value("prompt_tokens"), rel=0.05)
         assert value(stage, "ttft") == pytest.approx(value(other, "ttft"), abs=0.02)
         assert value(stage, "tpot") == pytest.approx(value(other, "tpot"), abs=0.003)
         # Room for a process that is held up for a second of the window; counted twice would be beyond it.
-        assert stage.throughput.value == pytest.approx(other.throughput.value, rel=0.6)
+        assert stage.value("throughput") == pytest.approx(other.value("throughput"), rel=0.6)
         assert stage.requests == pytest.approx(other.requests, rel=0.6)
-        assert stage.concurrency.average == pytest.approx(other.concurrency.average, rel=0.1)
+        assert stage.value("concurrency") == pytest.approx(other.value("concurrency"), rel=0.1)
 
 
 def test_several_processes_make_one_load_in_one_folder(runs: Runs) -> None:
@@ -135,7 +135,7 @@ def test_locusts_master_shows_the_rows_of_all(runs: Runs) -> None:
 
 
 def value(stage: StageView, name: str) -> float:
-    median = stage.latencies[name].p50.value
+    median = stage.value(name, "p50")
     assert median is not None
     return median
 
@@ -224,7 +224,7 @@ def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> 
     starts = [min(one.t_sched for one in records if one.worker == worker) for worker in ("0", "1")]
     assert abs(starts[0] - starts[1]) < 2000 * MS, "an hour and a year apart on the clocks, but not on the time line"
     summary = summarise(load_run(run))
-    told = [(stage.label, stage.users_there, stage.failed) for stage in summary.stages]
+    told = [(stage.label, stage.value("users_running"), stage.failed) for stage in summary.stages]
     assert told == [("4 users", 4, 0), ("8 users", 8, 0)]
     kinds = {finding.kind for finding in summary.findings}
     assert "several_hosts" in kinds
