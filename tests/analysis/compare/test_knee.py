@@ -9,11 +9,10 @@ import pytest
 
 from analysis.compare.knee import growth_sentences, saturated_from
 from analysis.data.load import load_run
-from records.view import Estimate
 from analysis.summary.run_summary import RunSummary, summarise
-from records.view import StageView
 from analysis.summary.ttft_parts import TtftParts
 from records.stage import SECOND
+from records.view import Estimate, StageView
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
