@@ -43,7 +43,7 @@ def test_classes_are_summarised_and_judged_by_their_own_objectives(tmp_path: Pat
     assert [judgement.share.value for judgement in chat.judgements] == [1.0, 1.0]
     assert chat.goodput is not None
     assert batch.goodput is not None
-    assert (chat.goodput.value, batch.goodput.value) == (pytest.approx(50), 0)
+    assert [chat.goodput.value, batch.goodput.value] == pytest.approx([50, 0])
 
 
 def test_failures_of_a_class_count_as_missed(tmp_path: Path) -> None:

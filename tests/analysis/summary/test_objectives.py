@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from records.slo import parse_objectives
 from records.stage import SECOND
 from settings.schema import UserMistake
 from tests.support.analysis.one_stage import MS, stage_of
@@ -34,12 +33,11 @@ def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
         ("ttft_p95", "missed"),
     ]
     assert [judgement.share.value for judgement in stage.judgements] == pytest.approx([0.8, 0.8, 0.98, 0.8])
-    assert stage.answer == "missed"
 
 
 def test_twenty_requests_cannot_meet_a_p99(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(k, 3 * SECOND + k * MS) for k in range(20)], slo=["ttft_p99=10"])
-    assert stage.answer == "not enough evidence"
+    assert [judgement.answer for judgement in stage.judgements] == ["not enough evidence"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +56,7 @@ def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
         changes = {"outcome": "cut_off"} | NOTHING_CAME | cut if k < 100 else {}
         records.append(record(k, 3 * SECOND + place, **changes))
     stage = stage_of(tmp_path, records, slo=["ttft_p90=0.2"])
-    assert stage.answer == answer
+    assert [judgement.answer for judgement in stage.judgements] == [answer]
     assert stage.estimate("attainment").n == (100 if answer == "not enough evidence" else 200)
 
 
@@ -71,7 +69,8 @@ def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: 
         for k, ttft in enumerate(order):
             t = 2 * SECOND + k * 25 * MS
             records.append(record(k, t, t_send=t, t_first=t + round(ttft) * MS, t_last=t + SECOND))
-        assert stage_of(tmp_path, records, slo=["ttft_p95=0.2"]).answer == answer
+        (judgement,) = stage_of(tmp_path, records, slo=["ttft_p95=0.2"]).judgements
+        assert judgement.answer == answer
 
 
 @pytest.mark.parametrize("failed", [2, 5, 10])
@@ -99,7 +98,7 @@ def test_what_missed_one_objective_missed_them_all_whatever_is_unknown_of_the_ot
 
 def test_without_objectives_there_is_no_attainment(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(0, 3 * SECOND)])
-    assert (stage.judgements, stage.answer) == ((), None)
+    assert stage.judgements == ()
     assert not {"attainment", "goodput"} & set(stage.quantities)
 
 
@@ -114,9 +113,3 @@ def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
     whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
     with pytest.raises(ValueError, match="no request has a ttft"):
         stage_of(tmp_path, [whole], slo=["ttft_p99=1"])
-
-
-@pytest.mark.parametrize("text", ["ttft=1", "ttft_p99", "foo_p99=1", "ttft_p0=1", "ttft_p100=1", "ttft_p99=-1"])
-def test_an_objective_that_is_none_gets_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="an objective is METRIC_pN=SECONDS"):
-        parse_objectives([text])
