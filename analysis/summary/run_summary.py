@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from analysis.data.load import NotARun, RunData
-from analysis.data.windows import Flows, windows_of
+from analysis.data.windows import Flows, Window, windows_of
 from analysis.summary.checks import findings_of
 from analysis.summary.distributions import FAILED, distributions
 from analysis.summary.finding import Finding
@@ -68,13 +68,16 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    with ThreadPoolExecutor(1) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
-        latencies = pool.map(lambda window: distributions(window.scheduled(run.requests)), windows)
-        flows = Flows(run, windows, edges)
-        stages = tuple(
-            summarise_stage(run, window, flows, found, objectives)
-            for window, found in zip(windows, latencies, strict=True)
-        )
+
+    def stage_of(window: Window) -> StageSummary:
+        requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
+        latencies = distributions(requests)
+        return summarise_stage(run, window, flows.result(), requests, latencies, objectives)
+
+    with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory
+        flows = pool.submit(Flows, run, windows, edges)
+        stages = tuple(pool.map(stage_of, windows))
+    flow = flows.result()
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,
@@ -83,7 +86,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         objectives=objectives,
         stages=stages,
         flow=FlowSeries(
-            step, tuple(flows.in_flight.averages(edges).tolist()), tuple((flows.tokens(edges) / step).tolist())
+            step, tuple(flow.in_flight.averages(edges).tolist()), tuple((flow.tokens(edges) / step).tolist())
         ),
         findings=findings_of(run, stages),
     )

@@ -144,13 +144,18 @@ class _Population:
 
 
 def summarise_stage(
-    run: RunData, window: Window, flows: Flows, latencies: Mapping[str, Distribution], objectives: tuple[Objective, ...]
+    run: RunData,
+    window: Window,
+    flows: Flows,
+    requests: pl.DataFrame,
+    latencies: Mapping[str, Distribution],
+    objectives: tuple[Objective, ...],
 ) -> StageSummary:
-    """`latencies` are those of the requests scheduled in the window.
+    """`requests` are those scheduled in the window, with every metric, and `latencies` theirs.
 
     Raises `UserMistake` when an objective cannot be judged by what was measured.
     """
-    population = _Population.of(window.scheduled(run.requests))
+    population = _Population.of(requests)
     scheduled, ok, failed = population.scheduled, population.ok, population.failed
     completed = (pl.col("outcome") == "ok") & pl.col("t_end").is_between(window.start, window.end, closed="left")
     tpot = latencies["tpot"].p50.value
