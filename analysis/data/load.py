@@ -104,8 +104,8 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
     recorded: dict[str, int] = dict(traces.iter_rows())
     return {
-        name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
-        for name, sample in telemetry.killed.items()
+        name: last if name == PLANNER else max(process.last, recorded.get(name, 0))
+        for name, process in telemetry.killed.items()
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 
 from analysis.data.load import RunData
 from analysis.data.telemetry import Level
@@ -23,7 +22,7 @@ class ClientUse:
 
 def client_use_of(run: RunData, window: Window, flows: Flows) -> ClientUse:
     cpu, loop_lag, run_delay = (
-        run.telemetry.of_worst_process(attrgetter(name), window.start, window.end)
+        run.telemetry.of_worst_process(name, window.start, window.end)
         for name in ("client_cpu", "loop_lag", "run_delay")
     )
     rate = float((flows.chunks(window.edges(10)) / (window.seconds / 10)).max()) or None

@@ -15,7 +15,7 @@ import polars as pl
 
 from analysis.data.formulas import expression
 from analysis.data.load import RunData, mean_of, rows_where, users_of
-from analysis.data.telemetry import GAUGES, Level
+from analysis.data.telemetry import Level
 from analysis.data.windows import Flows, StageKey, Window
 from analysis.stats.estimate import Estimate
 from analysis.stats.intervals import bin_by_user, rate_interval, share_interval
@@ -31,6 +31,7 @@ from records.formula import Between, Field
 from records.load import Rate, Users
 from records.slo import Objective
 from records.stage import SECOND
+from records.telemetry import GAUGES
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
 ANSWERED = (  # what is asked of the requests that ended well, which are copied where others did not
