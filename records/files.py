@@ -36,7 +36,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only file system
+            partial.unlink(missing_ok=True)
         error.filename = str(path)  # for the message
         raise
 
