@@ -13,9 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from analysis.data.telemetry import GAUGES
 from analysis.summary.run_summary import RunSummary
 from records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
+from records.telemetry import GAUGES
 from records.view import Distribution, Estimate, StageView
 
 Row = tuple[str, str, str | None, Estimate]  # metric, statistic, unit, estimate

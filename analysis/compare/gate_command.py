@@ -49,7 +49,7 @@ def gate(
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         gating: GateSettings = read_settings(GateSettings, given)
-        current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
+        current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
         if save_baseline:
             saved = list(map(str, save(baseline, current)))
             said = f"{len(saved)} run{'s' * (len(saved) != 1)} saved in {baseline}"
@@ -57,7 +57,7 @@ def gate(
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
-        before = summaries_of([str(baseline)], baseline, reading.slo)
+        before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         found = judge(before, current, gating.fail_at / 100, claims.allow_different, claims.allow_invalid)
         outputs.write(found, gating.junit, gating.markdown)
     outputs.show(found, as_json)

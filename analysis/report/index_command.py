@@ -21,7 +21,7 @@ NUMBERS = ("tokens/s", "TTFT p95")
 LEFT_OUT = ("model", "engine", "stage", "scenario", "findings")  # by a narrow terminal, in this order
 
 
-@with_flags(RunsSettings)
+@with_flags(RunsSettings, leave_out={"tokenizer"})
 def list_runs(as_json: AsJson = False, **given: Any) -> None:
     """List the runs of a folder.
 
