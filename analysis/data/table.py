@@ -157,7 +157,9 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
             register_io_source(source, schema=SCHEMA).with_columns(lists).with_columns(**metric_columns()).drop("text")
         )
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
-            requests.sink_parquet(partial, compression="uncompressed", row_group_size=ROWS, statistics=False)
+            requests.drop("text").sink_parquet(
+                partial, compression="uncompressed", row_group_size=ROWS, statistics=False
+            )
         except pl.exceptions.PolarsError as error:
             partial.unlink(missing_ok=True)
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it

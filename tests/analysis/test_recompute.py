@@ -57,6 +57,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for index in range(3 * len(odd)):
             t = 2 * NS + index * 320_000_000
             changes = odd[index % len(odd)]
+            changes = changes | {"t_connect": t + 100 * index} if "t_connect" in changes else changes
             one = msgspec.structs.replace(record(10_000 + index, t, t_send=t + 50_000, worker="1"), **changes)
             file.write(one.to_line())
         file.write(one.to_line()[:200])
