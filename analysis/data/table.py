@@ -153,11 +153,9 @@ def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
     partial.touch()  # the error of Python, where it cannot be written
     for kind in (pl.UInt32(), pl.Int64()):
         lists = pl.col(LISTS).cast(pl.List(kind))
-        requests = (
-            register_io_source(source, schema=SCHEMA).with_columns(lists).with_columns(**metric_columns()).drop("text")
-        )
+        requests = register_io_source(source, schema=SCHEMA).drop("text").with_columns(lists)
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
-            requests.drop("text").sink_parquet(
+            requests.with_columns(**metric_columns()).sink_parquet(
                 partial, compression="uncompressed", row_group_size=ROWS, statistics=False
             )
         except pl.exceptions.PolarsError as error:
