@@ -7,11 +7,13 @@ allowed for being looked at many times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.compare.growth import Limit, limit_of
 from analysis.stats.intervals import objective_answer
 from analysis.stats.repeats import REPEATS
 from analysis.stats.tails import clopper_pearson
@@ -21,13 +23,6 @@ from records.rules import Answer, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
-DECODING = "decoding"
-PARTS = {
-    "ttft_client": "the load generator's own delay",
-    "ttft_queue": "waiting for admission",
-    "ttft_prefill": "prefill",
-    "ttft_delivery": "delivery",
-}
 OF_SEARCH: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
@@ -43,20 +38,6 @@ class LoadJudgement:
     runs: int
     requests: int
     more: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The objective that is missed first as the load grows, and the part of its latency that grew most from the highest
-    load that meets it to the lowest that does not. `part` is `None` where the server sent no durations."""
-
-    objective: Objective
-    part: str | None
-
-    @property
-    def sentence(self) -> str:
-        """`TTFT p95 ≤ 300 ms (waiting for admission grows most)`"""
-        return self.objective.text + (f" ({self.part} grows most)" if self.part else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +112,7 @@ def capacity_of(engine: EngineRuns, tier: str | None = None) -> SloCapacity | No
     objectives = of_tier(engine.runs[0].objectives, tier)
     if not objectives:
         return None
-    if all(run.search is not None for run in engine.runs):
+    if all(_searched_for(run, objectives) for run in engine.runs):
         return _searched(engine, objectives)
     judgements = judgements_of(engine, objectives)
     return _bracketed(engine, judgements, objectives) if judgements and by_load(engine.runs) else None
@@ -170,6 +151,11 @@ def _bracketed(
     )
 
 
+def _searched_for(run: RunSummary, objectives: Sequence[Objective]) -> bool:
+    """Whether the run is a search for the capacity within just these objectives."""
+    return run.search is not None and run.search.objectives == tuple(map(str, objectives))
+
+
 def _searched(engine: EngineRuns, objectives: tuple[Objective, ...]) -> SloCapacity:
     """What the searches certified; of several searches the bracket that holds all of theirs."""
     searches = [run.search for run in engine.runs if run.search is not None]
@@ -198,7 +184,7 @@ def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) 
     needed = [judgement.more for judgement in pooled if judgement.answer == "not enough evidence"]
     known = [count for count in needed if count is not None]
     more = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
-    answer = _certified(engine, stages) or overall([judgement.answer for judgement in pooled])
+    answer = _certified(engine, stages, objectives) or overall([judgement.answer for judgement in pooled])
     return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, more)
 
 
@@ -249,14 +235,12 @@ def _with_need(judgement: Judgement) -> Judgement:
     return judgement
 
 
-def _certified(engine: EngineRuns, stages: Sequence[StageView]) -> Answer | None:
+def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
     """The verdict of a search on its own probe; `None` where several runs have the stage."""
-    if len(stages) != 1:
+    run = next((run for run in engine.runs if stages[0] in run.stages), None)
+    if len(stages) != 1 or run is None or run.search is None or not _searched_for(run, objectives):
         return None
-    (stage,) = stages
-    run = next(run for run in engine.runs if stage in run.stages)
-    probes = run.search.probes if run.search is not None else ()
-    return next((OF_SEARCH[probe.verdict] for probe in probes if probe.stage == stage.index), None)
+    return next((OF_SEARCH[probe.verdict] for probe in run.search.probes if probe.stage == stages[0].index), None)
 
 
 def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:
@@ -265,31 +249,8 @@ def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None
     beyond = next(judgement for judgement in loads if judgement.load == missed)
     failing = [each for each in beyond.objectives if each.answer == "missed"] or list(beyond.objectives)
     worst = min(failing, key=lambda each: (each.share.value or 0.0) - each.objective.q)
-    below = [stage for stage in engine.stages if stage.load == met]
-    above = [stage for stage in engine.stages if stage.load == missed]
-    return Limit(worst.objective, _grown(below, above, worst.objective))
-
-
-def _grown(below: Sequence[StageView], above: Sequence[StageView], objective: Objective) -> str | None:
-    """The part of the objective's latency that grew most from one load to the other."""
-    if objective.judged is None or not below or not above:
-        return None
-    if objective.metric == "tpot":
-        return DECODING
-    before, after = _parts(below, objective), _parts(above, objective)
-    grown = {name: after[name] - length for name, length in before.items() if name in after}
-    name, most = max(grown.items(), key=lambda item: item[1], default=("", 0.0))
-    return {**PARTS, DECODING: DECODING}[name] if most > 0 else None
-
-
-def _parts(stages: Sequence[StageView], objective: Objective) -> dict[str, float]:
-    """Mean seconds of each part over repeats of a load; empty where some repeat has none."""
-    parts = {name: [stage.value(name) for stage in stages] for name in PARTS}
-    if objective.metric in {"e2e", "ntpot"}:
-        means = [(stage.metrics["e2e"].mean, stage.metrics["ttft"].mean) for stage in stages]
-        parts[DECODING] = [None if e2e is None or ttft is None else e2e - ttft for e2e, ttft in means]
-    known = {name: [value for value in values if value is not None] for name, values in parts.items()}
-    return {name: sum(values) / len(values) for name, values in known.items() if len(values) == len(stages)}
+    below, above = ([stage for stage in engine.stages if stage.load == load] for load in (met, missed))
+    return limit_of(worst.objective, below, above)
 
 
 CapacityVerdict = Literal["more", "fewer", "not shown"]
@@ -307,9 +268,10 @@ class CapacityComparison:
 
 
 def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityComparison:
-    """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`."""
-    low = ours.met / theirs.missed if ours.met is not None and theirs.missed else None
-    high = ours.missed / theirs.met if ours.missed is not None and theirs.met else None
+    """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`. Without a `met` there
+    is no ratio, and yet an end that it lies beyond."""
+    low = ours.met / theirs.missed if ours.met is not None and theirs.missed else 0.0
+    high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
     verdict: CapacityVerdict = "not shown"
     if ours.met is not None and theirs.missed is not None and ours.met >= theirs.missed:
@@ -317,8 +279,7 @@ def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityCompar
     elif theirs.met is not None and ours.missed is not None and theirs.met >= ours.missed:
         verdict = "fewer"
     why = None if value is not None else "no load is known to meet the objectives"
-    ratio = Estimate(value, low if value is not None else None, high if value is not None else None, why=why)
-    return CapacityComparison(ours.engine, theirs.engine, ratio, verdict)
+    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=why), verdict)
 
 
 def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:

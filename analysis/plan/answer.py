@@ -21,10 +21,10 @@ from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import Balancer, PlanSettings
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.slo import objective_text
-from records.view import StageView
 from records.formatting import format_share, significant
 from records.load import Load, Users
 from records.slo import Objective
+from records.view import StageView
 
 
 @dataclass(frozen=True, slots=True)

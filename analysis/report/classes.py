@@ -13,14 +13,12 @@ from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.ends import has_ends, upper_end
 from analysis.report.figures import Number, duration, rate
 from analysis.report.rows import percentile_column
-from records.view import Estimate
-from records.rules import Answer
 from analysis.summary.request_classes import ClassSummary
 from analysis.summary.run_summary import RunSummary
-from records.rules import overall
-from records.view import StageView
 from records.formatting import MISSING, format_ratio, format_seconds, format_share, in_words
 from records.metrics import BY_NAME
+from records.rules import Answer, overall
+from records.view import Estimate, StageView
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from analysis.compare.measures import THROUGHPUT
 from analysis.compare.tables import TextTable
 from analysis.plan.prices import gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
-from records.view import Estimate
 from analysis.summary.stage import FAILURES_BORNE
 from records.formatting import MISSING, format_ratio, format_share, significant
+from records.view import Estimate
 
 MILLION, HOUR = 1e6, 3600.0
 

@@ -18,9 +18,9 @@ from analysis.plan.safe_load import safe_load
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.costs import Costs, costs_of, saved
-from records.view import Estimate
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, format_interval, format_share, in_words, significant
+from records.view import Estimate
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]
 NO_PEAK = "no peak was given: --peak 80users --slo ttft_p99=1 plans for one"

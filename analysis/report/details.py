@@ -8,11 +8,10 @@ from typing import Any
 
 from analysis.report.ends import has_ends, upper_end
 from analysis.report.figures import Number, duration, rate
-from records.view import Distribution
 from analysis.summary.run_summary import RunSummary
-from records.view import StageView
 from records.formatting import MISSING, format_bytes, format_seconds, format_share, significant
 from records.metrics import PERCENTILES, REQUEST_METRICS
+from records.view import Distribution, StageView
 
 TITLES = {metric.name: metric.title for metric in REQUEST_METRICS} | {"icl": "ICL, token-weighted"}
 Cells = list[tuple[Number, str]]  # a number, and what stands under it

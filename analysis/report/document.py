@@ -19,9 +19,8 @@ import msgspec
 from analysis.compare.knee import growth_sentences
 from analysis.compare.winner import Comparison
 from analysis.report.decision import Decision
-from records.rules import Answer
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary, as_document, without_infinities
-from records.rules import overall
+from records.rules import Answer, overall
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,11 @@ from analysis.report.rows import Column, percentile_column
 from analysis.report.scalability import scalability_curves
 from analysis.report.timeline import timeline
 from analysis.report.ttft_parts import ttft_parts
-from records.view import Estimate
 from analysis.summary.distributions import CURVE, DRAWN
-from records.view import StageView
 from analysis.summary.turns import TurnSummary
 from records.formatting import MISSING, format_count, format_seconds, significant
 from records.metrics import BY_NAME
+from records.view import Estimate, StageView
 
 SPREAD = "Bands and bars are 95 % intervals; a hollow mark has none."
 REPEATS = "Of several runs of an engine, values are means and intervals come from the spread between runs."

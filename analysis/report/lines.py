@@ -31,8 +31,8 @@ from analysis.report.drawing import (
 from analysis.report.ends import upper_end
 from analysis.report.rows import Column
 from analysis.report.scales import HEIGHT, WIDTH, Scale, scale_of
-from records.view import Estimate
 from records.formatting import MISSING, PLAIN, Unit, format_seconds, significant, time_unit
+from records.view import Estimate
 
 SLANTED = 20  # pixels from the slanted name of a stage to the next
 Point = tuple[Drawn, float, Estimate]

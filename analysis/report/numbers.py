@@ -14,11 +14,9 @@ from typing import Any
 import polars as pl
 
 from analysis.report.rows import names_of
-from records.view import Estimate
-from records.view import Distribution
 from analysis.summary.run_summary import RunSummary
-from records.view import StageView
 from records.metrics import BY_NAME, PERCENTILES, QUANTITIES
+from records.view import Distribution, Estimate, StageView
 
 SCHEMA = pl.Schema(
     {

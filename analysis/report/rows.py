@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
 from analysis.report.axis import Axis, Place, axis_of
 from analysis.report.ends import has_ends, upper_end
-from records.view import Estimate
 from analysis.summary.run_summary import RunSummary
-from records.view import StageView
 from records.formatting import (
     MISSING,
     PLAIN,
@@ -25,6 +23,7 @@ from records.formatting import (
     time_unit,
 )
 from records.metrics import BY_NAME
+from records.view import Estimate, StageView
 
 
 @dataclass(frozen=True, slots=True)

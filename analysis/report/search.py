@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from records.rules import Answer
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_count, format_share
+from records.rules import Answer
 from records.search import ProbeRecord
 
 ROLES = {"locate": "locate", "refine": "refine the estimate", "below": "certify below it", "above": "certify above it"}

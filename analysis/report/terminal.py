@@ -18,14 +18,13 @@ from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
 from analysis.report.search import Searches, searches_of
-from records.rules import Answer
 from analysis.stats.tails import needed
-from records.view import Finding
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.slo import agreed
-from records.rules import overall
 from records.formatting import format_count, format_seconds, format_share, join_labels
+from records.rules import Answer, overall
 from records.slo import Objective
+from records.view import Finding
 
 STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}

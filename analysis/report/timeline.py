@@ -24,8 +24,8 @@ from analysis.report.drawing import (
     zoom,
 )
 from analysis.report.scales import WIDTH, Scale
-from records.view import in_order
 from analysis.summary.run_summary import RunSummary
+from records.view import in_order
 
 COLOURS = {"invalid": BAD, "warn": WARN, "note": MUTED}
 LINE = 90  # pixels of a panel's height
