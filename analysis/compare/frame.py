@@ -78,9 +78,9 @@ def _of_stage(stage: StageView) -> Iterator[Row]:
         for statistic, estimate in _statistics(distribution):
             yield name, statistic, unit, estimate
     for name, level in stage.gauges.items():
-        unit = GAUGES[name].unit if name in GAUGES else None
-        yield name, "mean", unit, Estimate(level.mean)
-        yield name, "peak", unit, Estimate(level.peak)
+        of_gauge = GAUGES[name].unit if name in GAUGES else None
+        yield name, "mean", of_gauge, Estimate(level.mean)
+        yield name, "peak", of_gauge, Estimate(level.peak)
     for view in stage.classes:
         for name, distribution in view.metrics.items():
             for statistic, estimate in _statistics(distribution):
