@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MISSING = "n/a"
+MISSING = "–"
 FAILED = "failed"
 MOST_DIGITS = 6  # of a ratio
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
@@ -142,6 +142,7 @@ class Unit:
 SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
 MICROSECONDS = Unit("µs", 1e6, "microseconds")
 PLAIN = Unit("", 1)
+IN_TABLES = {"share": Unit("%", 100), "B": Unit("GB", 1e-9)}
 
 
 def time_unit(seconds: Iterable[float | None]) -> Unit:
@@ -151,6 +152,11 @@ def time_unit(seconds: Iterable[float | None]) -> Unit:
     if largest >= 1:
         return SECONDS
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS
+
+
+def column_unit(unit: str, values: Iterable[float | None]) -> Unit:
+    """The unit that a column of `values`, which are in `unit`, is written in."""
+    return time_unit(values) if unit == "s" else IN_TABLES.get(unit, Unit(unit, 1))
 
 
 def align(numbers: Sequence[str]) -> list[str]:

@@ -47,7 +47,7 @@ def _document(run: IndexedRun) -> dict[str, object]:
 
 def _print(runs: Sequence[IndexedRun]) -> None:
     """As many columns as the terminal has room for; a run's id is never broken, so that it can be copied."""
-    from analysis.compare.tables import TextTable
+    from analysis.console import TextTable
     from analysis.compare.terminal import print_table
     from analysis.console import stdout
     from records.formatting import MISSING, format_seconds, significant
