@@ -1,20 +1,28 @@
-"""What the commands of the analysis print to: standard output, standard error, tables and warnings."""
+"""What the commands of the analysis print: to standard output or standard error, tables of text, warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PIPE_WIDTH = 120  # of what is not a terminal
+from records.formatting import FIGURE_SPACE, POINT_SPACE, in_words
+
+PIPE_WIDTH = 120  # of what is neither a terminal nor told by COLUMNS
+NO_STYLES: Mapping[str, str] = {}
 
 
 def stdout() -> Console:
     console = Console(highlight=False, markup=False)  # labels may have brackets, such as `vllm [fp8]`
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=PIPE_WIDTH)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(highlight=False, markup=False, width=PIPE_WIDTH)
 
 
 def stderr() -> Console:
@@ -35,3 +43,81 @@ def ruled_table(left: Sequence[str] = (), right: Sequence[str] = (), last: Seque
 
 def warning(text: str) -> Text:
     return Text.assemble(("warn ", "yellow"), text)
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table that every surface sets in its own way. `texts` are the columns, from the left, that hold words; the
+    others hold numbers."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: tuple[int, ...]
+    caption: str = ""
+
+    @property
+    def markdown(self) -> str:
+        sides = [":---" if index in self.texts else "---:" for index in range(len(self.headers))]
+        return "\n".join(f"| {' | '.join(map(_plain, cells))} |" for cells in (self.headers, sides, *self.rows))
+
+    def without(self, headers: Sequence[str]) -> TextTable:
+        """Without those columns."""
+        kept = [index for index, header in enumerate(self.headers) if header not in headers]
+        texts = tuple(new for new, index in enumerate(kept) if index in self.texts)
+        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
+        return TextTable(self.title, tuple(self.headers[index] for index in kept), rows, texts, self.caption)
+
+
+def escaped(text: str) -> str:
+    """As Markdown shows it literally: names of engines may hold anything."""
+    return re.sub(r"[\\`*|]|<(?=[a-zA-Z/!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+
+
+def _plain(text: str) -> str:
+    """Without what keeps decimal points in line."""
+    return escaped(text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, ""))
+
+
+def print_table(
+    console: Console,
+    table: TextTable,
+    left_out_first: Sequence[str] = (),
+    styles: Mapping[str, str] = NO_STYLES,
+) -> None:
+    """As wide as the console if it can be: without the columns in `left_out_first`, in that order, as far as needed.
+    What is too wide even so is broken by the terminal and not cut off. `styles` are of cells, by their text."""
+    if not table.rows:
+        return
+    left_out: list[str] = []
+    for header in left_out_first:
+        if _width(console, table.without(left_out)) <= console.width:
+            break
+        if header in table.headers:
+            left_out.append(header)
+    shown = table.without(left_out)
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    width = _width(console, shown)
+    target = (
+        console if width <= console.width else Console(file=console.file, highlight=False, markup=False, width=width)
+    )
+    target.print(_drawn(shown, styles))
+    notes = [table.caption] if table.caption else []
+    notes += [f"A wider terminal and --json also have {in_words(left_out)}."] if left_out else []
+    if notes:
+        console.print(Text(" ".join(notes), style="dim"))
+    console.print()
+
+
+def _width(console: Console, table: TextTable) -> int:
+    return console.measure(_drawn(table, NO_STYLES), options=console.options.update(width=10_000)).maximum
+
+
+def _drawn(table: TextTable, styles: Mapping[str, str]) -> Table:
+    drawn = ruled_table()
+    for index, header in enumerate(table.headers):
+        drawn.add_column(header, justify="left" if index in table.texts else "right", no_wrap=True)
+    for row in table.rows:
+        drawn.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in row))
+    return drawn

@@ -83,6 +83,21 @@ def format_bytes(size: float | None) -> str:
     return f"{significant(size)} TiB"
 
 
+def format_value(value: float | None, unit: str) -> str:
+    """In the unit's own way: 12.3 ms, 1.50 GiB, 4.2 %, 41.2."""
+    if value is None:
+        return MISSING
+    written = {"s": format_seconds, "B": format_bytes, "share": format_share}.get(unit)
+    return significant(value) if written is None else written(value)
+
+
+def format_p(p: float | None) -> str:
+    """A p value; empty where nothing was tested."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def format_count(count: float | None) -> str:
     return MISSING if count is None else f"{count:,.0f}"
 
@@ -98,19 +113,22 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. One more
-    where the ends look alike; and as many as keep an end that is not 1 from being printed as 1.
+    """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. More where
+    both ends would look alike, and as many as keep an end that is not 1 from being printed as 1.
     """
     digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
-        return f"{significant(value, digits)}×"
-    if significant(low, digits) == significant(high, digits):
-        digits += 1
-    while digits < MOST_DIGITS and any(
-        end != 1 and significant(end, digits) == significant(1, digits) for end in (low, high)
+        return f"{_factor(value, digits)}×"
+    while digits < MOST_DIGITS and (
+        _factor(low, digits) == _factor(high, digits)
+        or any(end != 1 and _factor(end, digits) == _factor(1, digits) for end in (low, high))
     ):
         digits += 1
-    return f"{significant(value, digits)}× [{significant(low, digits)}, {significant(high, digits)}]"
+    return f"{_factor(value, digits)}× [{_factor(low, digits)}, {_factor(high, digits)}]"
+
+
+def _factor(ratio: float, digits: int) -> str:
+    return "∞" if math.isinf(ratio) else significant(ratio, digits)
 
 
 def in_words(items: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ an interval for every number or the reason why there is none. Tables, pages, fil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -50,11 +51,13 @@ class Estimate:
 
     @property
     def inverse(self) -> Estimate:
-        """1 ÷ the number, its interval turned round. A value of 0 has none."""
-        if not self.value or self.low == 0:
-            return replace(self, value=None, low=None, high=None)
-        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
-        return replace(self, value=1 / self.value, low=low, high=high)
+        """1 ÷ the number, its interval turned round; 0 and +∞ become each other."""
+        value, high, low = (None if part is None else _inverse(part) for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
+
+def _inverse(number: float) -> float:
+    return 1 / number if number else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.compare.growth import Limit, limit_of
 from analysis.stats.intervals import objective_answer
 from analysis.stats.repeats import REPEATS
 from analysis.stats.tails import clopper_pearson
@@ -21,13 +22,6 @@ from records.rules import Answer, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
-DECODING = "decoding"
-PARTS = {
-    "ttft_client": "the load generator's own delay",
-    "ttft_queue": "waiting for admission",
-    "ttft_prefill": "prefill",
-    "ttft_delivery": "delivery",
-}
 OF_SEARCH: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
@@ -43,20 +37,6 @@ class LoadJudgement:
     runs: int
     requests: int
     more: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The objective that is missed first as the load grows, and the part of its latency that grew most from the highest
-    load that meets it to the lowest that does not. `part` is `None` where the server sent no durations."""
-
-    objective: Objective
-    part: str | None
-
-    @property
-    def sentence(self) -> str:
-        """`TTFT p95 ≤ 300 ms (waiting for admission grows most)`"""
-        return self.objective.text + (f" ({self.part} grows most)" if self.part else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,31 +245,8 @@ def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None
     beyond = next(judgement for judgement in loads if judgement.load == missed)
     failing = [each for each in beyond.objectives if each.answer == "missed"] or list(beyond.objectives)
     worst = min(failing, key=lambda each: (each.share.value or 0.0) - each.objective.q)
-    below = [stage for stage in engine.stages if stage.load == met]
-    above = [stage for stage in engine.stages if stage.load == missed]
-    return Limit(worst.objective, _grown(below, above, worst.objective))
-
-
-def _grown(below: Sequence[StageView], above: Sequence[StageView], objective: Objective) -> str | None:
-    """The part of the objective's latency that grew most from one load to the other."""
-    if objective.judged is None or not below or not above:
-        return None
-    if objective.metric == "tpot":
-        return DECODING
-    before, after = _parts(below, objective), _parts(above, objective)
-    grown = {name: after[name] - length for name, length in before.items() if name in after}
-    name, most = max(grown.items(), key=lambda item: item[1], default=("", 0.0))
-    return {**PARTS, DECODING: DECODING}[name] if most > 0 else None
-
-
-def _parts(stages: Sequence[StageView], objective: Objective) -> dict[str, float]:
-    """Mean seconds of each part over repeats of a load; empty where some repeat has none."""
-    parts = {name: [stage.value(name) for stage in stages] for name in PARTS}
-    if objective.metric in {"e2e", "ntpot"}:
-        means = [(stage.metrics["e2e"].mean, stage.metrics["ttft"].mean) for stage in stages]
-        parts[DECODING] = [None if e2e is None or ttft is None else e2e - ttft for e2e, ttft in means]
-    known = {name: [value for value in values if value is not None] for name, values in parts.items()}
-    return {name: sum(values) / len(values) for name, values in known.items() if len(values) == len(stages)}
+    below, above = ([stage for stage in engine.stages if stage.load == load] for load in (met, missed))
+    return limit_of(worst.objective, below, above)
 
 
 CapacityVerdict = Literal["more", "fewer", "not shown"]
