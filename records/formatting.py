@@ -108,8 +108,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_interval(low: float | None, high: float | None) -> str:
-    """`[1.19, 1.28]`; nothing where there is none."""
-    return "" if low is None or high is None else f"[{significant(low)}, {significant(high)}]"
+    """`[1.19, 1.28]`; nothing where there is none, or it has no width."""
+    ends = interval_ends(low, high)
+    return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
+
+
+def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:
+    """Both with as many digits as tell them apart; `None` where there are none, or they are the same."""
+    if low is None or high is None or low == high:
+        return None
+    digits = next((d for d in range(3, MOST_DIGITS) if significant(low, d) != significant(high, d)), MOST_DIGITS)
+    return significant(low, digits), significant(high, digits)
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:

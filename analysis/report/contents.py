@@ -10,7 +10,7 @@ from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matri
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import engine_runs_of
 from analysis.compare.headline import headline
-from analysis.compare.knee import growth_sentences
+from analysis.compare.growth import growth_sentences
 from analysis.report.decision import Decision, decide
 from analysis.report.findings_text import Remark, remarks
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
@@ -36,7 +36,7 @@ class Report:
     decision: Decision  # what to deploy, and at what cost
     invalid: bool
     objectives: Answer | None  # whether every load met every objective
-    report: str  # where the page is
+    report: str | None  # where the page is
 
     @property
     def judged(self) -> list[tuple[Answer, str]]:
@@ -79,5 +79,5 @@ def report_of(
         decision=decision or decide(summaries, comparison),
         invalid=comparison.invalid or any(summary.invalid for summary in summaries),
         objectives=overall(judged) if judged else None,
-        report="" if page is None else str(page),
+        report=None if page is None else str(page),
     )

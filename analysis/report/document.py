@@ -10,21 +10,28 @@ import io
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache, reduce
 from inspect import cleandoc
+from operator import or_
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import polars as pl
 
 from analysis.compare.capacity import SloCapacity
 from analysis.compare.frame import SCHEMA, frame
+from analysis.compare.tables import comparison_rows
 from analysis.report.contents import Report
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.summary.run_summary import SCHEMA_VERSION, as_document, without_infinities
 from records.files import write_atomically
+from records.metrics import Column
 from records.slo import write_objectives
+from settings.schema import UserMistake
+
 
 
 def as_json_document(report: Report) -> dict[str, Any]:
@@ -40,10 +47,21 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
+def _plain(value: Any) -> Any:
+    """A column of the declared metrics is its key, such as `ttft p95`."""
+    if isinstance(value, Column):
+        return value.key
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(part) for name, part in _fields(value).items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the document."""
     (reference,), parts = msgspec.json.schema_components(
-        [Report], schema_hook=_path_schema, ref_template="#/$defs/{name}"
+        [_document_type(Report)], schema_hook=_path_schema, ref_template="#/$defs/{name}"
     )
     for part in parts.values():
         if "description" in part:  # a docstring, which Python 3.13 compiles without its indentation
@@ -54,6 +72,24 @@ def json_schema() -> dict[str, Any]:
         **reference,
         "$defs": parts,
     }
+
+
+@cache
+def _document_type(kind: Any) -> Any:
+    """The type of a value once it is in the document: as `_plain` writes it."""
+    if kind is Column:
+        return str
+    if kind is float:
+        return float | None  # JSON has no infinity
+    if dataclasses.is_dataclass(kind):
+        name, hints = kind.__name__, get_type_hints(kind)
+        fields = [(field.name, _document_type(hints[field.name])) for field in dataclasses.fields(kind)]
+        return msgspec.defstruct(name, fields, namespace={"__doc__": kind.__doc__})
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is None or origin is Literal:
+        return kind
+    parts = tuple(part if part is Ellipsis else _document_type(part) for part in parts)
+    return reduce(or_, parts) if origin in {Union, UnionType} else origin[parts]
 
 
 def _path_schema(kind: type[Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.compare.engine_runs import stages_of
+from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
 from analysis.report.classes import class_sentences, class_table
@@ -29,13 +30,11 @@ from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, join_labels
 from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 
-CARDS = 4  # engines up to which the answer is set as a card for each
-
 
 def render(report: Report) -> str:
     summaries = report.runs
     styles, results, answer = styles_of(run.label for run in summaries), stage_table(summaries), answer_table(report)
-    first, *others = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
+    figures = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
     classes, costs = class_table(summaries), report.decision.costs
     return (
         _environment()
@@ -46,13 +45,12 @@ def render(report: Report) -> str:
             facts=_facts(summaries),
             slots={label: style.slot for label, style in styles.items()},
             answer=answer,
-            cards=answer if answer is not None and len(answer.rows) <= CARDS else None,
-            first=first,
-            figures=others,
+            first=figures[0] if figures else None,
+            figures=figures[1:],
             reading=reading_of(summaries),
             results=results,
             tables=tables_of(report),
-            compared=comparison_tables(report),
+            compared=comparison_tables(report.comparison),
             classes=classes,
             class_sentences=class_sentences(summaries),
             costs=None if costs is None else cost_table(costs),

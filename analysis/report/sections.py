@@ -40,7 +40,7 @@ def answer_table(report: Report) -> TextTable | None:
     if report.comparison.capacities:
         capacities = [report.comparison.capacity(engine.label) for engine in order]
         unit = report.comparison.capacities[0].unit
-        answers[f"{unit} within the SLO"] = [_within(capacity) for capacity in capacities]
+        answers[f"{unit} within the SLO"] = [_within(capacity, " missed") for capacity in capacities]
     if report.decision.replicas:
         replicas = {each.engine: each for each in report.decision.replicas}
         answers[f"replicas for {report.decision.replicas[0].peak}"] = [_count(replicas[e.label]) for e in order]
@@ -58,18 +58,19 @@ def answer_table(report: Report) -> TextTable | None:
     numbers["failed"] = [format_share(engine.value(stages[engine.label] or "", "failure_share")) for engine in order]
     whole = {"engine": [engine.label for engine in order]} | answers | numbers
     slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
-    caption = f"SLO: {slo}. In brackets the lowest load that misses it." if slo else ""
+    caption = f"SLO: {slo}. In brackets the lowest measured load that misses it." if slo else ""
     texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at"})
     return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), texts, caption)
 
 
-def _within(capacity: SloCapacity | None) -> str:
-    """`14 (20)`"""
-    if capacity is None:
+def _within(capacity: SloCapacity | None, missed: str = "") -> str:
+    """`14 (20)`: 14 meet the objectives, and 20 do not."""
+    if capacity is None or (capacity.met is None and capacity.missed is None):
         return MISSING
     if capacity.met is None:
-        return MISSING if capacity.missed is None else f"< {load_text(capacity.missed)}"
-    return f"≥ {load_text(capacity.met)}" if capacity.missed is None else f"{load_text(capacity.met)} ({load_text(capacity.missed)})"
+        return f"< {load_text(capacity.missed)}"
+    met = load_text(capacity.met)
+    return f"≥ {met}" if capacity.missed is None else f"{met} ({load_text(capacity.missed)}{missed})"
 
 
 def _count(replicas: Replicas) -> str:
@@ -112,8 +113,8 @@ def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:
 def tables_of(report: Report) -> list[TextTable]:
     """Below the table of stages: capacity within tiers of objectives and within a grid of limits, and a search's
     probes."""
-    tables = [_tiers(report.capacities), *_matrix(report.matrix), _probes(report.runs)]
-    return [table for table in tables if table is not None and table.rows]
+    tables = [_tiers(report.capacities), matrix_table(report), _probes(report.runs)]
+    return [table for table in tables if table is not None]
 
 
 def _tiers(capacities: Sequence[SloCapacity]) -> TextTable | None:
@@ -121,24 +122,27 @@ def _tiers(capacities: Sequence[SloCapacity]) -> TextTable | None:
     if not capacities:
         return None
     unit = capacities[0].unit
+    tiers = {capacity.objectives[0].tier: capacity.slo for capacity in capacities}
+    several = len(tiers) > 1
+    headers = (*(("tier",) if several else ()), "engine", f"{unit} that meet it", "that miss it", "undecided", "limited by")
     rows = tuple(
         (
-            capacity.objectives[0].tier or "SLO",
-            capacity.slo,
+            *((capacity.objectives[0].tier or MISSING,) if several else ()),
             capacity.engine,
-            load_text(capacity.met) if capacity.met is not None else MISSING,
-            load_text(capacity.missed) if capacity.missed is not None else MISSING,
+            MISSING if capacity.met is None else load_text(capacity.met),
+            MISSING if capacity.missed is None else load_text(capacity.missed),
             _undecided(capacity) or MISSING,
             MISSING if capacity.limit is None else capacity.limit.sentence,
         )
         for capacity in capacities
     )
-    headers = ("tier", "objectives", "engine", f"{unit} that meet it", "that miss it", "undecided", "limited by")
+    slos = "; ".join(f"{tier or 'without a tier'}: {slo}" for tier, slo in tiers.items()) if several else "".join(tiers.values())
     caption = (
-        "Measured loads, all repeats together: the highest that meets every objective and the lowest that misses one. "
-        "Nothing in between is interpolated. ≈: how much longer a run would decide."
+        f"{slos}. Measured loads, all repeats together: the highest that meets every objective and the lowest that "
+        "misses one; nothing in between is interpolated. ≈: how much longer a run would decide."
     )
-    return TextTable(f"{unit.capitalize()} within the objectives", headers, rows, (0, 1, 2, 5, 6), caption)
+    texts = tuple(index for index, header in enumerate(headers) if header in {"tier", "engine", "undecided", "limited by"})
+    return TextTable(f"{unit.capitalize()} within the objectives", headers, rows, texts, caption)
 
 
 def _undecided(capacity: SloCapacity) -> str:
@@ -150,19 +154,21 @@ def _undecided(capacity: SloCapacity) -> str:
     )
 
 
-def _matrix(matrix: Sequence[SloCapacity]) -> list[TextTable]:
+def matrix_table(report: Report) -> TextTable | None:
     """For each engine the load within each pair of a limit to TTFT and one to TPOT."""
-    tables = []
-    for engine in dict.fromkeys(capacity.engine for capacity in matrix):
-        of_engine = {capacity.objectives: capacity for capacity in matrix if capacity.engine == engine}
-        ttfts = list(dict.fromkeys(ttft for ttft, _ in of_engine))
-        tpots = list(dict.fromkeys(tpot for _, tpot in of_engine))
-        unit = next(iter(of_engine.values())).unit
-        rows = tuple((ttft.text, *(_within(of_engine.get((ttft, tpot))) for tpot in tpots)) for ttft in ttfts)
-        title = f"{unit.capitalize()} of {engine} within pairs of limits"
-        caption = "The highest measured load that meets both limits, and in brackets the lowest that misses one."
-        tables.append(TextTable(title, ("", *(tpot.text for tpot in tpots)), rows, (0,), caption))
-    return tables
+    if not report.matrix:
+        return None
+    cells = {(capacity.engine, *capacity.objectives): _within(capacity) for capacity in report.matrix}
+    engines, ttfts, tpots = (list(dict.fromkeys(keys)) for keys in zip(*cells, strict=True))
+    rows = tuple(
+        (engine if ttft == ttfts[0] else "", ttft.text, *(cells.get((engine, ttft, tpot), MISSING) for tpot in tpots))
+        for engine in engines
+        for ttft in ttfts
+    )
+    unit = report.matrix[0].unit
+    caption = "The highest measured load that meets both limits, and in brackets the lowest that misses one."
+    headers = ("engine", "", *(tpot.text for tpot in tpots))
+    return TextTable(f"{unit.capitalize()} within pairs of limits", headers, rows, (0, 1), caption)
 
 
 def _probes(summaries: Sequence[RunSummary]) -> TextTable | None:

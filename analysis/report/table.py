@@ -21,6 +21,7 @@ from records.formatting import (
     format_error,
     format_share,
     in_words,
+    interval_ends,
     significant,
 )
 from records.metrics import Column, Metric, columns
@@ -213,21 +214,25 @@ def interval_of(estimate: Estimate, unit: Unit) -> tuple[str | None, str | None]
     """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
     if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
         return None, None
-    return unit.write(estimate.low), UNBOUNDED if estimate.unbounded else unit.write(estimate.high)
+    ends = interval_ends(estimate.low * unit.scale, estimate.high * unit.scale)
+    if ends is None:
+        return None, None
+    return ends[0], UNBOUNDED if estimate.unbounded else ends[1]
 
 
 def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:
     """`No interval: TTFT p99 (28 < 468).`: each reason once for a column."""
     sentences = []
     for what, without_value in (("No value", True), ("No interval", False)):
-        parts = []
+        columns_by_reason: dict[str, list[str]] = {}
         for index, column in enumerate(shown):
             cells = [row.cells[index] for row in rows]
             reasons = [cell.why for cell in cells if cell.why and (cell.estimate.value is None) is without_value]
             distinct = list(dict.fromkeys(reasons))
             if distinct:
                 named = ", ".join(distinct[:REASONS]) + (" …" if len(distinct) > REASONS else "")
-                parts.append(f"{column.title} ({named})")
+                columns_by_reason.setdefault(named, []).append(column.title)
+        parts = [f"{in_words(titles)} ({reason})" for reason, titles in columns_by_reason.items()]
         sentences += [f"{what}: {'; '.join(parts)}."] if parts else []
     text = " ".join(sentences)
     return f"{text} {COUNTS}" if " < " in text else text

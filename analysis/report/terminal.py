@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.compare.comparison import DECIDING
+from analysis.compare.engine_runs import since_due
 from analysis.console import PIPE_WIDTH, TextTable, print_table, ruled_table
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
 from analysis.report.findings_text import Remark, remarks
-from analysis.report.sections import answer_table, tables_of, trend_lines
+from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_count
@@ -25,6 +27,7 @@ from records.view import Finding, Severity
 STYLES: dict[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
 CELLS = {str(answer): style for answer, style in ANSWERS.items()}
+MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
@@ -36,8 +39,8 @@ def print_report(console: Console, report: Report) -> None:
     _print_remarks(console, report.grave)
     answer = answer_table(report)
     if answer is not None:
-        numbers = [column.full_title for shift in (False, True) for column in columns("table", shift)]
-        print_table(console, answer, [*numbers[::-1], "failed", "at"])
+        numbers = [column.full_title for column in columns("table", since_due(report.runs)) if column.key != DECIDING]
+        print_table(console, answer, ["failed", *numbers[::-1]])
     trend = trend_lines(report.runs)
     for line in trend:
         console.print(Text(line), no_wrap=True, overflow="ellipsis")
@@ -46,12 +49,14 @@ def print_report(console: Console, report: Report) -> None:
     for judged, text in report.judged:
         console.print(Text.assemble((f"{judged}: ", ANSWERS[judged]), text))
     _print_block(console, [] if not report.judged else [""])
+    matrix = matrix_table(report)
     for table in tables_of(report):
-        print_table(console, table, ("undecided", "limited by", "objectives", "because", "to"), CELLS)
+        if table != matrix or len(table.rows) <= MATRIX_ROWS:
+            print_table(console, table, ("because", "undecided", "to"), CELLS)
     _print_classes(console, report.runs)
     if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
         print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "in words"))
-    advice = [each.text for each in report.decision.advice if each.topic in {"replicas", "limit"}]
+    advice = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic in {"replicas", "limit"}]
     _print_block(console, [*report.growth, *advice])
     if report.decision.not_asked:
         console.print(Text(report.decision.not_asked, style="dim"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +25,12 @@ def summaries_of(
     """Each run once, computed again from its records, and written to its `summary.json`; what has no records is read
     from there. Without names the newest run.
 
-    A name may be that of a folder of runs. Where two such folders have runs of one label, they are told apart by the
+    A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
+    report beside the runs. Where two such folders have runs of one label, they are told apart by the
     folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests`
     refuses summaries without records. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
     """
+    names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names} if names else {"": (find_run(None, runs),)}
     found: dict[Path, RunSummary] = {}
     for folder in (folder for folders in groups.values() for folder in folders):
@@ -66,7 +69,8 @@ def _summary(
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
         return read_summary(folder)
     summary = summarise(load_run(folder, tokenizer), objectives)
-    write_summary(summary)
+    with suppress(OSError):  # it can be made again: runs may be where nothing can be written
+        write_summary(summary)
     return summary
 
 
