@@ -187,7 +187,7 @@ REQUEST_METRICS: tuple[Metric, ...] = (
 ICL = Metric(
     "icl",
     "ICL, token-weighted",
-    Longest("icl"),
+    Field("icl"),
     "chunks",
     "inter-chunk latency: every gap between successive chunks of every answer counts once",
 )

@@ -128,7 +128,13 @@ def parse_objectives(texts: Iterable[str]) -> tuple[Objective, ...]:
 
 
 def write_objectives(objectives: Iterable[Objective]) -> str:
-    return ",".join(map(str, objectives))
+    """As one text, which `parse_objectives` reads back: a colon alone ends a tier."""
+    texts: list[str] = []
+    tier = ""
+    for objective in objectives:
+        texts.append(f":{objective}" if tier and not objective.tier else str(objective))
+        tier = objective.tier
+    return ",".join(texts)
 
 
 def of_tier(objectives: Iterable[Objective], tier: str | None = None) -> tuple[Objective, ...]:
@@ -152,7 +158,7 @@ def _parse(text: str) -> Objective:
         if match[1] is None:
             objective = Objective(FAILURES, round(1 - value, 12))
         elif match[1] in OBJECTIVES and 0 < value < float("inf"):
-            objective = Objective(match[1], float(match[2]) / 100, value)
+            objective = Objective(match[1], round(float(match[2]) / 100, 12), value)
         else:
             raise ValueError
         if not 0 < objective.q < 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from records.rules import Answer, is_failure
 from records.slo import Objective
@@ -101,6 +101,14 @@ class StageKey:
 
     index: int
     label: str
+
+
+class Evidence(NamedTuple):
+    """What the rule of a finding saw, in words. `stage` is given by a rule that looks at the whole run."""
+
+    severity: Severity
+    words: str
+    stage: StageKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

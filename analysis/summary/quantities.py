@@ -94,11 +94,12 @@ def _throughput(stage: StageData) -> Estimate:
     """
     window = stage.window
     tokens = stage.flows.tokens(window.bins)
-    if not tokens.any() and stage.flows.uncounted(window.start, window.end):
+    requests = stage.run.requests.select("t_end", "user", "outcome", "output_tokens")
+    ended = requests.filter(pl.col("t_end").is_between(window.start, window.end, closed="left"))
+    uncounted = ended.filter((pl.col("outcome") == "ok") & pl.col("output_tokens").is_null())
+    if not tokens.any() and (len(uncounted) or stage.flows.uncounted(window.start, window.end)):
         return Estimate(None, why="the tokens of the answers are unknown")
-    ended = stage.run.requests.select("t_end", "user", "output_tokens").filter(
-        pl.col("t_end").is_between(window.start, window.end, closed="left") & pl.col("output_tokens").is_not_null()
-    )
+    ended = ended.drop_nulls("output_tokens")
     users, by_user = users_of(ended), None
     if users is not None and len(ended):
         by_user = bin_by_user(ended["t_end"].to_numpy(), users, window.start, window.end, ended["output_tokens"])

@@ -1,4 +1,4 @@
-"""The effect of a burst, or of a killed or replaced server, on users, and when it was over.
+"""Check of a burst, or of a killed or replaced server: its effect on users, and when it was over.
 
 A request is within the band if its TTFT is no longer than that of 95 % of the requests before the disturbance. Latency
 is back when of 20 requests in a row no more than 3 are outside it: by chance alone that fails in 1.6 % of cases.
@@ -6,7 +6,7 @@ is back when of 20 requests in a row no more than 3 are outside it: by chance al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from records.load import Rate
 from records.rules import percentile
 from records.run import READY, STARTED
 from records.stage import SECOND, Nanoseconds
-from records.view import Finding, StageKey
+from records.view import Evidence, Severity, StageView
 
 BAND = 0.95
 IN_A_ROW, OUTSIDE = 20, 3
@@ -41,20 +41,22 @@ class Recovery:
     """Seconds. `back` counts from the disturbance's end; `None` where latency did not come back before the next one."""
 
     band: float
-    worst: float | None  # of the answered requests scheduled since it began
+    peak: float | None  # longest TTFT (user) of those whose first token came after it began
     failed: int  # since it began, also of those that were in flight then
     back: float | None
 
 
-def of_the_run(run: RunData) -> Iterator[Finding]:
-    """A finding for each disturbance that fell into a steady window."""
+def recovery(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
+    """One for each disturbance that fell into a steady window."""
     for window in windows_of(run):
         requests = window.scheduled(run.requests)
-        found = sorted([*_events(run, window), *_bursts(window)], key=lambda one: one.start)
-        for one, following in zip(found, [*(other.start for other in found[1:]), window.end], strict=False):
-            recovery = recover(requests, found[0].start, one, following)
-            if recovery is not None:
-                yield _told(run, one, recovery, window.key)
+        disturbances = sorted([*_events(run, window), *_bursts(window)], key=lambda disturbance: disturbance.start)
+        ends = [*(following.start for following in disturbances[1:]), window.end]
+        for disturbance, end in zip(disturbances, ends, strict=False):
+            effect = recover(requests, disturbances[0].start, disturbance, end)
+            if effect is not None:
+                severity: Severity = "note" if effect.back is not None else "warn"
+                yield Evidence(severity, _words(run, disturbance, effect), window.key)
 
 
 def _events(run: RunData, window: Window) -> Iterator[Disturbance]:
@@ -86,7 +88,7 @@ def recover(
     """
     ok = pl.col("outcome") == "ok"
     rows = requests.filter(pl.col("outcome") != "cut_off").select(
-        "t_sched", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
+        "t_sched", "t_first", "t_end", ttft=pl.when(ok).then(pl.col("ttft_user")).otherwise(np.inf)
     )
     rows = rows.drop_nulls("ttft")
     usual = np.sort(rows.filter(pl.col("t_end") < before)["ttft"].to_numpy())
@@ -96,13 +98,15 @@ def recover(
     if np.isinf(band):
         return None
     since = rows.filter(pl.col("t_sched").is_between(disturbance.start, until, closed="left"))
-    values = since["ttft"].to_numpy()
-    answered = values[np.isfinite(values)]
+    # Those that waited for their first token when it began felt it too.
+    felt = rows.filter(
+        (pl.col("t_sched") < until) & (pl.col("t_first") >= disturbance.start) & pl.col("ttft").is_finite()
+    )
     after = since.filter(pl.col("t_sched") >= disturbance.end)
     first = _first_run_within(after["ttft"].to_numpy(), band)
     return Recovery(
         band=band,
-        worst=float(answered.max()) if len(answered) else None,
+        peak=felt["ttft"].max(),  # type: ignore[arg-type]
         failed=len(rows.filter(pl.col("ttft").is_infinite() & pl.col("t_end").is_between(disturbance.start, until))),
         back=None if first is None else (after["t_sched"].to_list()[first] - disturbance.end) / SECOND,
     )
@@ -117,28 +121,22 @@ def _first_run_within(values: Floats, band: float) -> int | None:
     return int(runs[0]) if len(runs) else None
 
 
-def _told(run: RunData, one: Disturbance, recovery: Recovery, key: StageKey) -> Finding:
-    said = [f"{counted(recovery.failed, 'request')} failed"] if recovery.failed or one.is_event else []
-    if one.is_event and (answer := _first_answer(run, one.start)) is not None:
-        said.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
+def _words(run: RunData, disturbance: Disturbance, effect: Recovery) -> str:
+    is_event = disturbance.is_event
+    parts = [f"{counted(effect.failed, 'request')} failed"] if effect.failed or is_event else []
+    if is_event and (answer := _first_answer(run, disturbance.start)) is not None:
+        parts.append(f"the first answer to a request sent after it began {format_seconds(answer)} later")
         if (start := _first_start(run)) is not None:
-            said[-1] += f" (the server's first start had taken {format_seconds(start)})"
-    if recovery.worst is not None:
-        said.append(f"TTFT was {format_seconds(recovery.worst)} at worst")
-    band = f"within {format_seconds(recovery.band)} (its p95 before)"
-    if recovery.back is None:
-        said.append(f"it was not back {band}")
+            parts[-1] += f" (the server's first start had taken {format_seconds(start)})"
+    if effect.peak is not None:
+        parts.append(f"TTFT (user) peaked at {format_seconds(effect.peak)}")
+    band = f"within {format_seconds(effect.band)} (its p95 before)"
+    if effect.back is None:
+        parts.append(f"it did not return {band}")
     else:
-        said.append(f"{format_seconds(recovery.back)} after {'it' if one.is_event else 'its end'} TTFT was back {band}")
-    return Finding(
-        "recovery",
-        "note" if recovery.back is not None else "warn",
-        f"after {one.what}: " + ", ".join(said),
-        "test a longer time after it, or more capacity"
-        if recovery.back is None
-        else "compare it with what users accept",
-        key,
-    )
+        since = "it" if is_event else "its end"
+        parts.append(f"{format_seconds(effect.back)} after {since} TTFT (user) was back {band}")
+    return f"after {disturbance.what}: {', '.join(parts)}"
 
 
 def _first_answer(run: RunData, event: Nanoseconds) -> float | None:

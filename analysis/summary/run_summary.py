@@ -18,13 +18,13 @@ from analysis.data.flow import Instants
 from analysis.data.load import NotARun, RunData
 from analysis.data.telemetry import GAUGES
 from analysis.data.windows import Flows, windows_of
-from analysis.summary.findings import findings_of_run, findings_of_stage
+from analysis.summary.findings import findings_of_run
 from analysis.summary.stage import view_of
 from records.files import write_atomically
 from records.run import RunFacts
 from records.slo import Objective, RunObjectives
 from records.stage import SECOND
-from records.view import FAILED, Finding, StageView, in_order
+from records.view import FAILED, Finding, StageView
 
 SCHEMA_VERSION = 4
 POINTS = 240  # of a whole run
@@ -84,7 +84,8 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     flows = Flows(run, windows, edges)
     with ThreadPoolExecutor(2) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
         views = tuple(pool.map(lambda window: view_of(run, window, flows, objectives), windows))
-    stages = tuple(replace(view, findings=findings_of_stage(view, run)) for view in views)
+    findings = findings_of_run(run, views)
+    stages = tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views)
     return RunSummary(
         folder=run.folder,
         **run.meta.facts,
@@ -92,9 +93,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         objectives=objectives,
         stages=stages,
         flow=_flow(run, flows, edges, step),
-        findings=in_order(
-            [*findings_of_run(run, stages), *(finding for stage in stages for finding in stage.findings)]
-        ),
+        findings=findings,
     )
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from analysis.data.load import load_run
+from analysis.summary.run_summary import summarise, write_summary
 from enginebench import app
+from records.metrics import QUANTITIES, REQUEST_METRICS
+from records.slo import parse_objectives
 from tests.support.analysis import recompute
-from tests.support.analysis.recompute import NS, Line
+from tests.support.analysis.recompute import NS, Stage
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, record, simulate
 
-
-def report(*arguments: str | Path) -> None:
-    done = CliRunner().invoke(app, ["report", *map(str, arguments), "--allow-invalid"])
-    assert done.exit_code in {0, 1}, done.output
+LIMITS = {"ttft": 0.05, "e2e": 0.08}
 
 
 @pytest.fixture(scope="module")
@@ -48,86 +48,95 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"output_tokens": 40, "unseen_tokens": 37, "reasoning_tokens": 37},
         {"chunks": 1, "icl": (), "output_tokens": 1},
         {"output_tokens": None, "token_source": None, "text": "nobody counts these"},
+        {"planned_output_tokens": 16, "cached_tokens": 10, "attempt": 1, "merged_first": True},
+        {"server_queue": 0.02, "server_prefill": 0.05},
+        {"t_connect": True},  # shortly before it was sent
+        {"t_connect": True, "outcome": "timeout"},
     ]
     with (folder / "requests-1.jsonl").open("w") as file:
         for index in range(3 * len(odd)):
-            t = 2 * NS + index * 400_000_000
+            t = 2 * NS + index * 320_000_000
             changes = odd[index % len(odd)]
+            changes = changes | {"t_connect": t + 100 * index} if "t_connect" in changes else changes
             one = dataclasses.replace(record(10_000 + index, t, t_send=t + 50_000, worker="1"), **changes)
             file.write(one.to_line())
         file.write(one.to_line()[:200])
+    powered = [
+        sample | {"server": sample["server"] | {'enginebench_gpu_power_watts{gpu="0"}': 100.0 + 7 * (k % 5)}}
+        for k, sample in enumerate(recompute.samples_of(folder))
+    ]
+    (folder / "telemetry.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in powered))
     return folder
 
 
 @pytest.fixture(scope="module")
-def checked(synthetic: Path) -> tuple[dict[str, Any], list[Line], list[dict[str, Any]], Path]:
-    """`summary.json`, the lines it was made of, the stages as planned, and the folder."""
-    report(synthetic, "--slo", "ttft_p90=0.05", "--slo", "e2e_p50=0.08")
-    summary = json.loads((synthetic / "summary.json").read_text())
-    plan = json.loads((synthetic / "meta.json").read_text())["stages"]
-    assert len(summary["stages"]) == len(plan) == 2
-    return summary, recompute.lines_of(synthetic), plan, synthetic
+def summary(synthetic: Path) -> dict[str, Any]:
+    """`summary.json`."""
+    objectives = parse_objectives([f"{name}_p90={limit}" for name, limit in LIMITS.items()])
+    written: dict[str, Any] = json.loads(write_summary(summarise(load_run(synthetic), objectives)).read_text())
+    return written
 
 
-Checked = tuple[dict[str, Any], list[Line], list[dict[str, Any]], Path]
-
-
-def windows(checked: Checked) -> list[tuple[dict[str, Any], int, int, list[Line]]]:
-    """Each stage of the summary, its window, and the requests that were due in it."""
-    summary, lines, plan, _ = checked
+@pytest.fixture(scope="module")
+def stages(synthetic: Path) -> list[Stage]:
+    """What was recorded in the window of each stage."""
+    meta = json.loads((synthetic / "meta.json").read_text())
+    lines, samples = recompute.lines_of(synthetic), recompute.samples_of(synthetic)
+    limits = {f"{name}_user": limit for name, limit in LIMITS.items()}
     return [
-        (stage, planned["steady_start"], planned["steady_end"], inside(lines, "t_sched", planned))
-        for stage, planned in zip(summary["stages"], plan, strict=True)
+        Stage(lines, samples, meta, stage["steady_start"], stage["steady_end"], stage["plan"]["load"]["count"], limits)
+        for stage in meta["stages"]
     ]
 
 
-def inside(lines: list[Line], stamp: str, planned: dict[str, Any]) -> list[Line]:
-    return [
-        line
-        for line in lines
-        if line[stamp] is not None and planned["steady_start"] <= line[stamp] < planned["steady_end"]
-    ]
+Pair = tuple[dict[str, Any], Stage]
 
 
-def well(lines: list[Line]) -> list[Line]:
-    return [line for line in lines if line["outcome"] == "ok"]
+@pytest.fixture(scope="module")
+def pairs(summary: dict[str, Any], stages: list[Stage]) -> list[Pair]:
+    """Each stage as it was written, and as it was recorded."""
+    assert len(stages) == 2
+    return list(zip(summary["stages"], stages, strict=True))
 
 
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def test_every_declared_number_is_computed_again() -> None:
+    assert set(recompute.METRICS) == {metric.name for metric in REQUEST_METRICS}
+    assert set(recompute.QUANTITIES) == {quantity.name for quantity in QUANTITIES}
+    populations = {metric.name: metric.population for metric in REQUEST_METRICS}
+    assert {name for name, population in populations.items() if population == "sent"} == set(recompute.SENT)
+    assert {name for name, population in populations.items() if population == "answered"} == set(recompute.ANSWERED)
 
 
-def test_counts(checked: Checked) -> None:
-    for stage, start, end, due in windows(checked):
-        assert (stage["start"], stage["end"]) == (start / NS, end / NS)
-        cut = [line for line in due if line["outcome"] == "cut_off"]
-        failed = len(due) - len(cut) - len(well(due))
-        counted = (stage["requests"], stage["ok"], stage["failed"], stage["cut_off"])
-        assert counted == (len(due), len(well(due)), failed, len(cut))
-        outcomes = [line["outcome"] for line in due]
-        assert stage["outcomes"] == {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
-        share = stage["failure_share"]
-        assert share["value"] == pytest.approx(failed / (len(due) - len(cut)))
-        assert share["low"] is None or share["low"] <= share["value"] <= share["high"]
-        assert stage["reconnected"] == sum(line["t_connect"] is not None for line in due)
+def test_outcomes(pairs: list[Pair]) -> None:
+    for written, stage in pairs:
+        assert (written["start"], written["end"]) == (stage.start / NS, stage.end / NS)
+        outcomes = [line["outcome"] for line in stage.due]
+        assert written["outcomes"] == {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
+        assert len(set(outcomes)) == 7
+        failed = [": ".join(filter(None, (line["outcome"], line["detail"]))) for line in stage.failed]
+        assert written["failures"] == {
+            what: failed.count(what) for what in sorted(set(failed)) if what in written["failures"]
+        }
+        assert len(written["failures"]) == min(5, len(set(failed)))
 
 
-@pytest.mark.parametrize("metric", list(recompute.METRICS))
-def test_latencies(checked: Checked, metric: str) -> None:
+@pytest.mark.parametrize("metric", [metric.name for metric in REQUEST_METRICS])
+def test_metrics(pairs: list[Pair], metric: str) -> None:
     of = recompute.METRICS[metric]
-    for stage, _, _, due in windows(checked):
-        reported = stage["latencies"][metric]
-        if metric.endswith("lag"):
-            values = [(value, False) for value in map(of, due) if value is not None]
-        else:
-            values = recompute.attempted(due, metric)
-        known = [value for value in map(of, due if metric.endswith("lag") else well(due)) if value is not None]
-        assert reported["n"] == len(values)
-        assert reported["mean"] == pytest.approx(mean(known))
-        assert reported["deviation"] == pytest.approx(statistics.stdev(known))
-        assert (reported["least"], reported["largest"]) == pytest.approx((min(known), max(known)))
+    for written, stage in pairs:
+        reported, values = written["metrics"][metric], recompute.counted(stage.due, metric)
+        population = stage.due if metric in recompute.SENT else stage.ok
+        known = [value for line in population if (value := of(line)) is not None]
+        if metric in recompute.ANSWERED or metric in recompute.SENT:
+            ended = known
+        else:  # the first tokens of cut-off requests, which are known
+            ended = [value for value, is_bound in values if not is_bound and math.isfinite(value)]
+        assert (reported["n"], reported["failed"]) == (len(values), sum(math.isinf(value) for value, _ in values))
+        assert reported["mean"] == pytest.approx(recompute.mean(ended))
+        assert reported["deviation"] == pytest.approx(statistics.stdev(ended))
+        assert (reported["least"], reported["largest"]) == pytest.approx((min(ended), max(ended)))
         for percent in (50, 90, 95, 99):
-            estimate, expected = reported[f"p{percent}"], recompute.percentile_of(values, percent)
+            estimate, expected = reported["percentiles"][f"p{percent}"], recompute.percentile_of(values, percent)
             if expected is None or math.isinf(expected):
                 assert estimate["value"] is None
                 assert estimate["why"] == ("depends on cut-off requests" if expected is None else "failed")
@@ -135,99 +144,95 @@ def test_latencies(checked: Checked, metric: str) -> None:
             assert estimate["value"] == pytest.approx(expected)
             if estimate["low"] is not None:
                 assert estimate["low"] <= estimate["value"] <= (estimate["high"] or math.inf)
+        assert (reported["answered"] is not None) == (reported["failed"] > 0)
         if reported["answered"]:
-            assert reported["answered"]["p95"] == pytest.approx(recompute.nearest_rank(known, 95))
+            assert reported["answered"]["p95"] == pytest.approx(recompute.nearest_rank(ended, 95))
+        if metric in written["curves"]:
+            curve = written["curves"][metric]
+            assert curve[:99] == pytest.approx([recompute.nearest_rank(known, percent) for percent in range(1, 100)])
+            assert curve[-1] == pytest.approx(max(known))
 
 
-def test_chunk_gaps(checked: Checked) -> None:
-    for stage, _, _, due in windows(checked):
-        gaps = [gap / NS for line in well(due) for gap in line["icl"]]
-        reported = stage["latencies"]["icl"]
-        assert (reported["n"], reported["mean"]) == (len(gaps), pytest.approx(mean(gaps)))
+def test_chunk_gaps(pairs: list[Pair]) -> None:
+    for written, stage in pairs:
+        gaps = [gap / NS for line in stage.ok for gap in line["icl"]]
+        reported = written["metrics"]["icl"]
+        assert (reported["n"], reported["mean"]) == (len(gaps), pytest.approx(recompute.mean(gaps)))
         for percent in (50, 90, 95, 99):
-            assert reported[f"p{percent}"]["value"] == pytest.approx(recompute.nearest_rank(gaps, percent))
+            value = reported["percentiles"][f"p{percent}"]["value"]
+            assert value == pytest.approx(recompute.nearest_rank(gaps, percent))
 
 
-def test_throughput(checked: Checked) -> None:
-    _, lines, plan, _ = checked
-    for (stage, start, end, due), planned in zip(windows(checked), plan, strict=True):
-        length = (end - start) / NS
-        edges = [start + (end - start) * k // 80 for k in range(81)]
-        parts = [recompute.tokens_between(lines, a, b) / ((b - a) / NS) for a, b in pairwise(edges)]
-        assert stage["series"]["throughput"] == pytest.approx(parts)
-        assert stage["throughput"]["value"] == pytest.approx(recompute.tokens_between(lines, start, end) / length)
-        low, high = stage["throughput"]["low"], stage["throughput"]["high"]
-        if low is not None:  # users in lock step have no interval
-            assert low <= stage["throughput"]["value"] <= high
-        assert stage["offered_rate"] == pytest.approx(len(due) / length)
-        assert stage["achieved_rate"] == pytest.approx(len(well(inside(lines, "t_end", planned))) / length)
-        median = recompute.percentile_of(recompute.attempted(due, "tpot"), 50)
-        assert median is not None
-        assert stage["user_throughput"] == pytest.approx(1 / median)
+@pytest.mark.parametrize("quantity", [quantity.name for quantity in QUANTITIES])
+def test_quantities(pairs: list[Pair], quantity: str) -> None:
+    for written, stage in pairs:
+        expected, estimate = recompute.QUANTITIES[quantity](stage), written["quantities"].get(quantity)
+        assert expected is not None, "the records of this test have everything"
+        assert estimate is not None
+        assert estimate["value"] == pytest.approx(expected, abs=1e-12)
+        if estimate["low"] is not None:  # users in lock step have no interval
+            assert estimate["low"] <= estimate["value"] <= estimate["high"]
 
 
-def test_concurrency(checked: Checked) -> None:
-    _, lines, plan, _ = checked
-    for (stage, start, end, _), planned in zip(windows(checked), plan, strict=True):
-        assert stage["concurrency"]["average"] == pytest.approx(recompute.in_flight(lines, start, end))
-        arrived = inside(lines, "t_send", planned)
-        stay = mean([(line["t_end"] - line["t_send"]) / NS for line in arrived])
-        assert (end - start) / NS >= 5 * stay
-        assert stage["concurrency"]["little"] == pytest.approx(len(arrived) / ((end - start) / NS) * stay)
+def test_counts(pairs: list[Pair]) -> None:
+    for written, stage in pairs:
+        streamed = [line for line in stage.ok if line["chunks"] and line["output_tokens"] is not None]
+        seen = [line["output_tokens"] - line["unseen_tokens"] for line in streamed]
+        long = [
+            line for line in stage.ok if line["streamed"] and (line["output_tokens"] or 0) - line["unseen_tokens"] >= 8
+        ]
+        planned = [line for line in stage.ok if line["planned_output_tokens"] and line["output_tokens"] is not None]
+        expected = {
+            "retried": sum(line["attempt"] > 0 for line in stage.due),
+            "reconnected": sum(line["t_connect"] is not None for line in stage.due),
+            "merged_first": sum(line["merged_first"] for line in stage.ok),
+            "fewer_tokens_than_chunks": sum(n < line["chunks"] for n, line in zip(seen, streamed, strict=True)),
+            "counted_by_tokenizer": 0,
+            "uncounted": sum(line["output_tokens"] is None for line in stage.ok),
+            "cut_short": sum(line["output_tokens"] < 0.9 * line["planned_output_tokens"] for line in planned),
+            "streams": len(long),
+            "at_once": sum(line["chunks"] == 1 or (recompute.tpot(line) or 1) < 1e-4 for line in long),
+        }
+        assert {name: written["counts"][name] for name in expected} == expected
 
 
-def test_answers(checked: Checked) -> None:
-    for stage, _, _, due in windows(checked):
-        counts = [line["output_tokens"] for line in well(due)]
-        known = [count for count in counts if count is not None]
-        streamed = [line for line in well(due) if line["chunks"] and line["output_tokens"] is not None]
-        answers = stage["answers"]
-        assert answers["output_tokens"] == pytest.approx(mean(known))
-        assert answers["prompt_tokens"] == pytest.approx(mean([line["prompt_tokens"] for line in well(due)]))
-        chunks = sum(line["chunks"] for line in streamed)
-        seen = sum(line["output_tokens"] - line["unseen_tokens"] for line in streamed)
-        assert answers["per_chunk"] == pytest.approx(seen / chunks)
-        assert answers["uncounted"] == len(counts) - len(known)
-
-
-def test_ttft_parts(checked: Checked) -> None:
-    for stage, _, _, due in windows(checked):
-        told = [line for line in well(due) if line["server_queue"] is not None and recompute.ttft(line) is not None]
-        assert told
-        queue, prefill = (mean([line[name] for line in told]) for name in ("server_queue", "server_prefill"))
-        whole = mean([recompute.ttft(line) or 0.0 for line in told])
-        parts = [stage["ttft_parts"][name] for name in ("queue", "prefill", "delivery")]
-        assert parts == pytest.approx([queue, prefill, whole - queue - prefill], abs=1e-9)
-
-
-def test_attainment(checked: Checked) -> None:
+def test_judgements(pairs: list[Pair]) -> None:
     """A request that was cut off is good or bad where that is known, and else left out."""
-
-    def good(line: Line, metric: str, limit: float) -> bool | None:
-        if line["outcome"] == "cut_off":
-            least, stopped = recompute.bound(line, metric)
-            return False if least > limit else None if stopped else True
-        value = recompute.METRICS[metric](line)
-        return line["outcome"] == "ok" and value is not None and value <= limit
-
-    for stage, start, end, due in windows(checked):
-        quick = [good(line, "ttft_user", 0.05) for line in due]
-        short = [good(line, "e2e_user", 0.08) for line in due]
-        attainment = stage["attainment"]
-        shares = [mean([float(one) for one in each if one is not None]) for each in (quick, short)]
-        assert [v["share"]["value"] for v in attainment["verdicts"]] == pytest.approx(shares)
-        for verdict, q in zip(attainment["verdicts"], (0.9, 0.5), strict=True):
-            share = verdict["share"]
+    for written, stage in pairs:
+        for judgement, (metric, limit) in zip(written["judgements"], stage.objectives.items(), strict=True):
+            answers = [recompute.good(line, metric, limit) for line in stage.due]
+            share = judgement["share"]
+            assert share["value"] == pytest.approx(recompute.mean([float(one) for one in answers if one is not None]))
             low, high = (0.0, 1.0) if share["low"] is None else (share["low"], share["high"])
-            expected = "met" if low >= q else "missed" if high < q else "not enough evidence"
-            assert verdict["answer"] in {expected, "not enough evidence"}
-        both = sum(bool(a and b) for a, b in zip(quick, short, strict=True))
-        assert attainment["goodput"]["value"] == pytest.approx(both / ((end - start) / NS))
+            expected = "met" if low >= 0.9 else "missed" if high < 0.9 else "not enough evidence"
+            assert judgement["answer"] in {expected, "not enough evidence"}
 
 
-def test_flow(checked: Checked) -> None:
-    summary, lines, _, _ = checked
-    step = summary["flow"]["step"]
+def test_series(pairs: list[Pair]) -> None:
+    for written, stage in pairs:
+        edges = [stage.start + (stage.end - stage.start) * k // 80 for k in range(81)]
+        parts = list(pairwise(edges))
+        series = written["series"]
+        tokens = [recompute.tokens_between(stage.lines, a, b) / ((b - a) / NS) for a, b in parts]
+        assert series["throughput"] == pytest.approx(tokens)
+        assert series["in_flight"] == pytest.approx([recompute.in_flight(stage.lines, a, b) for a, b in parts])
+        for name, of in (("ttft", recompute.ttft), ("tpot", recompute.tpot)):
+            by_part = [[of(line) for line in stage.ok if a <= line["t_sched"] < b] for a, b in parts]
+            means = [recompute.mean([value for value in values if value is not None]) for values in by_part]
+            assert series[name] == pytest.approx(means)
+
+
+def test_gauges(pairs: list[Pair]) -> None:
+    for written, stage in pairs:
+        watts = [sum(v for k, v in s["server"].items() if "power_watts" in k) for s in stage.sampled]
+        gauge = written["gauges"]["gpu_power_watts"]
+        assert (gauge["mean"], gauge["peak"]) == (pytest.approx(recompute.mean(watts)), max(watts))
+        lag = written["gauges"]["loop_lag"]
+        assert lag["mean"] == pytest.approx(recompute.mean([s["loop_lag"] for s in stage.sampled]))
+
+
+def test_flow(summary: dict[str, Any], stages: list[Stage]) -> None:
+    lines, step = stages[0].lines, summary["flow"]["step"]
     for k in range(0, len(summary["flow"]["in_flight"]), 7):
         a, b = round(k * step * NS), round((k + 1) * step * NS)
         assert summary["flow"]["in_flight"][k] == pytest.approx(recompute.in_flight(lines, a, b))
@@ -258,23 +263,23 @@ class Results(HTMLParser):
             self._value = None
 
 
-def test_the_page_shows_the_numbers_of_the_summary(checked: Checked) -> None:
-    summary, _, _, folder = checked
-    page, text = Results(), (folder / "report.html").read_text()
+def test_the_page_shows_the_numbers_of_the_summary(synthetic: Path, summary: dict[str, Any]) -> None:
+    slo = [word for name, limit in LIMITS.items() for word in ("--slo", f"{name}_p90={limit}")]
+    done = CliRunner().invoke(app, ["report", str(synthetic), *slo, "--allow-invalid"])
+    assert done.exit_code in {0, 1}, done.output
+    page, text = Results(), (synthetic / "report.html").read_text()
     page.feed(text)
     headline = "ttft_user" if "ms, user" in text else "ttft"
     rows = [row for row in page.rows if row]
     assert len(rows) == 2
     for stage, row in zip(summary["stages"], rows, strict=True):
-        ttft, tpot = stage["latencies"][headline], stage["latencies"]["tpot"]
+        ttft, tpot = (stage["metrics"][name]["percentiles"] for name in (headline, "tpot"))
         values = [ttft["p50"]["value"], ttft["p95"]["value"], ttft["p99"]["value"], tpot["p50"]["value"]]
         durations = [value for value in values if value is not None]
-        assert [value for value, _ in row] == [
-            stage["requests"],
-            stage["failed"],
-            *durations,
-            stage["throughput"]["value"],
-        ]
+        throughput = stage["quantities"]["throughput"]["value"]
+        outcomes = stage["outcomes"]
+        failed = sum(count for outcome, count in outcomes.items() if outcome in recompute.FAILURE)
+        assert [value for value, _ in row] == [sum(outcomes.values()), failed, *durations, throughput]
         for value, text in row[2:-1]:  # both stages take milliseconds here
             assert float(text) == pytest.approx(1000 * value, rel=0.005)
         assert float(row[-1][1].replace(",", "")) == pytest.approx(row[-1][0], rel=0.005)

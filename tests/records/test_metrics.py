@@ -7,15 +7,32 @@ from typing import Any
 
 import pytest
 
-from records.formula import Between, Field, FirstOf, Formula, Positive, Where, reader
-from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, tables
+from records.formula import (
+    NOTHING,
+    AtMost,
+    Between,
+    ByOutcome,
+    Constant,
+    Field,
+    FirstOf,
+    Formula,
+    Longest,
+    Missing,
+    OneUnless,
+    Positive,
+    Where,
+    ZeroAbove,
+    reader,
+)
+from records.metrics import BY_NAME, OBJECTIVES, PERCENTILES, QUANTITIES, REQUEST_METRICS, columns, tables
+from records.request import RequestRecord
 from tests.support.records import MS, record
 from tests.support.servers.served import ROOT
 
 NOT_SENT = {"t_send": None, "t_first": None, "t_first_out": None, "t_last": None, "read_first": None}
 
 # By hand, from RECORD: scheduled at 0, sent at 1 ms, first token at 301 (read at 302), last at 501; 12 tokens in three
-# chunks, the first of which had two.
+# chunks, the first of which had two; 50 ms and 150 ms between them.
 WHOLE = {
     "ttft": 0.300,
     "ttft_user": 0.301,
@@ -27,12 +44,14 @@ WHOLE = {
     "send_lag": 0.001,
     "connect": None,  # a connection was open
     "client_lag": 0.001,
+    "stall": 0.150,  # the longer one of the two gaps
     "delivery": 0.090,  # 300 − 10 queued − 200 of prefill
 }
 
 
 def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None:
-    assert {metric.name: metric.of(record()) for metric in REQUEST_METRICS} == pytest.approx(WHOLE, abs=1e-12)
+    values = {metric.name: metric.of(record(icl=(50 * MS, 150 * MS))) for metric in REQUEST_METRICS}
+    assert values == pytest.approx(WHOLE, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +66,7 @@ def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None
         ),
         pytest.param(
             {"chunks": 1, "first_chunk_tokens": 12, "icl": (), "t_last": 301 * MS},
-            {"tpot": None, "ttft": 0.3, "e2e": 0.3, "ntpot": 0.025},
+            {"tpot": None, "ttft": 0.3, "e2e": 0.3, "ntpot": 0.025, "stall": None},
             id="one chunk has no time per token",
         ),
         pytest.param(
@@ -62,7 +81,7 @@ def test_every_metric_of_a_whole_answer_has_the_value_computed_by_hand() -> None
         pytest.param({"t_first_out": 401 * MS}, {"ttfo": 0.400, "ttft": 0.300}, id="reasoning came first"),
         pytest.param({"t_first_out": None}, {"ttfo": None, "ttft": 0.300}, id="nothing but reasoning"),
         pytest.param(
-            NOT_SENT, dict.fromkeys(WHOLE, None), id="never sent: nothing was observed, and nothing is 0"
+            NOT_SENT | {"icl": ()}, dict.fromkeys(WHOLE, None), id="never sent: nothing was observed, and nothing is 0"
         ),
         pytest.param(
             {"t_connect": 500_000, "t_send": 3 * MS},
@@ -101,6 +120,24 @@ def test_what_was_not_observed_is_none(changes: dict[str, Any], expected: dict[s
         pytest.param(
             Where("stamps", "user", Field("status")), None, "status, where stamps = user", id="of another kind"
         ),
+        pytest.param(Constant(2.0), 2.0, "2", id="a constant"),
+        pytest.param(NOTHING, None, "0", id="nothing"),
+        pytest.param(Longest("icl"), 0.1, "max(icl)", id="the longest gap"),
+        pytest.param(Missing("t_first"), 0.0, "t_first missing", id="observed"),
+        pytest.param(Missing("t_connect"), 1.0, "t_connect missing", id="missing"),
+        pytest.param(AtMost(Field("status"), 200), 1.0, "status ≤ 200", id="at the limit"),
+        pytest.param(AtMost(Field("status"), 199), 0.0, "status ≤ 199", id="above it"),
+        pytest.param(AtMost(Field("a"), 1), None, "a ≤ 1", id="unknown"),
+        pytest.param(ZeroAbove(Field("status"), 199), 0.0, "0 if status > 199", id="known to be above"),
+        pytest.param(ZeroAbove(Field("status"), 200), None, "0 if status > 200", id="not known to be above"),
+        pytest.param(OneUnless(Missing("t_first")), 1.0, "1 unless (t_first missing)", id="1 unless a flag is set"),
+        pytest.param(OneUnless(Missing("a")), None, "1 unless (a missing)", id="the flag is set"),
+        pytest.param(
+            ByOutcome(ok=Field("status"), cut_off=NOTHING, failed=Constant(1.0)),
+            200,
+            "ok: status; cut off: 0; failed: 1",
+            id="by outcome",
+        ),
     ],
 )  # fmt: skip
 def test_formulas(formula: Formula, value: float | None, text: str) -> None:
@@ -128,7 +165,41 @@ def test_the_command_prints_a_row_for_every_metric() -> None:
         "| **TPOT** | `(t_last − t_first) ÷ (output_tokens − unseen_tokens − "
         "(first_chunk_tokens, else (output_tokens − unseen_tokens) ÷ chunks))`" in printed
     )
-    assert printed.count("\n| **") == len(REQUEST_METRICS) + 9
+    assert "| **ICL, token-weighted** | `icl` | s | chunks |" in printed
+    assert printed.count("\n| **") == len(REQUEST_METRICS) + 1 + len(QUANTITIES)
+
+
+def test_names_are_unique_and_since_due_names_the_same_metric_on_the_other_clock() -> None:
+    names = [*(metric.name for metric in REQUEST_METRICS), *(quantity.name for quantity in QUANTITIES)]
+    assert len(set(names)) == len(names)
+    twins = {metric.name: BY_NAME[metric.since_due].title for metric in REQUEST_METRICS if metric.since_due}
+    assert twins == {"ttft": "TTFT (user)", "e2e": "E2E (user)"}
+    known = set(RequestRecord.__dataclass_fields__)
+    assert {metric.absent_is_good for metric in REQUEST_METRICS} - {None} <= known
+
+
+def test_the_columns_of_a_surface_are_those_declared() -> None:
+    assert [column.key for column in columns("table")] == [
+        "ttft p50", "ttft p95", "ttft p99", "tpot p50", "throughput",
+    ]  # fmt: skip
+    since_due = columns("table", since_due=True)
+    assert [column.key for column in since_due][:2] == ["ttft_user p50", "ttft_user p95"]
+    assert (since_due[0].title, since_due[0].clock, since_due[0].full_title) == ("TTFT p50", "user", "TTFT (user) p50")
+    assert {column.statistic for column in columns("compared") if not column.key.startswith(("ttft", "e2e"))} == {
+        "p50", "p95", "value",
+    }  # fmt: skip
+    assert {column.name for column in columns("compared") if not column.relative} == {"attainment", "failure_share"}
+
+
+@pytest.mark.parametrize("surface", ["table", "compared", "chart", "live"])
+def test_every_surface_shows_percentiles_of_metrics_and_values_of_quantities(surface: Any) -> None:
+    shown = columns(surface)
+    assert shown
+    for column in shown:
+        of_metric = column.name in BY_NAME
+        assert (column.statistic in PERCENTILES) == of_metric, column.key
+        assert of_metric or column.statistic == "value"
+        assert column.better is not None or surface in {"table", "live"}, column.key
 
 
 STAMPS = {"t_sched", "t_connect", "t_send", "t_first", "t_first_out", "t_last"}

@@ -20,11 +20,10 @@ from analysis.compare.terminal import print_contrasts
 from analysis.compare.winner import compare
 from analysis.data.load import load_run
 from analysis.report.page import render
-from records.view import Estimate
 from analysis.summary.run_summary import RunSummary, summarise
-from records.view import StageView
 from enginebench import app
 from records.files import read_requests
+from records.view import Estimate, StageView
 from tests.support.analysis.synthetic import Engine, meta_of, simulate, write_run
 
 BASE, QUICK = Engine("transformers", slots=1, tpot=0.01), Engine("candle", slots=4, tpot=0.008)

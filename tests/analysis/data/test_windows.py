@@ -25,7 +25,7 @@ def test_a_killed_run_is_measured_as_far_as_it_got(tmp_path: Path) -> None:
     summary = summarise(load_run(write_run(tmp_path / "run", meta, records)))
     assert [(stage.label, stage.complete) for stage in summary.stages] == [("1 user", True), ("2 users", False)]
     assert summary.stages[1].end == pytest.approx(14.89)
-    assert summary.stages[1].throughput.value == pytest.approx(12, rel=0.05)
+    assert summary.stages[1].value("throughput") == pytest.approx(12, rel=0.05)
     (finding,) = (f for f in summary.findings if f.kind == "stopped_early")
     assert "nothing was measured at 4 users and the stage at 2 users was cut short" in finding.evidence
 
@@ -47,7 +47,7 @@ def test_a_window_without_a_known_length_is_measured_to_the_last_instant(tmp_pat
     day = Stage(0, plan_of(1, 0.0, 24 * 3600.0), 0, 0)
     stage = summarise(load_run(write_run(tmp_path / "run", meta_of((day,)), records))).stages[0]
     assert stage.end == pytest.approx(10.04)
-    assert stage.throughput.value == pytest.approx(30, rel=0.02)
+    assert stage.value("throughput") == pytest.approx(30, rel=0.02)
 
 
 def test_a_killed_process_ends_the_window_where_it_left_its_last_trace(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typer.testing import CliRunner, Result
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
-from records.view import StageView
 from enginebench import app
 from records.files import read_meta, read_requests
 from records.load import Rate, Users
 from records.metrics import BY_NAME
+from records.view import StageView
 from tests.support.analysis import other_tools
 
 

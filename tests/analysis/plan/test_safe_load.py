@@ -11,8 +11,8 @@ import pytest
 from analysis.data.load import load_run
 from analysis.plan.safe_load import crossing, safe_load
 from analysis.summary.run_summary import summarise
-from records.view import StageView
 from records.slo import parse_objectives
+from records.view import StageView
 from tests.support.analysis.synthetic import Engine, simulate
 
 

@@ -16,7 +16,6 @@ import pytest
 from analysis.compare.engine_runs import contenders_of, headline_ttft
 from analysis.compare.winner import compare
 from analysis.data.load import load_run
-from records.view import Level
 from analysis.report.axis import axis_of
 from analysis.report.drawing import Drawn
 from analysis.report.figures import Number, figures_of
@@ -25,6 +24,7 @@ from analysis.report.palette import styles_of
 from analysis.report.scales import WIDTH, scale_of
 from analysis.summary.run_summary import RunSummary, summarise
 from records.formatting import format_seconds
+from records.view import Level
 from tests.support.analysis.printed import printed
 from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 

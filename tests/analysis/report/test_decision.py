@@ -15,9 +15,9 @@ from analysis.plan.settings import PlanSettings
 from analysis.report.costs import saved, table
 from analysis.report.decision import Advice, Decision, decide
 from analysis.report.page import render
-from records.view import Estimate
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
+from records.view import Estimate
 from tests.support.analysis.synthetic import Engine, simulate
 
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from analysis.report.ends import upper_end
-from records.view import BEYOND_OBSERVED, Estimate
 from records.formatting import format_seconds
+from records.view import BEYOND_OBSERVED, Estimate
 
 
 @pytest.mark.parametrize(

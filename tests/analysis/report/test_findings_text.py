@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from records.view import StageKey
+from pathlib import Path
+
+from analysis.data.load import load_run
 from analysis.report.remarks import remarks
-from records.view import Finding
+from analysis.summary.run_summary import summarise
+from records.view import Finding, StageKey
+from tests.support.analysis.synthetic import Engine, simulate
 
 
 def late(engine: str, *users: int, kind: str = "client_late") -> list[Finding]:
@@ -46,3 +50,12 @@ def test_two_engines_keep_a_remark_each() -> None:
 def test_how_the_test_was_laid_out_stands_behind_how_it_ran() -> None:
     findings = [*late("a", 2, kind="too_few_samples"), *late("a", 2), Finding("cut_short", "note", "short", "wait")]
     assert [said.kind for said in remarks(findings)] == ["client_late", "too_few_samples", "cut_short"]
+
+
+def test_people_are_told_once_what_happened_at_several_stages(tmp_path: Path) -> None:
+    summary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=1, tpot=0.03), (2, 4, 8), 10.0)))
+    few = [remark for remark in remarks(summary.findings) if remark.kind == "too_few_samples"]
+    assert few[0].where == "fake, 2, 4 and 8 users"
+    repeats = [remark for remark in remarks([*summary.findings, *summary.findings]) if remark.kind == few[0].kind]
+    assert repeats[0].where == "fake, 2, 4 and 8 users (2 runs)"
+    assert few[0].evidence.endswith("(at 8 users)")

@@ -13,8 +13,6 @@ import pytest
 import scipy
 
 from analysis.stats.estimate import interval_ranks, least_samples
-from records.view import Estimate
-from records.rules import percentile
 from analysis.stats.intervals import (
     DEPENDS_ON_CUT_OFF,
     IN_CYCLES,
@@ -26,6 +24,8 @@ from analysis.stats.intervals import (
     share_interval,
 )
 from analysis.stats.tails import needed
+from records.rules import percentile
+from records.view import Estimate
 from tests.support.analysis.draws import percentile_interval, queueing, width
 
 

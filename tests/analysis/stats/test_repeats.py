@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy
 
-from records.view import Estimate
 from analysis.stats.repeats import ratio_interval, repeats_interval, winner
+from records.view import Estimate
 
 
 def test_ratio_interval_is_welchs_on_logarithms() -> None:

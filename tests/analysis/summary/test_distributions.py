@@ -10,6 +10,7 @@ import pytest
 from analysis.stats.intervals import DEPENDS_ON_CUT_OFF
 from analysis.summary.run_summary import as_document
 from records.stage import SECOND
+from records.view import EMPTY
 from tests.support.analysis.one_stage import MS, stage_of, summary_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
 
@@ -21,26 +22,25 @@ def test_icl_is_pooled_over_chunks(tmp_path: Path) -> None:
         record(1, 3 * SECOND, icl=(5 * SECOND,), chunks=2, output_tokens=2),
         record(2, 3 * SECOND, icl=(), chunks=1, output_tokens=1),
     ]
-    icl = stage_of(tmp_path, records).latencies["icl"]
-    assert (icl.n, icl.p50.value, icl.largest) == (4, 0.01, 5.0)
+    icl = stage_of(tmp_path, records).metrics["icl"]
+    assert (icl.n, icl.percentile("p50").value, icl.largest) == (4, 0.01, 5.0)
     assert icl.mean == pytest.approx(5.03 / 4)
-    assert icl.p50.low is None
+    assert icl.percentile("p50").low is None
 
 
 def test_failed_requests_are_infinitely_long(tmp_path: Path) -> None:
     """Six of ten requests refused: the median of all is failed, that of the answered ones stands beside it."""
     records = [record(k, 3 * SECOND + k, **(FAILED if k % 10 < 6 else {})) for k in range(1000)]
     stage = stage_of(tmp_path, records)
-    ttft = stage.latencies["ttft"]
-    assert (ttft.p50.value, ttft.p50.why) == (math.inf, "failed")
+    ttft = stage.metrics["ttft"]
+    assert (ttft.percentiles["p50"].value, ttft.percentiles["p50"].why) == (math.inf, "failed")
     assert ttft.answered == {"p50": 0.1, "p90": 0.1, "p95": 0.1, "p99": 0.1}
     assert (ttft.n, ttft.failed) == (1000, 600)
     assert ttft.mean == pytest.approx(0.1)
-    assert stage.overloaded
-    assert stage.failure_rate == pytest.approx(600 / 7)
+    assert stage.value("failure_rate") == pytest.approx(600 / 7)
     document = as_document(summary_of(tmp_path, records))
-    assert document["stages"][0]["latencies"]["ttft"]["p50"]["value"] is None
-    assert document["stages"][0]["latencies"]["ttft"]["p50"]["why"] == "failed"
+    median = document["stages"][0]["metrics"]["ttft"]["percentiles"]["p50"]
+    assert (median["value"], median["why"]) == (None, "failed")
 
 
 def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
@@ -50,9 +50,31 @@ def test_what_is_known_of_a_censored_request_counts(tmp_path: Path) -> None:
         t = 4 * SECOND + k * MS
         cut = NOTHING_CAME | {"t_end": t + 50 * MS, "t_first_out": t + 20 * MS}
         records.append(record(90 + k, t, outcome="cut_off", **cut))
-    latencies = stage_of(tmp_path, records).latencies
-    assert latencies["ttft"].p50.value == pytest.approx(0.1)
-    assert (latencies["ttft"].p95.value, latencies["ttft"].p95.why) == (None, DEPENDS_ON_CUT_OFF)
-    assert latencies["ttfo"].p90.value == pytest.approx(0.1)
-    assert latencies["ttfo"].least == pytest.approx(0.02)
-    assert latencies["e2e"].p95.value is None
+    stage = stage_of(tmp_path, records)
+    assert stage.value("ttft", "p50") == pytest.approx(0.1)
+    assert (stage.value("ttft", "p95"), stage.estimate("ttft", "p95").why) == (None, DEPENDS_ON_CUT_OFF)
+    assert stage.value("ttfo", "p90") == pytest.approx(0.1)
+    assert stage.metrics["ttfo"].least == pytest.approx(0.02)
+    assert stage.value("e2e", "p95") is None
+
+
+def test_the_longest_stall_is_that_of_each_answer(tmp_path: Path) -> None:
+    """Stalls of 10 ms and 50 ms; an answer of one chunk has no gap, and one that failed is not among the answered."""
+    records = [
+        record(0, 3 * SECOND, icl=(10 * MS, 5 * MS)),
+        record(1, 3 * SECOND + 1, icl=(1 * MS, 50 * MS)),
+        record(2, 3 * SECOND + 2, icl=(), chunks=1),
+        record(3, 3 * SECOND + 3, outcome="disconnected", icl=(900 * MS,), chunks=2),
+    ]
+    stage = stage_of(tmp_path, records)
+    stall = stage.metrics["stall"]
+    assert (stall.n, stall.failed, stall.least, stall.largest) == (2, 0, 0.01, 0.05)
+    assert stage.curves["stall"][0] == 0.01
+    assert stage.curves["stall"][-1] == 0.05
+
+
+def test_a_metric_that_nothing_has_is_empty(tmp_path: Path) -> None:
+    whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
+    stage = stage_of(tmp_path, [whole])
+    assert (stage.metrics["ttft"], stage.metrics["stall"], stage.metrics["icl"].n) == (EMPTY, EMPTY, 0)
+    assert stage.estimate("ttft", "p99").why == "no samples"

@@ -62,7 +62,7 @@ def test_a_killed_engine_is_felt_and_got_over(tmp_path: Path) -> None:
     assert outcomes["ok"] > 100
     (finding,) = recoveries(folder)
     assert "the server's first start had taken" in finding.evidence
-    assert " after it TTFT was back within " in finding.evidence
+    assert " after it TTFT (user) was back within " in finding.evidence
 
 
 def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     findings = summarise(load_run(locust.run)).findings
     (finding,) = [finding for finding in findings if finding.kind == "recovery"]
     assert finding.evidence.startswith("after the burst to 80 req/s: TTFT was ")
-    assert "after its end TTFT was back within" in finding.evidence
+    assert "after its end TTFT (user) was back within" in finding.evidence
     assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"

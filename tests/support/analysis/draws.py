@@ -9,8 +9,8 @@ import numpy.typing as npt
 import scipy
 
 from analysis.stats.estimate import Floats
-from records.view import Estimate
 from analysis.stats.intervals import percentile_intervals
+from records.view import Estimate
 
 
 def queueing(rng: np.random.Generator, n: int, rho: float) -> Floats:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.data.load import load_run
-from records.view import Finding
 from analysis.summary.run_summary import summarise
 from records.request import RequestRecord
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
+from records.view import Finding
 from tests.support.analysis.synthetic import NOTHING_CAME, in_order, meta_of, record, stages_of, write_run
 
 MS = 1_000_000

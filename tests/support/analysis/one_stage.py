@@ -1,4 +1,4 @@
-"""The summary of a stage of 10 s with one user, steady from 2 s to 9 s, of given records."""
+"""The view of a stage of 10 s with one user, steady from 2 s to 9 s, of given records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
-from records.view import StageView
 from records.request import RequestRecord
 from records.slo import parse_objectives
+from records.view import StageView
 from tests.support.analysis.synthetic import meta_of, stages_of, write_run
 
 MS = 1_000_000

@@ -13,7 +13,8 @@ from analysis.summary.run_summary import summarise
 from records.load import Rate
 from records.stage import SECOND
 from records.telemetry import TelemetrySample
-from tests.support.analysis.one_stage import MS, stage_of, summary_of
+from records.view import Estimate
+from tests.support.analysis.one_stage import MS, stage_of
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, Engine, in_order, record, simulate, stages_of
 
 
@@ -22,8 +23,8 @@ def test_latencies_belong_to_what_was_scheduled_inside(tmp_path: Path) -> None:
     instants = [2 * SECOND - 1, 2 * SECOND, 9 * SECOND - 1, 9 * SECOND]
     stage = stage_of(tmp_path, [record(k, t) for k, t in enumerate(instants)])
     assert (stage.start, stage.end) == (2.0, 9.0)
-    assert (stage.requests, stage.ok, stage.latencies["ttft"].n) == (2, 2, 2)
-    assert stage.offered_rate == pytest.approx(2 / 7)
+    assert (stage.requests, stage.ok, stage.metrics["ttft"].n) == (2, 2, 2)
+    assert stage.value("offered_rate") == pytest.approx(2 / 7)
 
 
 def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> None:
@@ -49,8 +50,8 @@ def test_throughput_counts_the_tokens_that_arrived_inside(tmp_path: Path) -> Non
         output_tokens=2,
     )
     stage = stage_of(tmp_path, [early, late])
-    assert stage.throughput.value == pytest.approx(2 / 7)
-    assert stage.achieved_rate == pytest.approx(1 / 7)  # only the early one ended inside
+    assert stage.value("throughput") == pytest.approx(2 / 7)
+    assert stage.value("achieved_rate") == pytest.approx(1 / 7)  # only the early one ended inside
 
 
 def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Path) -> None:
@@ -75,7 +76,6 @@ def test_the_series_of_a_window_has_means_of_what_is_known_by_part(tmp_path: Pat
             id="a whole answer brings all at its end",
         ),
         pytest.param({"outcome": "disconnected"}, 6.0, id="a failed request's tokens had been delivered"),
-        pytest.param({"output_tokens": None}, 0.0, id="uncounted tokens are not guessed"),
     ],
 )
 def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: float) -> None:
@@ -88,10 +88,42 @@ def test_where_tokens_fall(tmp_path: Path, changes: dict[str, Any], inside: floa
         "chunks": 4,
         "output_tokens": 10,
     }
-    summary = summary_of(tmp_path, [record(0, SECOND, **values | changes)])
-    stage = summary.stages[0]
-    assert (stage.throughput.value or 0) * 7 == pytest.approx(inside)
-    assert stage.answers.uncounted_chunks == (2 if "output_tokens" in changes else 0)
+    throughput = stage_of(tmp_path, [record(0, SECOND, **values | changes)]).value("throughput")
+    assert throughput is not None
+    assert 7 * throughput == pytest.approx(inside)
+
+
+UNCOUNTED: dict[str, Any] = {"output_tokens": None, "first_chunk_tokens": None, "token_source": None}
+WHOLE: dict[str, Any] = {"streamed": False, "t_first": None, "t_first_out": None, "icl": (), "chunks": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "chunks"),
+    [
+        pytest.param({}, 3 * 140, id="streamed answers"),
+        pytest.param(WHOLE, 0, id="whole answers, which have no chunks"),
+        pytest.param({"outcome": "disconnected"}, 3 * 140, id="of requests that all failed on the way"),
+    ],
+)
+def test_unknown_token_counts_are_not_0_tokens(tmp_path: Path, changes: dict[str, Any], chunks: int) -> None:
+    """Nothing that divides by them has a value, and a finding says why."""
+    stage = stage_of(
+        tmp_path,
+        [record(k, 2 * SECOND + k * 50 * MS, **UNCOUNTED | changes) for k in range(140)],
+        model="unheard-of",
+    )
+    assert stage.estimate("throughput") == Estimate(None, why="the tokens of the answers are unknown")
+    assert {"output_tokens", "tokens_per_chunk", "energy_per_token"} & set(stage.quantities) == set()
+    assert stage.value("user_throughput") == (None if stage.ok else 0), "a failure takes +Inf for a token"
+    assert (stage.metrics["ntpot"].mean, stage.metrics["tpot"].mean) == (None, None)
+    assert stage.count("uncounted_chunks") == pytest.approx(chunks, abs=12)  # of the last answers some came later
+    assert [f.severity for f in stage.findings if f.kind == "token_count_disagrees"] == ["warn"]
+
+
+def test_where_nothing_came_the_throughput_is_0(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(k, 3 * SECOND + k, **FAILED) for k in range(30)])
+    assert stage.value("throughput") == 0
+    assert "token_count_disagrees" not in {finding.kind for finding in stage.findings}
 
 
 def test_outcomes_are_told_apart(tmp_path: Path) -> None:
@@ -103,30 +135,30 @@ def test_outcomes_are_told_apart(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, records)
     assert (stage.requests, stage.ok, stage.failed, stage.cut_off) == (10, 6, 3, 1)
     assert stage.outcomes == {"cut_off": 1, "ok": 6, "rejected": 2, "timeout": 1}
-    assert stage.failure_share.value == pytest.approx(3 / 9)
-    assert list(stage.failure_details.items()) == [("rejected: queue full", 2), ("timeout", 1)]
-    assert stage.latencies["ttft"].n == 10
-    assert stage.latencies["ttft"].failed == 3
-    assert stage.latencies["delivery"].n == 0
-    assert stage.latencies["send_lag"].n == 10
+    assert stage.value("failure_share") == pytest.approx(3 / 9)
+    assert list(stage.failures.items()) == [("rejected: queue full", 2), ("timeout", 1)]
+    assert stage.metrics["ttft"].n == 10
+    assert stage.metrics["ttft"].failed == 3
+    assert stage.metrics["delivery"].n == 0
+    assert stage.metrics["send_lag"].n == 10
 
 
 def test_concurrency_is_the_time_average(tmp_path: Path) -> None:
     """One request from 1 s to 4 s, one from 3 s to 10 s: 2 s + 6 s of the window's 7 s."""
     records = [record(0, SECOND, t_end=4 * SECOND), record(1, 3 * SECOND, t_end=10 * SECOND)]
-    assert stage_of(tmp_path, records).concurrency.average == pytest.approx(8 / 7)
+    assert stage_of(tmp_path, records).value("concurrency") == pytest.approx(8 / 7)
 
 
 def test_littles_law_holds_in_a_steady_queue(tmp_path: Path) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine(slots=4), (4,), 30.0)))
-    concurrency = summary.stages[0].concurrency
-    assert concurrency.average == pytest.approx(4, rel=0.01)
-    assert concurrency.little == pytest.approx(concurrency.average, rel=0.05)
+    (stage,) = summary.stages
+    assert stage.value("concurrency") == pytest.approx(4, rel=0.01)
+    assert stage.value("littles_law") == pytest.approx(stage.value("concurrency"), rel=0.05)
 
 
 def test_littles_law_is_not_asked_of_a_short_window(tmp_path: Path) -> None:
     """A stay of 3 s is not short against a window of 7 s."""
-    assert stage_of(tmp_path, [record(0, 3 * SECOND, t_end=6 * SECOND)]).concurrency.little is None
+    assert "littles_law" not in stage_of(tmp_path, [record(0, 3 * SECOND, t_end=6 * SECOND)]).quantities
 
 
 def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
@@ -135,10 +167,10 @@ def test_ttft_is_taken_apart_by_means(tmp_path: Path) -> None:
         record(1, 4 * SECOND, server_queue=0.04, server_prefill=0.05),
         record(2, 5 * SECOND),
     ]
-    parts = stage_of(tmp_path, records).ttft_parts
-    assert parts is not None
-    assert [parts.queue, parts.prefill, parts.delivery] == pytest.approx([0.03, 0.05, 0.02])
-    assert parts.n == 2
+    stage = stage_of(tmp_path, records)
+    parts = [stage.estimate(f"ttft_{part}") for part in ("client", "queue", "prefill", "delivery")]
+    assert [part.value for part in parts] == pytest.approx([0, 0.03, 0.05, 0.02])
+    assert {part.n for part in parts} == {2}
 
 
 def samples(**server: list[float]) -> list[TelemetrySample]:
@@ -179,15 +211,27 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
         'enginebench_generation_tokens_total{engine="a"}': [10 * value for value in values],
     }
     stage = stage_of(tmp_path, [one], samples=samples(**names))
-    assert (stage.telemetry["requests_running"].mean, stage.telemetry["requests_running"].peak) == (5.0, 8.0)
-    assert stage.telemetry["gpu_utilisation"].mean == pytest.approx(0.6)
-    assert stage.energy_per_token == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
-    assert (stage.answers.server_count, stage.answers.client_count) == (60.0, 100.0)
-    assert stage.client.cpu is not None
-    assert stage.client.cpu.peak == pytest.approx(0.7)
-    assert stage.client.loop_lag is not None
-    assert stage.client.loop_lag.mean == pytest.approx(0.004)
-    assert "kv_cache_usage" not in stage.telemetry  # absent, not zero
+    running = stage.gauges["requests_running"]
+    assert (running.mean, running.peak) == (5.0, 8.0)
+    assert stage.gauges["gpu_utilisation"].mean == pytest.approx(0.6)
+    assert stage.value("energy_per_token") == pytest.approx(150.0 * 6 / 100)  # from 2 s to 8 s
+    assert (stage.count("server_tokens"), stage.count("client_tokens")) == (60, 100)
+    assert stage.gauges["client_cpu"].peak == pytest.approx(0.7)
+    assert stage.gauges["loop_lag"].mean == pytest.approx(0.004)
+    assert "kv_cache_usage" not in stage.gauges  # absent, not zero
+
+
+def test_a_gauge_has_the_means_of_the_first_and_the_last_tenth(tmp_path: Path) -> None:
+    """A hundred seconds, steady from 20 s to 90 s: samples of 20 … 26 s, and of 83 … 89 s."""
+    values = [float(k) for k in range(1, 101)]
+    stage = stage_of(
+        tmp_path,
+        [record(k, k * SECOND) for k in range(100)],
+        stages=stages_of((1,), 100.0),
+        samples=samples(process_resident_memory_bytes=values),
+    )
+    memory = stage.gauges["process_memory_bytes"]
+    assert (memory.first, memory.last, memory.mean, memory.peak) == (23.0, 86.0, 54.5, 89.0)
 
 
 @pytest.mark.parametrize(
@@ -207,13 +251,14 @@ def test_telemetry_is_averaged_over_the_window(tmp_path: Path) -> None:
 )
 def test_other_servers_names_are_known(tmp_path: Path, name: str, quantity: str, given: float, expected: float) -> None:
     stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: [given] * 10}))
-    assert stage.telemetry[quantity].mean == pytest.approx(expected)
+    assert stage.gauges[quantity].mean == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["tgi_request_generated_tokens_sum", "llamacpp:tokens_predicted_total"])
 def test_other_servers_counters_are_known(tmp_path: Path, name: str) -> None:
     values = [10.0 * k for k in range(10)]
-    assert stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: values})).answers.server_count == 60.0
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)], samples=samples(**{name: values}))
+    assert stage.count("server_tokens") == 60
 
 
 def test_two_stages_with_one_label_do_not_fall_together(tmp_path: Path) -> None:
@@ -224,7 +269,9 @@ def test_two_stages_with_one_label_do_not_fall_together(tmp_path: Path) -> None:
 
 def test_a_rate_is_a_load_of_its_own(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, [record(0, 3 * SECOND)], stages=stages_of((Rate(8.0),), 10.0))
-    assert (stage.label, stage.load, stage.load_unit, stage.users_there) == ("8 req/s", 8.0, "req/s", None)
+    assert (stage.label, stage.load, stage.load_unit) == ("8 req/s", 8.0, "req/s")
+    assert stage.is_open
+    assert not {"users_running", "dispersion"} & set(stage.quantities), "of users only"
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -238,7 +285,7 @@ def test_workers_that_wrote_apart_give_the_same_numbers(tmp_path: Path, workers:
         (many / f"requests-{worker}.jsonl").write_text("".join(lines[worker::workers]))
     (many / "telemetry.jsonl").write_bytes((one / "telemetry.jsonl").read_bytes())
     (alone,), (apart,) = (summarise(load_run(folder)).stages for folder in (one, many))
-    gaps = [stage.latencies["icl"] for stage in (alone, apart)]
+    gaps = [stage.metrics["icl"] for stage in (alone, apart)]
     assert gaps[0].deviation == pytest.approx(gaps[1].deviation, rel=1e-12), "sums in another order round otherwise"
     rounded = replace(gaps[1], deviation=gaps[0].deviation)
-    assert alone == replace(apart, latencies={**apart.latencies, "icl": rounded})
+    assert alone == replace(apart, metrics={**apart.metrics, "icl": rounded})

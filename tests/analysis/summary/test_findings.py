@@ -1,0 +1,124 @@
+"""The table of rules: what is added to it is found, and what was not observed is no fault."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.data.load import load_run
+from analysis.summary import findings as table
+from analysis.summary.findings import Rule, RunRule, findings_of_stage
+from analysis.summary.run_summary import RunSummary, as_document, read_summary, summarise, write_summary
+from records.search import SearchRecord
+from records.view import Evidence, Finding, Level, StageKey, StageView
+from tests.support.analysis.found import STAGES, changed, every_100_ms, findings, samples
+from tests.support.analysis.synthetic import meta_of, plan_of, stages_of, write_run
+
+
+def view(**changes: Any) -> StageView:
+    """One of which nothing was observed but that a hundred requests were answered."""
+    nothing = StageView(
+        index=0, label="4 users", load=4, load_unit="users", start=0, end=10, outcomes={"ok": 100}, metrics={},
+        quantities={},
+    )  # fmt: skip
+    return dataclasses.replace(nothing, **changes)
+
+
+def test_a_rule_that_is_added_to_the_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the view of its stage, among all findings of the run, and in `summary.json`."""
+    slow = Rule("too_slow", lambda view: Evidence("warn", f"{view.ok} slow answers"), "be quick")
+    empty = RunRule("no_label", lambda run, stages: [Evidence("note", f"{len(stages)} stage")], "give it one")
+    monkeypatch.setattr(table, "STAGE_RULES", (*table.STAGE_RULES, slow))
+    monkeypatch.setattr(table, "RUN_RULES", (*table.RUN_RULES, empty))
+    summary = summarise(load_run(write_run(tmp_path, meta_of(STAGES), every_100_ms(), samples())))
+    of_stage = Finding("too_slow", "warn", "140 slow answers", "be quick", StageKey(0, "1 user"), "fake")
+    assert summary.findings == (of_stage, Finding("no_label", "note", "1 stage", "give it one", None, "fake"))
+    assert summary.stages[0].findings == (of_stage,)
+    assert [one["kind"] for one in as_document(summary)["findings"]] == ["too_slow", "no_label"]
+    write_summary(summary)
+    assert read_summary(tmp_path).findings == summary.findings
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_was_not_observed_is_no_fault(is_open: bool) -> None:
+    assert findings_of_stage(view(is_open=is_open), meta_of(())) == ()
+
+
+def test_a_stage_that_has_only_begun_can_be_judged() -> None:
+    begun = view(outcomes={}, end=0.0)
+    assert [finding.kind for finding in findings_of_stage(begun, meta_of(()))] == ["too_few_samples"]
+
+
+@pytest.mark.parametrize(
+    ("share", "evidence"),
+    [
+        pytest.param(0.34, ["the GPU reduced its clock rates in 34 % of the window: it was throttled"], id="a third"),
+        pytest.param(0.01, [], id="one sample of a hundred"),
+    ],
+)
+def test_a_throttled_gpu_is_a_warning(share: float, evidence: list[str]) -> None:
+    throttled = view(gauges={"gpu_throttled": Level(share, 1.0)})
+    found = findings_of_stage(throttled, meta_of(()))
+    assert [finding.evidence for finding in found] == evidence
+    assert {(finding.kind, finding.severity) for finding in found} <= {("gpu_throttled", "warn")}
+
+
+@pytest.mark.parametrize(
+    ("ignore_eos", "features", "severity", "remedy"),
+    [
+        pytest.param(False, [], "note", "--ignore-eos yes", id="lengths may vary"),
+        pytest.param(True, None, "warn", "the server may not obey ignore_eos", id="asked of a server of unknown kind"),
+        pytest.param(True, ["ignore_eos"], "warn", "the server's limit on tokens", id="and of one that supports it"),
+    ],
+)
+def test_short_answers_have_a_remedy_that_can_help(
+    tmp_path: Path, ignore_eos: bool, features: list[str] | None, severity: str, remedy: str
+) -> None:
+    meta = meta_of(STAGES)
+    changes = {
+        "workload": dict(meta.workload) | {"ignore_eos": ignore_eos},
+        "engine": None if features is None else {"name": "fake", "features": features},
+    }
+    (short,) = findings(tmp_path, every_100_ms(changed(planned_output_tokens=16)), **changes)
+    assert (short.kind, short.severity) == ("cut_short", severity)
+    assert remedy in short.remedy
+    assert ("--ignore-eos" in short.remedy) == (not ignore_eos)
+
+
+def searched(tmp_path: Path, state: Any, seconds: float) -> RunSummary:
+    """A search whose second probe was still warming up at 20 s, its last instant."""
+    record = SearchRecord("users", "users", ("ttft_p95=1",), state)
+    (first,), warming = stages_of((1,), 20.0, names=("probe 1",)), plan_of(2, 5.0, 10.0, "probe 2")
+    meta = meta_of((first,), plan=(first.plan, warming), search=record)
+    meta = dataclasses.replace(meta, workload=dict(meta.workload) | {"search_seconds": seconds})
+    return summarise(load_run(write_run(tmp_path, meta, every_100_ms(), samples())))
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds", "stopped"),
+    [
+        pytest.param("undecided", 19.0, False, id="its time was up"),
+        pytest.param("undecided", 60.0, True, id="it was interrupted before its time was up"),
+        pytest.param("running", 19.0, True, id="it was killed"),
+    ],
+)
+def test_a_search_whose_time_is_up_was_not_stopped_early(
+    tmp_path: Path, state: str, seconds: float, stopped: bool
+) -> None:
+    evidence = [f.evidence for f in searched(tmp_path, state, seconds).findings if f.kind == "stopped_early"]
+    assert evidence == (["the run was stopped: nothing was measured at probe 2"] if stopped else [])
+
+
+def test_findings_of_one_kind_are_told_apart_by_stage(tmp_path: Path) -> None:
+    """Every rule of a stage gives its key, and every view has its own."""
+    stages = stages_of((1, 2), 10.0)
+    run = write_run(tmp_path, meta_of(stages), every_100_ms(), samples())
+    summary = summarise(load_run(run))
+    few = [finding for finding in summary.findings if finding.kind == "too_few_samples"]
+    assert [finding.stage for finding in few] == [StageKey(0, "1 user"), StageKey(1, "2 users")]
+    assert [stage.findings for stage in summary.stages] == [
+        tuple(finding for finding in summary.findings if finding.stage == stage.key) for stage in summary.stages
+    ]

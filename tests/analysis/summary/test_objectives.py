@@ -1,0 +1,115 @@
+"""Objectives: their three answers, attainment and goodput."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.stage import SECOND
+from settings.schema import UserMistake
+from tests.support.analysis.one_stage import MS, stage_of
+from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, record
+
+
+def test_goodput_and_attainment_count_failures_as_bad(tmp_path: Path) -> None:
+    """TTFT (user) of 100 ms 80 times, of 300 ms 18 times, two failures: 80 of a hundred are good."""
+    records = []
+    for k, place in enumerate(random.Random(1).sample(range(100), 100)):
+        t = 3 * SECOND + place * 10 * MS
+        slow = {"t_send": t + 200 * MS, "t_first": t + 300 * MS, "t_last": t + SECOND}
+        records.append(record(k, t, **(slow if k < 18 else FAILED if k < 20 else {})))
+    slo = ["ttft_p50=0.2", "ttft_p80=0.2", "tpot_p99=1", "ttft_p95=0.2"]
+    stage = stage_of(tmp_path, records, slo=slo)
+    assert stage.value("attainment") == pytest.approx(0.8)
+    assert stage.value("goodput") == pytest.approx(80 / 7)
+    answers = [(judgement.objective.name, judgement.answer) for judgement in stage.judgements]
+    assert answers == [
+        ("ttft_p50", "met"),
+        ("ttft_p80", "not enough evidence"),
+        ("tpot_p99", "not enough evidence"),
+        ("ttft_p95", "missed"),
+    ]
+    assert [judgement.share.value for judgement in stage.judgements] == pytest.approx([0.8, 0.8, 0.98, 0.8])
+
+
+def test_twenty_requests_cannot_meet_a_p99(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(k, 3 * SECOND + k * MS) for k in range(20)], slo=["ttft_p99=10"])
+    assert [judgement.answer for judgement in stage.judgements] == ["not enough evidence"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "answer"),
+    [
+        pytest.param({"t_end": 8 * SECOND}, "missed", id="half of them had waited for longer than the limit"),
+        pytest.param({"t_end": 3 * SECOND + 100 * MS}, "not enough evidence", id="half of them were cut off before it"),
+        pytest.param({"t_first": 3 * SECOND + 50 * MS, "t_end": 8 * SECOND}, "met", id="their first token had come"),
+    ],
+)
+def test_a_request_that_was_cut_off_is_judged_by_what_is_known_of_it(
+    tmp_path: Path, cut: dict[str, Any], answer: str
+) -> None:
+    records = []
+    for k, place in enumerate(random.Random(1).sample(range(200), 200)):
+        changes = {"outcome": "cut_off"} | NOTHING_CAME | cut if k < 100 else {}
+        records.append(record(k, 3 * SECOND + place, **changes))
+    stage = stage_of(tmp_path, records, slo=["ttft_p90=0.2"])
+    assert [judgement.answer for judgement in stage.judgements] == [answer]
+    assert stage.estimate("attainment").n == (100 if answer == "not enough evidence" else 200)
+
+
+def test_correlated_latencies_are_less_evidence_than_independent_ones(tmp_path: Path) -> None:
+    """300 requests, all within the limit: enough for a p95 if they are independent, not if a quarter of the window
+    is as slow as its neighbours."""
+    independent = [random.Random(k).uniform(50, 150) for k in range(300)]
+    for order, answer in ((independent, "met"), (sorted(independent), "not enough evidence")):
+        records = []
+        for k, ttft in enumerate(order):
+            t = 2 * SECOND + k * 25 * MS
+            records.append(record(k, t, t_send=t, t_first=t + round(ttft) * MS, t_last=t + SECOND))
+        (judgement,) = stage_of(tmp_path, records, slo=["ttft_p95=0.2"]).judgements
+        assert judgement.answer == answer
+
+
+@pytest.mark.parametrize("failed", [2, 5, 10])
+def test_failures_count_as_missed_however_many_they_are(tmp_path: Path, failed: int) -> None:
+    """Every second, every fifth and every tenth request: attainment and goodput are those of the others, all good."""
+    records = [record(k, 3 * SECOND + k, **(FAILED if k % failed == 0 else {})) for k in range(100)]
+    stage = stage_of(tmp_path, records, slo=["ttft_p50=1"])
+    assert stage.value("attainment") == pytest.approx(1 - 1 / failed)
+    assert stage.value("goodput") == pytest.approx(100 * (1 - 1 / failed) / 7)
+    assert stage.value("failure_share") == pytest.approx(1 / failed)
+
+
+def test_what_missed_one_objective_missed_them_all_whatever_is_unknown_of_the_others(tmp_path: Path) -> None:
+    """Ten slow requests, cut off after a first token that came too late; E2E was not known to be too long by then."""
+    records = [record(k, 3 * SECOND + k) for k in range(30)]
+    for k in range(10):
+        first, end = 4 * SECOND + 500 * MS, 4 * SECOND + 600 * MS
+        stamps = {"t_first": first, "t_first_out": first, "read_first": first, "t_last": first, "t_end": end}
+        records.append(record(30 + k, 4 * SECOND + k, outcome="cut_off", icl=(), chunks=1, **stamps))
+    stage = stage_of(tmp_path, records, slo=["ttft_p90=0.2", "e2e_p90=1"])
+    assert stage.estimate("attainment").n == 40
+    assert stage.value("attainment") == pytest.approx(30 / 40)
+    assert [judgement.share.n for judgement in stage.judgements] == [40, 30]
+
+
+def test_without_objectives_there_is_no_attainment(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, [record(0, 3 * SECOND)])
+    assert stage.judgements == ()
+    assert not {"attainment", "goodput"} & set(stage.quantities)
+
+
+def test_unknown_token_counts_are_no_reason_to_miss_an_objective_of_tpot(tmp_path: Path) -> None:
+    """It cannot be judged, and is not missed by everyone."""
+    records = [record(k, 3 * SECOND + k, output_tokens=None, token_source=None) for k in range(30)]
+    with pytest.raises(UserMistake, match=r"no request has a tpot, .* their token counts"):
+        stage_of(tmp_path, records, slo=["tpot_p90=0.1"], model="unheard-of")
+
+
+def test_an_objective_that_was_not_measured_is_refused(tmp_path: Path) -> None:
+    whole = record(0, 3 * SECOND, streamed=False, t_first=None, t_first_out=None, icl=(), chunks=0)
+    with pytest.raises(ValueError, match="no request has a ttft"):
+        stage_of(tmp_path, [whole], slo=["ttft_p99=1"])

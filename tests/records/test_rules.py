@@ -1,0 +1,224 @@
+"""The rules: of one request by hand, and of whole columns, which must say the same."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import polars as pl
+import pytest
+
+from analysis.data.formulas import expression
+from analysis.data.lines import SCHEMA
+from records.formula import Formula, reader
+from records.metrics import BY_NAME, OBJECTIVES, REQUEST_METRICS, Metric
+from records.request import RequestRecord
+from records.rules import (
+    Answer,
+    attempted,
+    censored,
+    difference_of,
+    is_failure,
+    nearest_rank,
+    overall,
+    percentile,
+    within,
+)
+from records.slo import Objective, parse_objectives
+from records.stage import SECOND
+from tests.support.records import MS, record
+
+OUTCOMES = ("ok", "http_error", "rejected", "timeout", "disconnected", "bad_stream", "dropped", "cut_off")
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "rank"),
+    [
+        pytest.param(1, 0.01, 1, id="of one value every percentile is it"),
+        pytest.param(10, 0.5, 5, id="the lower one of the two in the middle"),
+        pytest.param(11, 0.5, 6, id="the middle"),
+        pytest.param(20, 0.95, 19, id="0.95 · 20 is a hair above 19 in binary"),
+        pytest.param(100, 0.99, 99, id="one of a hundred is above p99"),
+        pytest.param(101, 0.99, 100, id="rounded up"),
+        pytest.param(1000, 0.999, 999, id="p99.9"),
+        pytest.param(7, 1.0, 7, id="the largest"),
+    ],
+)
+def test_the_nearest_rank(n: int, q: float, rank: int) -> None:
+    assert nearest_rank(n, q) == rank
+
+
+def test_a_percentile_is_the_least_value_that_a_share_does_not_exceed() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        values = sorted(rng.choice([0.1, 0.2, 0.3, math.inf]) for _ in range(rng.randrange(1, 60)))
+        percent = rng.randrange(1, 101)
+        found = percentile(values, percent / 100)
+        assert 100 * sum(value <= found for value in values) >= percent * len(values)
+        assert 100 * sum(value < found for value in values) < percent * len(values)
+
+
+def test_every_outcome_but_two_is_a_failure() -> None:
+    assert [outcome for outcome in OUTCOMES if not is_failure(outcome)] == ["ok", "cut_off"]
+
+
+TOO_EARLY = {"t_first": None, "t_first_out": None, "t_last": None, "output_tokens": None, "outcome": "cut_off"}
+GOOD, BAD, UNKNOWN = 1, 0, None
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "value", "is_bound", "judged"),
+    [
+        pytest.param("ttft", {}, 0.3, 0, {0.2: BAD, 0.3: GOOD}, id="an answer"),
+        pytest.param("ttft", {"outcome": "timeout"}, math.inf, 0, {9: BAD}, id="a failure"),
+        pytest.param("ttft", {"outcome": "cut_off"}, 0.3, 0, {0.2: BAD, 0.3: GOOD}, id="its first token had come"),
+        pytest.param("ttft", TOO_EARLY, 0.501, 1, {0.5: BAD, 0.6: UNKNOWN}, id="it had not: at least until the end"),
+        pytest.param("e2e", {"outcome": "cut_off"}, 0.501, 1, {0.5: BAD, 0.6: UNKNOWN}, id="more chunks could follow"),
+        pytest.param("e2e_user", TOO_EARLY, 0.502, 1, {0.5: BAD, 0.6: UNKNOWN}, id="since it was due"),
+        pytest.param("ttft", TOO_EARLY | {"t_send": None}, None, 1, {9: UNKNOWN}, id="it had not been sent"),
+        pytest.param("tpot", {"outcome": "cut_off"}, None, 1, {9: UNKNOWN}, id="how fast it would have come"),
+        pytest.param("tpot", {"outcome": "dropped"}, math.inf, 0, {9: BAD}, id="never sent"),
+        pytest.param("tpot", {"chunks": 1, "t_last": 301 * MS}, None, 0, {0.01: GOOD}, id="one chunk is never slow"),
+        pytest.param("tpot", {"output_tokens": None}, None, 0, {9: BAD}, id="but unknown tokens are not good"),
+    ],
+)
+def test_what_counts_of_a_request(
+    metric: str, changes: dict[str, Any], value: float | None, is_bound: int, judged: dict[float, int | None]
+) -> None:
+    """Its value among all that were attempted, whether that is a lower bound, and whether it keeps limits."""
+    declared, request = BY_NAME[metric], record(**changes)
+    assert reader(attempted(declared.formula))(request) == pytest.approx(value)
+    assert reader(censored(declared.formula))(request) == is_bound
+    kept = {limit: reader(within(declared.formula, limit, declared.absent_is_good))(request) for limit in judged}
+    assert kept == judged
+
+
+def any_record(rng: random.Random) -> RequestRecord:
+    """Stamps in order, any of which may be missing from some on; every outcome; whatever a server may not say."""
+
+    def maybe(value: Any) -> Any:
+        return value if rng.random() < 0.8 else None
+
+    t_sched = rng.randrange(SECOND)
+    longest = round(SECOND * 10 ** rng.uniform(-3, 0))
+    stamps = [t_sched + rng.randrange(longest) for _ in range(6)]
+    sent, connect, first, first_out, last, end = sorted(stamps)
+    streamed = rng.random() < 0.8
+    return record(
+        outcome=rng.choice(OUTCOMES),
+        t_sched=t_sched,
+        t_connect=rng.choice([None, sent]),
+        t_send=maybe(connect),
+        t_first=maybe(first) if streamed else None,
+        t_first_out=maybe(first_out) if streamed else None,
+        read_first=maybe(first + rng.randrange(MS)),
+        t_last=maybe(last),
+        t_end=end,
+        stamps=rng.choice(["kernel", "user"]),
+        icl=tuple(rng.randrange(SECOND) for _ in range(rng.randrange(3))),
+        chunks=rng.randrange(4),
+        first_chunk_tokens=maybe(rng.randrange(3)),
+        output_tokens=maybe(rng.randrange(20)),
+        unseen_tokens=rng.choice([0, 0, 3]),
+        server_queue=maybe(rng.random()),
+        server_prefill=maybe(rng.random()),
+        streamed=streamed,
+    )
+
+
+RNG = random.Random(1)
+RECORDS = [any_record(RNG) for _ in range(500)]
+COLUMNS = pl.DataFrame({name: [getattr(one, name) for one in RECORDS] for name in SCHEMA}, schema=SCHEMA)
+
+
+def same_on_columns(formula: Formula) -> list[float | None]:
+    """The values, after both readings gave the same."""
+    of_columns = COLUMNS.select(value=expression(formula))["value"].to_list()
+    of_records = [reader(formula)(one) for one in RECORDS]
+    assert of_columns == pytest.approx(of_records)
+    return of_columns
+
+
+@pytest.mark.parametrize("metric", REQUEST_METRICS, ids=lambda metric: metric.name)
+def test_columns_are_counted_as_single_requests_are(metric: Metric) -> None:
+    plain = same_on_columns(metric.formula)
+    counted = same_on_columns(attempted(metric.formula))
+    bounds = same_on_columns(censored(metric.formula))
+    for one, value, among_all, is_bound in zip(RECORDS, plain, counted, bounds, strict=True):
+        if one.outcome == "ok":
+            assert (among_all, is_bound) == (value, 0)
+        elif is_failure(one.outcome):
+            assert (among_all, is_bound) == (math.inf, 0)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *(Objective(name, 0.9, limit) for name in OBJECTIVES for limit in (0.003, 0.05)),
+        *parse_objectives(["failures=0.1"]),
+    ],
+    ids=str,
+)
+def test_columns_are_judged_as_single_requests_are(objective: Objective) -> None:
+    judged = same_on_columns(objective.within)
+    assert set(judged) == {1, 0, None}
+    for one, good in zip(RECORDS, judged, strict=True):
+        assert (good == 1) == objective.judge(one)[0]
+        if one.outcome == "ok":
+            assert good is not None
+        if is_failure(one.outcome):
+            assert good == 0
+    if objective.judged is None:
+        return
+    values, bounds = (same_on_columns(rule(objective.judged.formula)) for rule in (attempted, censored))
+    for value, is_bound, good in zip(values, bounds, judged, strict=True):
+        if value is not None:
+            expected = 0 if value > objective.limit else UNKNOWN if is_bound else 1
+            assert good == expected, "what is judged is what is counted"
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param(["met", "met"], "met", id="all are met"),
+        pytest.param(["met", "not enough evidence"], "not enough evidence", id="one may be missed"),
+        pytest.param(["not enough evidence", "missed", "met"], "missed", id="one is missed"),
+        pytest.param([], "not enough evidence", id="nothing was judged"),
+    ],
+)
+def test_objectives_together(answers: list[Answer], expected: Answer) -> None:
+    assert overall(answers) == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "high", "p", "expected"),
+    [
+        pytest.param(1.2, 1.1, 1.3, 0.01, "better", id="significant and large"),
+        pytest.param(0.8, 0.7, 0.9, 0.01, "worse", id="turned round"),
+        pytest.param(1.05, 1.01, 1.09, 0.05, "better", id="at both limits"),
+        pytest.param(1.2, 0.9, 1.6, 0.2, "not shown", id="large, but may be chance"),
+        pytest.param(1.04, 1.02, 1.06, 0.001, "not shown", id="significant, but it may be large or small"),
+        pytest.param(1.02, 1.01, 1.03, 0.001, "alike", id="significant and small"),
+        pytest.param(1.0, 0.96, 1.04, 0.9, "alike", id="within the margin"),
+        pytest.param(1.2, None, None, None, "not shown", id="one run each"),
+        pytest.param(None, None, None, None, "not shown", id="unknown"),
+        pytest.param(math.inf, None, None, None, "better", id="the other side failed throughout"),
+        pytest.param(0.0, None, None, None, "worse", id="and this side"),
+    ],
+)
+def test_what_a_comparison_says(
+    gain: float | None, low: float | None, high: float | None, p: float | None, expected: str
+) -> None:
+    difference, why = difference_of(gain, low, high, p)
+    assert difference == expected
+    reasons = {"alike": "within the practical margin of 1.05"}
+    if p is not None:
+        chance = p > 0.05
+        reasons["not shown"] = "the difference may be chance" if chance else "below the practical margin of 1.05"
+    assert why == reasons.get(difference)
+
+
+def test_the_margin_can_be_given() -> None:
+    assert difference_of(1.08, 1.07, 1.09, 0.001, margin=1.1)[0] == "alike"
+    assert difference_of(1.08, 1.07, 1.09, 0.001, margin=1.05)[0] == "better"

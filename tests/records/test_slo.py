@@ -1,0 +1,77 @@
+"""Objectives as they are typed, and one request judged by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from records.slo import FAILURES, Objective, RunObjectives, of_tier, parse_objectives, tiers_of, write_objectives
+from tests.support.records import MS, record
+
+NOT_ANSWERED: dict[str, Any] = {"t_first": None, "t_first_out": None, "t_last": None, "output_tokens": None}
+
+
+def test_objectives_are_read_as_they_are_written() -> None:
+    text = "ttft_p99=0.5,failures=0.01,relaxed:ttft_p95=2,relaxed:tpot_p99.9=0.1"
+    objectives = parse_objectives([text])
+    assert objectives == (
+        Objective("ttft", 0.99, 0.5),
+        Objective(FAILURES, 0.99),
+        Objective("ttft", 0.95, 2.0, "relaxed"),
+        Objective("tpot", 0.999, 0.1, "relaxed"),
+    )
+    assert parse_objectives([write_objectives(objectives)]) == objectives
+    assert [objective.text for objective in objectives][:2] == ["TTFT p99 ≤ 500 ms", "failures ≤ 1 %"]
+
+
+def test_a_tier_holds_for_the_rest_of_its_text() -> None:
+    objectives = parse_objectives(["fast:ttft_p95=0.3,tpot_p95=0.03", "slow:ttft_p95=2"])
+    assert tiers_of(objectives) == ("fast", "slow")
+    assert [objective.name for objective in of_tier(objectives)] == ["ttft_p95", "tpot_p95"]
+    assert of_tier(objectives, "slow") == (Objective("ttft", 0.95, 2.0, "slow"),)
+    assert of_tier(()) == ()
+
+
+def test_what_has_no_tier_keeps_none_behind_one_that_has() -> None:
+    objectives = parse_objectives(["fast:ttft_p95=0.3", "ttft_p95=2"])
+    assert [objective.tier for objective in objectives] == ["fast", ""]
+    assert parse_objectives([write_objectives(objectives)]) == objectives
+
+
+@pytest.mark.parametrize(
+    "text", ["ttft=1", "ttft_p99", "foo_p99=1", "ttft_p0=1", "ttft_p100=1", "ttft_p99=-1", "ttft_p99=inf", "failures=1"]
+)
+def test_an_objective_that_is_none_gets_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"an objective is .*METRIC_pN=SECONDS"):
+        parse_objectives([text])
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes", "expected"),
+    [
+        pytest.param("ttft_p50=0.301", {}, (True, 0.301), id="at the limit, since it was due"),
+        pytest.param("ttft_p50=0.3", {}, (False, 0.301), id="above it"),
+        pytest.param("ttft_p50=1", {"outcome": "timeout"}, (False, None), id="a failure misses whatever it took"),
+        pytest.param("tpot_p50=1", {"t_last": 301 * MS}, (True, None), id="one chunk has no time per token to miss"),
+        pytest.param("tpot_p50=1", {"output_tokens": None}, (False, None), id="uncounted tokens meet nothing"),
+        pytest.param("failures=0.1", {}, (True, None), id="an answer is no failure"),
+        pytest.param("failures=0.1", {"outcome": "rejected"}, (False, None), id="a refusal is one"),
+        pytest.param("failures=0.1", {"outcome": "cut_off"}, (False, None), id="neither good nor bad"),
+        pytest.param("ttft_p50=1", {"outcome": "cut_off"}, (True, None), id="cut off after its first token"),
+        pytest.param(
+            "ttft_p50=0.4", {"outcome": "cut_off"} | NOT_ANSWERED, (False, None), id="cut off when it was too late"
+        ),
+    ],
+)
+def test_one_request(objective: str, changes: dict[str, Any], expected: tuple[bool, float | None]) -> None:
+    (judged,) = parse_objectives([objective])
+    assert judged.judge(record(**changes)) == expected
+
+
+def test_a_request_of_a_class_is_judged_by_the_objectives_of_its_class_too() -> None:
+    objectives = RunObjectives.of({"slo": "ttft_p50=1", "class_objectives": {"chat": "e2e_p50=0.5"}})
+    assert objectives.met_by(record(request_class="batch"))
+    assert not objectives.met_by(record(request_class="chat"))  # E2E of 501 ms
+    assert not objectives.met_by(record(outcome="cut_off"))
+    assert not RunObjectives.of({})

@@ -1,0 +1,86 @@
+"""Estimates, and what a view says of itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from records.slo import Objective
+from records.view import (
+    BEYOND_OBSERVED,
+    NO_SAMPLES,
+    Distribution,
+    Estimate,
+    Finding,
+    Judgement,
+    Severity,
+    StageKey,
+    StageView,
+    in_order,
+)
+
+TTFT = Distribution(10, 1, 0.2, 0.1, 0.1, 0.4, {"p50": Estimate(0.2, 0.1, 0.3, 10)})
+MET = Judgement(Objective("ttft", 0.95, 0.5), Estimate(1.0), "met")
+IN_GRID = Judgement(Objective("tpot", 0.95, 0.02), Estimate(0.5), "missed")
+VIEW = StageView(
+    index=1, label="4 users", load=4, load_unit="users", start=2.0, end=9.5,
+    outcomes={"cut_off": 2, "ok": 7, "rejected": 1, "timeout": 3}, counts={"empty": 3},
+    metrics={"ttft": TTFT}, quantities={"throughput": Estimate(120.0, 110.0, 130.0, 10)},
+    judgements=(MET,), grid=(IN_GRID,),
+)  # fmt: skip
+
+
+def test_requests_are_told_apart_by_their_outcomes() -> None:
+    assert (VIEW.requests, VIEW.ok, VIEW.failed, VIEW.cut_off) == (13, 7, 4, 2)
+    assert (VIEW.key, VIEW.seconds) == (StageKey(1, "4 users"), 7.5)
+
+
+def test_a_number_is_found_by_its_name_and_statistic() -> None:
+    assert VIEW.value("ttft", "p50") == 0.2
+    assert VIEW.estimate("throughput").high == 130.0
+    assert VIEW.count("empty") == 3
+
+
+def test_what_was_not_observed_has_no_value() -> None:
+    assert VIEW.estimate("ttft", "p99") == NO_SAMPLES
+    assert VIEW.estimate("goodput") == Estimate(None)
+    assert (VIEW.value("tpot", "p50"), VIEW.value("goodput"), VIEW.count("retried")) == (None, None, 0)
+
+
+def test_a_judgement_is_found_by_its_objective() -> None:
+    assert (VIEW.judgement(MET.objective), VIEW.judgement(IN_GRID.objective)) == (MET, IN_GRID)
+    assert VIEW.judgement(Objective("ttft", 0.5, 0.5)) is None
+
+
+def test_an_estimate_is_scaled_and_turned_round_with_its_interval() -> None:
+    estimate = Estimate(0.5, 0.25, 2.0, 9, effective=4.0)
+    assert estimate.scaled(4) == Estimate(2.0, 1.0, 8.0, 9, effective=4.0)
+    assert estimate.inverse == Estimate(2.0, 0.5, 4.0, 9, effective=4.0)
+    assert Estimate(0.5, 0.25, math.inf, 9, BEYOND_OBSERVED).inverse == Estimate(2.0, 0.0, 4.0, 9, BEYOND_OBSERVED)
+    assert estimate.within(0.0, 1.0) == Estimate(0.5, 0.25, 1.0, 9, effective=4.0)
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        pytest.param(Estimate(None, why="no samples"), id="unknown"),
+        pytest.param(Estimate(0.0, 0.0, 1.0), id="1 ÷ 0"),
+        pytest.param(Estimate(1.0, 0.0, 2.0), id="an interval that reaches 0"),
+    ],
+)
+def test_what_has_no_inverse(estimate: Estimate) -> None:
+    assert (estimate.inverse.value, estimate.inverse.low, estimate.inverse.high) == (None, None, None)
+
+
+def test_an_unbounded_interval_is_no_failure() -> None:
+    assert Estimate(1.0, 0.5, math.inf, 9, BEYOND_OBSERVED).unbounded
+    assert not Estimate(math.inf, 0.5, math.inf, 9, "failed").unbounded
+
+
+FOUND: tuple[tuple[str, Severity], ...] = (("a", "note"), ("b", "warn"), ("c", "note"), ("d", "invalid"), ("e", "warn"))
+
+
+def test_the_gravest_finding_comes_first_and_equals_keep_their_order() -> None:
+    given = [Finding(kind, severity, "", "") for kind, severity in FOUND]
+    assert [finding.kind for finding in in_order(given)] == ["d", "b", "e", "a", "c"]
