@@ -29,6 +29,8 @@ class Source:
 
     names: Mapping[str, float]
     combine: Callable[[list[float]], float]
+    title: str = ""
+    unit: str = ""
 
 
 GAUGES: Mapping[str, Source] = {
@@ -41,6 +43,8 @@ GAUGES: Mapping[str, Source] = {
             "llamacpp:requests_processing": 1,
         },
         sum,
+        "running",
+        "requests",
     ),
     "requests_waiting": Source(
         {
@@ -51,6 +55,8 @@ GAUGES: Mapping[str, Source] = {
             "llamacpp:requests_deferred": 1,
         },
         sum,
+        "waiting",
+        "requests",
     ),
     "kv_cache_usage": Source(
         {
@@ -60,17 +66,32 @@ GAUGES: Mapping[str, Source] = {
             "llamacpp:kv_cache_usage_ratio": 1,
         },
         fmean,
+        "KV cache in use",
+        "share",
     ),
-    "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum),
-    "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum),
-    "gpu_utilisation": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, fmean),
-    "gpu_memory_bytes": Source({"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum),
+    "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum, "engine memory (host)", "B"),
+    "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum, "server memory (host)", "B"),
+    "gpu_utilisation": Source(
+        {"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, fmean, "GPU utilisation", "share"
+    ),
+    "gpu_memory_bytes": Source(
+        {"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum, "device memory", "B"
+    ),
     "gpu_memory_bandwidth_utilisation": Source(
-        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1}, fmean
+        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1},
+        fmean,
+        "GPU memory bandwidth",
+        "share",
     ),
-    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, fmean),
-    "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum),
-    "gpu_temperature_celsius": Source({"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max),
+    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, fmean, "GPU tensor activity", "share"),
+    "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum, "GPU power", "W"),
+    "gpu_temperature_celsius": Source(
+        {"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max, "GPU temperature", "°C"
+    ),
+    "gpu_clock_hertz": Source(
+        {"enginebench_gpu_sm_clock_hertz": 1, "DCGM_FI_DEV_SM_CLOCK": 1e6}, min, "GPU clock", "Hz"
+    ),
+    "gpus": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 1}, len, "GPUs", "GPUs"),
 }
 COUNTERS: Mapping[str, Source] = {
     "generated_tokens": Source(
