@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +112,7 @@ def _found_good(made: Report) -> bool:
 def _made(
     summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
-    """The report, and the files it was written to."""
+    """The report, and the files it was written to: without being asked for, the page where it can be."""
     from dataclasses import replace
 
     from analysis.compare.comparison import compare
@@ -131,27 +130,19 @@ def _made(
         status.update("Simulating the peak …")
     replicas = replicas_of(summaries, plan) if plan.peak is not None else []
     pages, others = ([path for path in output if (path.suffix == ".html") is page] for page in (True, False))
-    beside = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
-    made = report_of(
-        summaries, comparison, decide(summaries, comparison, plan, replicas), (pages or [beside / PAGE])[0]
-    )
+    beside = (summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent) / PAGE
+    decision = decide(summaries, comparison, plan, replicas)
+    made = report_of(summaries, comparison, decision, pages[0] if pages else beside)
     status.update("Drawing the charts …")
-    for path in (*pages, *others):
-        write(made, path)
     if not pages:
         try:
-            write(made, beside / PAGE)
-            pages = [beside / PAGE]
+            write(made, beside)
+            pages = [beside]
         except UserMistake:  # the runs are where nothing can be written
             made = replace(made, report=None)
+    for path in output:
+        write(made, path)
     return made, [*pages, *others]
-
-
-te_all(made, page)
-    except UserMistake:
-        if asked_for := [path for path in page if path in output]:
-            raise
-    return made, files
 
 
 def _check_formats(output: Sequence[Path]) -> None:

@@ -63,7 +63,9 @@ def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: Pl
         return None
     base = next(engine for engine in engines if engine.label == comparison.baseline)
     costs = [_cost(engine, base, stages, hourly, comparison) for engine in engines]
-    return Costs(comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(one) for one in sources if one is not None)))
+    return Costs(
+        comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(one) for one in sources if one is not None))
+    )
 
 
 def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
@@ -178,7 +180,9 @@ def cost_table(costs: Costs) -> TextTable:
     if any(cost.differs for cost in costs.engines):
         columns["differs in"] = [cost.differs for cost in costs.engines]
     if any(cost.joules is not None for cost in costs.engines):
-        columns["J per token"] = [MISSING if cost.joules is None else significant(cost.joules) for cost in costs.engines]
+        columns["J per token"] = [
+            MISSING if cost.joules is None else significant(cost.joules) for cost in costs.engines
+        ]
     words = tuple(index for index, name in enumerate(columns) if name in {"engine", "at", "in words", "differs in"})
     rows = tuple(zip(*columns.values(), strict=True))
     return TextTable("Cost of the tokens", tuple(columns), rows, words, _caption(costs, priced))

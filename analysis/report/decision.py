@@ -97,7 +97,9 @@ def _replicas(engine: EngineRuns, settings: PlanSettings) -> Replicas:
 
 def _winner(comparison: Comparison) -> list[Advice]:
     """Why none is named, the headline says."""
-    return [] if comparison.winner is None else [Advice("engine", comparison.winner, f"Serve with {comparison.winner}.")]
+    return (
+        [] if comparison.winner is None else [Advice("engine", comparison.winner, f"Serve with {comparison.winner}.")]
+    )
 
 
 def _answers(comparison: Comparison) -> list[Advice]:
@@ -119,10 +121,12 @@ def _load(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
 
 def laws_of(engines: Sequence[EngineRuns]) -> dict[str, Scalability]:
     """The Universal Scalability Law of the engines with three loads or more that differ in nothing else."""
-    laws = {}
+    laws: dict[str, Scalability] = {}
     for engine in engines:
         if by_load(engine.runs):
-            points = [LoadPoint(s.label, s.value("concurrency") or 0.0, s.estimate("throughput")) for s in engine.stages]
+            points = [
+                LoadPoint(s.label, s.value("concurrency") or 0.0, s.estimate("throughput")) for s in engine.stages
+            ]
             law = scalability(points)
             laws |= {engine.label: law} if law is not None else {}
     return laws
@@ -135,7 +139,11 @@ def _limit(engine: str, laws: Mapping[str, Scalability]) -> list[Advice]:
 def _gpu(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
     stage = stage_of(engine, comparison)
     busy = None if stage is None else engine.gauge(stage, "gpu_utilisation")
-    return [] if busy is None else [Advice("GPU", engine.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")]
+    return (
+        []
+        if busy is None
+        else [Advice("GPU", engine.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")]
+    )
 
 
 def _cost(engine: str, costs: Costs) -> list[Advice]:
@@ -161,5 +169,3 @@ def _not_asked(summaries: Sequence[RunSummary], settings: PlanSettings, costs: C
     if costs is not None and all(cost.price is None for cost in costs.engines):
         parts.append("costs in dollars (--price 2.20 or --gpu H100)")
     return f"Not asked for: {in_words(parts)}." if parts else ""
-
-

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analysis.compare.frame import rows_of
 from analysis.console import TextTable
+from analysis.data.telemetry import GAUGES
+from analysis.report.ends import has_ends, upper_end
 from analysis.report.table import names_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, format_bytes, format_value
-from records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
+from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 from records.view import Estimate
 
-TITLES = {name: of.title for name, of in (BY_NAME | QUANTITY_BY_NAME | {ICL.name: ICL}).items()}
+TITLES = {metric.name: metric.title for metric in (*REQUEST_METRICS, ICL)}
+TITLES |= {quantity.name: quantity.title for quantity in QUANTITIES} | {name: of.title for name, of in GAUGES.items()}
 
 
 def details_of(summaries: Sequence[RunSummary]) -> list[TextTable]:
@@ -23,11 +25,16 @@ def details_of(summaries: Sequence[RunSummary]) -> list[TextTable]:
 
 
 def _details(name: str, summary: RunSummary) -> TextTable:
-    stages = [{(metric, statistic): (unit, estimate) for metric, statistic, unit, estimate in rows_of(stage)} for stage in summary.stages]
+    stages = [
+        {(metric, statistic): (unit, estimate) for metric, statistic, unit, estimate in rows_of(stage)}
+        for stage in summary.stages
+    ]
     rows = []
     for key in dict.fromkeys(key for stage in stages for key in stage):
         numbers = [stage.get(key, (None, Estimate(None))) for stage in stages]
-        if any(estimate.value for _, estimate in numbers) or (key[1] != "count" and any(estimate.value is not None for _, estimate in numbers)):
+        if any(estimate.value for _, estimate in numbers) or (
+            key[1] != "count" and any(estimate.value is not None for _, estimate in numbers)
+        ):
             rows.append((_title(*key), *(_text(estimate, unit or "") for unit, estimate in numbers)))
     window = ("window", *(format_value(stage.seconds, "s") for stage in summary.stages))
     return TextTable(name, (name, *(stage.label for stage in summary.stages)), (window, *rows), (0,), "")
@@ -44,10 +51,9 @@ def _text(estimate: Estimate, unit: str) -> str:
     """`12.3 ms [11.0 ms, 14.0 ms]`"""
     text = format_value(estimate.value, unit)
     text += f" {unit}" if unit not in {"", "s", "B", "share"} and estimate.value is not None else ""
-    if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
+    if not has_ends(estimate):
         return text
-    high = "∞" if estimate.unbounded else format_value(estimate.high, unit)
-    return f"{text} [{format_value(estimate.low, unit)}, {high}]"
+    return f"{text} [{format_value(estimate.low, unit)}, {upper_end(estimate, lambda end: format_value(end, unit))}]"
 
 
 Section = tuple[str, list[tuple[str, list[str], bool]]]
@@ -61,8 +67,9 @@ def setup_of(summaries: Sequence[RunSummary]) -> list[Section]:
         ("Load generator", lambda run: run.host),
         (
             "Versions",
-            lambda run: dict(run.versions)
-            | {"commit": run.commit, "url": run.url, "run": run.run_id, "workers": run.workers},
+            lambda run: (
+                dict(run.versions) | {"commit": run.commit, "url": run.url, "run": run.run_id, "workers": run.workers}
+            ),
         ),
     )
     sections = []

@@ -33,7 +33,6 @@ from records.slo import write_objectives
 from settings.schema import UserMistake
 
 
-
 def as_json_document(report: Report) -> dict[str, Any]:
     """What `--json` prints: every run's `summary.json`, the comparison and the conclusions."""
     document: dict[str, Any] = without_infinities(
@@ -81,7 +80,7 @@ def _document_type(kind: Any) -> Any:
         return str
     if kind is float:
         return float | None  # JSON has no infinity
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         name, hints = kind.__name__, get_type_hints(kind)
         fields = [(field.name, _document_type(hints[field.name])) for field in dataclasses.fields(kind)]
         return msgspec.defstruct(name, fields, namespace={"__doc__": kind.__doc__})
@@ -100,7 +99,9 @@ def _path_schema(kind: type[Any]) -> dict[str, Any]:
 
 def numbers_of(report: Report) -> pl.DataFrame:
     """Every number of every stage of every run, the findings, the comparison and the capacities, a row each."""
-    compared = pl.DataFrame([*comparison_rows(report.comparison), *map(_capacity_row, _capacities(report))], schema=SCHEMA)
+    compared = pl.DataFrame(
+        [*comparison_rows(report.comparison), *map(_capacity_row, _capacities(report))], schema=SCHEMA
+    )
     return pl.concat([frame(report.runs), compared])
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from records.view import Finding, Severity, in_order
 from records.formatting import in_words, join_labels
+from records.view import Finding, Severity, in_order
 
 LONGEST = 60  # characters of a list of stages
 OF_THE_TEST = {"prompts_missed", "too_few_samples", "tokens_per_chunk"}

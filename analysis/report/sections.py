@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
-from analysis.compare.engine_runs import engine_runs_of, since_due
 from analysis.compare.comparison import DECIDING
+from analysis.compare.engine_runs import engine_runs_of, since_due
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
@@ -124,7 +124,14 @@ def _tiers(capacities: Sequence[SloCapacity]) -> TextTable | None:
     unit = capacities[0].unit
     tiers = {capacity.objectives[0].tier: capacity.slo for capacity in capacities}
     several = len(tiers) > 1
-    headers = (*(("tier",) if several else ()), "engine", f"{unit} that meet it", "that miss it", "undecided", "limited by")
+    headers = (
+        *(("tier",) if several else ()),
+        "engine",
+        f"{unit} that meet it",
+        "that miss it",
+        "undecided",
+        "limited by",
+    )
     rows = tuple(
         (
             *((capacity.objectives[0].tier or MISSING,) if several else ()),
@@ -136,12 +143,19 @@ def _tiers(capacities: Sequence[SloCapacity]) -> TextTable | None:
         )
         for capacity in capacities
     )
-    slos = "; ".join(f"{tier or 'without a tier'}: {slo}" for tier, slo in tiers.items()) if several else "".join(tiers.values())
+    slos = (
+        "; ".join(f"{tier or 'without a tier'}: {slo}" for tier, slo in tiers.items())
+        if several
+        else "".join(tiers.values())
+    )
     caption = (
         f"{slos}. Measured loads, all repeats together: the highest that meets every objective and the lowest that "
-        "misses one; nothing in between is interpolated. ≈: how much longer a run would decide."
+        "misses one; nothing in between is interpolated."
     )
-    texts = tuple(index for index, header in enumerate(headers) if header in {"tier", "engine", "undecided", "limited by"})
+    caption += " ≈: how much longer a run would decide." if any("≈" in cell for row in rows for cell in row) else ""
+    texts = tuple(
+        index for index, header in enumerate(headers) if header in {"tier", "engine", "undecided", "limited by"}
+    )
     return TextTable(f"{unit.capitalize()} within the objectives", headers, rows, texts, caption)
 
 
@@ -184,7 +198,10 @@ def _probes(summaries: Sequence[RunSummary]) -> TextTable | None:
             f"{probe.load:.4g}",
             ROLES[probe.role],
             format_count(probe.requests),
-            *([f"{format_share(share.good)} ≈{share.effective:,.0f}" for share in probe.shares] or [MISSING] * len(first.objectives)),
+            *(
+                [f"{format_share(share.good)} ≈{share.effective:,.0f}" for share in probe.shares]
+                or [MISSING] * len(first.objectives)
+            ),
             OF_SEARCH[probe.verdict],
             probe.reason,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due
 from analysis.report.axis import Axis, Place, axis_of
+from analysis.report.ends import INFINITE, has_ends
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
@@ -27,7 +28,6 @@ from records.formatting import (
 from records.metrics import Column, Metric, columns
 from records.view import Estimate, StageView
 
-UNBOUNDED = "∞"
 NOTES = {
     "answered": "failed: the percentile falls among failed requests; under it, that of the answered requests.",
     "unbounded": "∞: the upper end lies beyond the largest value observed.",
@@ -146,7 +146,7 @@ class StageTable:
             *([f"Second lines: 95 % intervals{of_runs}."] if spreads else []),
             *([self.missing] if self.missing and spreads else []),
             *([NOTES["answered"]] if any(cell.answered for cell in self.cells) else []),
-            *([NOTES["unbounded"]] if spreads and any(cell.high == UNBOUNDED for cell in self.cells) else []),
+            *([NOTES["unbounded"]] if spreads and any(cell.high == INFINITE for cell in self.cells) else []),
             *([self.accuracy] if self.accuracy else []),
         ]
 
@@ -176,13 +176,13 @@ def stage_table(summaries: Sequence[RunSummary]) -> StageTable:
         _cells(estimates[column], [_answered(engine, place.label, column) for place, engine in placed], units[column])
         for column in shown
     ]
-    rows = [Row(engine, place, of_row) for (place, engine), of_row in zip(placed, zip(*cells, strict=True), strict=True)]
+    rows = [
+        Row(engine, place, of_row) for (place, engine), of_row in zip(placed, zip(*cells, strict=True), strict=True)
+    ]
     return StageTable(
         axis=axis,
         columns=shown,
-        headers=tuple(
-            (column.title, ", ".join(filter(None, (units[column].name, column.clock)))) for column in shown
-        ),
+        headers=tuple((column.title, ", ".join(filter(None, (units[column].name, column.clock)))) for column in shown),
         rows=tuple(rows),
         missing=_missing(shown, rows),
         accuracy=_accuracy(summaries),
@@ -212,12 +212,12 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
 
 def interval_of(estimate: Estimate, unit: Unit) -> tuple[str | None, str | None]:
     """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
-    if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
+    if not has_ends(estimate) or estimate.low is None or estimate.high is None:
         return None, None
     ends = interval_ends(estimate.low * unit.scale, estimate.high * unit.scale)
     if ends is None:
         return None, None
-    return ends[0], UNBOUNDED if estimate.unbounded else ends[1]
+    return ends[0], INFINITE if estimate.unbounded else ends[1]
 
 
 def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:
@@ -247,5 +247,3 @@ def _accuracy(summaries: Sequence[RunSummary]) -> str:
     alike = len(texts) == len(summaries) and len(set(texts.values())) == 1
     error = next(iter(texts.values())) if alike else in_words([f"{text} ({name})" for name, text in texts.items()])
     return f"TTFT {error}: the load generator's own error at p99, as calibrated on its machine."
-
-

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analysis.compare.comparison import DECIDING
 from analysis.compare.engine_runs import since_due
-from analysis.console import PIPE_WIDTH, TextTable, print_table, ruled_table
+from analysis.console import PIPE_WIDTH, print_table, ruled_table
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
@@ -189,8 +189,8 @@ def _print_remarks(console: Console, shown: Sequence[Remark]) -> None:
     grid.add_column()
     for remark in shown:
         where = f"{remark.where}: " if remark.where else ""
-        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), Text(f"{where}{remark.evidence}."))
-        grid.add_row("", Text(f"→ {remark.remedy}", style="dim"))
+        text = Text.assemble(f"{where}{remark.evidence}. ", (f"→ {remark.remedy}", "dim"))
+        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), text)
     if shown:
         console.print(grid)
         console.print()
