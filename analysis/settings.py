@@ -48,7 +48,7 @@ class ClaimSettings:
     """What may be claimed of a difference between runs."""
 
     margin: float = setting(MARGIN, "Smallest ratio that is of practical significance.", metavar="RATIO", least=1)
-    allow_different: bool = setting(False, "Compare and judge even where host, model or workload differ.")
+    allow_different: bool = setting(False, "Compare and judge even where scenario, host, model or workload differ.")
     allow_invalid: bool = setting(False, "Compare and judge despite invalid findings.")
 
 
@@ -61,6 +61,9 @@ class GateSettings:
         "Fail if something is worse than the baseline by more than this, in per cent.",
         metavar="PERCENT",
         least=0,
+    )
+    allow_missing: bool = setting(
+        False, "Judge the rest where an engine, a stage, a repeat or a metric of the baseline is missing."
     )
     junit: Path | None = setting(None, "Write the checks as JUnit XML, for a CI server.", metavar="FILE")
     markdown: Path | None = setting(None, "Write the checks as a Markdown comment for a pull request.", metavar="FILE")

@@ -47,6 +47,10 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         value, low, high = (None if part is None else part * factor for part in (self.value, self.low, self.high))
+        return replace(self, value=value, low=high if factor < 0 else low, high=low if factor < 0 else high)
+
+    def shifted(self, offset: float) -> Estimate:
+        value, low, high = (None if part is None else part + offset for part in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 
     @property

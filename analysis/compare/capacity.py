@@ -7,6 +7,7 @@ allowed for being looked at many times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -264,9 +265,10 @@ class CapacityComparison:
 
 
 def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityComparison:
-    """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`."""
-    low = ours.met / theirs.missed if ours.met is not None and theirs.missed else None
-    high = ours.missed / theirs.met if ours.missed is not None and theirs.met else None
+    """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`. Without a `met` there
+    is no ratio, and yet an end that it lies beyond."""
+    low = ours.met / theirs.missed if ours.met is not None and theirs.missed else 0.0
+    high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
     verdict: CapacityVerdict = "not shown"
     if ours.met is not None and theirs.missed is not None and ours.met >= theirs.missed:
@@ -274,8 +276,7 @@ def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityCompar
     elif theirs.met is not None and ours.missed is not None and theirs.met >= ours.missed:
         verdict = "fewer"
     why = None if value is not None else "no load is known to meet the objectives"
-    ratio = Estimate(value, low if value is not None else None, high if value is not None else None, why=why)
-    return CapacityComparison(ours.engine, theirs.engine, ratio, verdict)
+    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=why), verdict)
 
 
 def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:

@@ -1,4 +1,4 @@
-"""`enginebench compare`: is an engine better than the baseline, in what, by how much, and may that be claimed?"""
+"""`enginebench compare`: who holds more load within the SLO, who is faster, by how much, and may that be claimed?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from settings.flags import AsJson, read_settings, with_flags
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.compare.contrasts import Contrasts
+    from rich.console import Console
+
+    from analysis.compare.comparison import Comparison
     from analysis.summary.run_summary import RunSummary
 
 
@@ -29,27 +31,31 @@ def compare(
     ] = None,
     stage: Annotated[
         str | None,
-        typer.Option(help="The stage to show, such as '8 users'. Default: the heaviest common.", show_default=False),
+        typer.Option(
+            help="The stage to show metric by metric. Default: the heaviest that meets the SLO, else the heaviest.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Compare engines with a baseline: every measure, with tests and effect sizes.
+    """Compare engines: who holds more load within the SLO, who is faster, by how much, and may that be claimed?
 
-    The runs are the samples: three of each engine or more, best interleaved by `enginebench run … --repeat 5`.
-    `enginebench report` has the same comparison as a section of its page.
+    Every metric against a baseline at every load, with tests and effect sizes. The runs are the samples: three of each
+    engine or more, best interleaved by `enginebench run … --repeat 5`. `enginebench report` has the same comparison.
 
-    Exit code: 0 good, 2 a usage error, or nothing may be claimed (the runs differ, or are invalid).
+    Exit code: 0 good, 2 a usage error, or nothing may be claimed of an engine (its runs differ, or are invalid).
 
     Examples:
 
-      enginebench compare runs --baseline transformers
+      enginebench compare runs --slo ttft_p95=0.5
 
       enginebench compare runs/before runs/after --stage "40 users" --allow-different
     """
-    from analysis.compare.contrasts import contrast
-    from analysis.console import stderr
+    from analysis.compare.comparison import compare as compare_runs
+    from analysis.console import stderr, stdout
     from analysis.summary.loading import summaries_of
+    from settings.schema import UserMistake
 
     log = stderr()
     with log.status("Reading the runs …") as status:
@@ -58,36 +64,55 @@ def compare(
         summaries = summaries_of(
             names, reading.runs, reading.slo, reading=lambda name: status.update(f"Reading {name} …")
         )
-        contrasts = contrast(summaries, baseline, stage, claims.allow_different, claims.allow_invalid, claims.margin)
-    _show(contrasts, summaries, as_json)
-    if contrasts.blocked:
+        comparison = compare_runs(
+            summaries, baseline, stage, claims.allow_different, claims.allow_invalid, claims.margin
+        )
+    if len(comparison.engines) < 2:
+        raise UserMistake(
+            f"all runs are of {comparison.baseline}: a comparison needs another engine, or another --label."
+        )
+    if as_json:
+        typer.echo(json.dumps(document(comparison, summaries), allow_nan=False))
+    else:
+        show(stdout(), comparison, summaries)
+    if comparison.unlike:
         raise typer.Exit(2)
 
 
-def _show(contrasts: Contrasts, summaries: Sequence[RunSummary], as_json: bool) -> None:
-    from analysis.compare.terminal import print_contrasts
-    from analysis.console import stdout
+def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummary]) -> None:
+    """The sentence first, then the tables and what they mean, and what speaks against them."""
+    from rich.text import Text
 
-    if as_json:
-        typer.echo(json.dumps(document(contrasts, summaries), allow_nan=False))
-    else:
-        print_contrasts(stdout(), contrasts)
+    from analysis.compare.headline import headline
+    from analysis.compare.tables import LEFT_OUT, STYLES, criteria, tables_of
+    from analysis.console import print_findings, print_table
+
+    console.print(Text(headline(comparison, summaries), style="bold"))
+    console.print()
+    for table in tables_of(comparison):
+        print_table(console, table, LEFT_OUT, STYLES)
+    console.print(Text(criteria(comparison), style="dim"))
+    console.print()
+    print_findings(console, [*comparison.findings, *(finding for run in summaries for finding in run.findings)])
 
 
-def document(contrasts: Contrasts, summaries: Sequence[RunSummary]) -> dict[str, Any]:
-    """What `--json` prints: all stages, and what differs."""
-    from dataclasses import asdict
-
-    from analysis.compare.engine_runs import contenders_of
+def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[str, Any]:
+    """What `--json` prints: the comparison at every load, its sentence and criteria, and all findings."""
+    from analysis.compare.headline import headline
+    from analysis.compare.tables import as_document, criteria
     from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
 
-    labels = [one.label for one in contenders_of(summaries)]
-    found: dict[str, Any] = without_infinities(
-        {"schema": SCHEMA_VERSION}
-        | asdict(contrasts)
-        | {
-            "sentence": contrasts.sentence,
-            "runs": {label: [str(s.folder) for s in summaries if s.label == label] for label in labels},
-        }
-    )
-    return found
+    findings = [*comparison.findings, *(finding for run in summaries for finding in run.findings)]
+    whole = {
+        **as_document(comparison),
+        "schema": SCHEMA_VERSION,
+        "sentence": headline(comparison, summaries),
+        "criteria": criteria(comparison),
+        "capacity_comparisons": as_document(comparison.capacity_comparisons),
+        "findings": as_document(findings),
+        "folders": {
+            label: [str(run.folder) for run in summaries if run.label == label] for label in comparison.engines
+        },
+    }
+    plain: dict[str, Any] = without_infinities(whole)
+    return plain

@@ -12,6 +12,7 @@ from records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from records.view import FAILED, Estimate, StageView
 from settings.schema import UserMistake
 
+DECIDING = "throughput"  # engines are ranked by it where no objective decides
 ALIKE = 0.01  # share by which a latency may differ from the same since the request was due, and be called the same
 
 

@@ -1,33 +1,71 @@
-"""From runs to a gate: which engines and stages the baseline has, whether the runs are alike, and what became worse."""
+"""Has anything become worse than a baseline? Every compared metric of every stage and engine is judged, by the same
+comparison that names winners.
+
+A gate fails closed: what the baseline has and the runs lack (an engine, a stage, a repeat, a value) is no pass. Many
+metrics are judged at once, so p values are corrected over the whole gate (Holm 1979): that it fails by chance alone has
+a probability of at most 1 %. `make simulations` checks that.
+"""
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
-from analysis.compare.engine_runs import Contender, contenders_of, stages_of
-from analysis.compare.gate_checks import WARNING, Check, Sample, decide
+from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
 from analysis.compare.likeness import different_scenarios, unlike
-from analysis.compare.measures import Measure, measures_of
+from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric, corrected, sample_of
+from analysis.console import finding_lines
 from analysis.settings import CRITICAL
-from records.view import Finding
-from analysis.summary.run_summary import RunSummary
+from analysis.stats.repeats import REPEATS
+from analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
 from records.formatting import format_share, in_words
+from records.metrics import Column, columns
+from records.view import Finding
 from settings.schema import UserMistake
+
+FALSE_ALARMS = 0.01  # chance that a gate between identical versions fails, over all its checks
+WARNING = 0.1  # worse by more than this, as a share of the baseline; from `CRITICAL` on a gate fails
+POINTS = 0.1  # of shares (failures, attainment) a tenth of the limits counts, in points: 2 and 1 percentage points
+NAMED = 3  # regressions, or missing parts, that the sentence names
+BASELINE = "baseline"
+SUMMARY = "summary.json"
+
+Severity = Literal["critical", "warning", "unclear", "ok"]
+"""`unclear`: worse by more than a limit, and chance is not excluded; or a percentile that falls among the failed
+requests in some of the runs."""
 
 
 class GateRefused(UserMistake):
     """The gate cannot answer. One sentence, with the way out; exit code 2."""
 
 
-NAMED = 3  # regressions that the sentence names
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One metric of one engine at one stage, over the baseline."""
+
+    comparison: MetricComparison
+    severity: Severity
+
+    @property
+    def certain(self) -> bool:
+        """Worse by more than a limit, beyond chance."""
+        return self.severity in {"critical", "warning"}
+
+    @property
+    def size(self) -> float:
+        """By how much it is worse, as the limits count it: points of a share count ten times."""
+        return size_of(self.comparison)
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
     """`fail_at` is the share from which a regression fails the gate; `notes` are things to know that do not."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # the gravest first
     fail_at: float
     runs: int
     baseline_runs: int
@@ -48,13 +86,18 @@ class Gate:
             warned = sum(check.certain for check in self.checks)
             also = f", {warned} with a warning" if warned else ""
             return f"Passed: nothing is worse by more than {format_share(self.fail_at)}{also} ({over})."
-        several = len({check.sample.engine for check in self.checks}) > 1
+        several = len({check.comparison.engine for check in self.checks}) > 1
         worst = [
-            f"{one.title}{f' of {one.engine}' if several else ''} at {one.stage}"
-            for one in (check.sample for check in self.failing[:NAMED])
+            f"{each.column.title}{f' of {each.engine}' if several else ''} at {each.stage}"
+            for each in (check.comparison for check in self.failing[:NAMED])
         ]
         worst += [f"{len(self.failing) - NAMED} more"] if len(self.failing) > NAMED else []
         return f"Failed: worse by more than {format_share(self.fail_at)} in {in_words(worst)} ({over})."
+
+
+def size_of(comparison: MetricComparison) -> float:
+    worse = comparison.worse.value
+    return 0.0 if worse is None else worse / (1.0 if comparison.column.relative else POINTS)
 
 
 def judge(
@@ -63,10 +106,11 @@ def judge(
     fail_at: float = CRITICAL,
     allow_different: bool = False,
     allow_invalid: bool = False,
+    allow_missing: bool = False,
 ) -> Gate:
     """Raises `GateRefused`."""
-    before = {one.label: one for one in contenders_of(baseline)}
-    now = {one.label: one for one in contenders_of(current)}
+    before = {engine.label: engine for engine in engine_runs_of(baseline)}
+    now = {engine.label: engine for engine in engine_runs_of(current)}
     new = [label for label in now if label not in before]
     if new:
         raise GateRefused(f"the baseline has no runs of {in_words(new)}; it has {', '.join(before)}: save a new one.")
@@ -77,58 +121,131 @@ def judge(
         )
     if {run.objectives for run in baseline} != {run.objectives for run in current}:
         raise GateRefused("the baseline was saved with other objectives: give the same --slo, or save a new baseline.")
-    differ = [finding for label in now for finding in _differ(before[label], now[label])]
-    if differ and not allow_different:
-        raise GateRefused(f"{differ[0].evidence}: {differ[0].remedy}, or judge them anyway with --allow-different.")
-    measures = measures_of([*baseline, *current])
-    found = [one for label, contender in now.items() for one in _samples(before[label], contender, measures)]
-    if not any(isinstance(one, Sample) for one in found):
-        raise GateRefused("the runs and the baseline have no stage in common: save a new baseline.")
-    missing = [f"{label}: not run" for label in before if label not in now]
-    return gate_of(found, fail_at, len(current), len(baseline), [*missing, *(one.evidence for one in differ)])
+    differences = [finding for label in now for finding in _differences(before[label], now[label])]
+    blocking = [finding for finding in differences if finding.kind != "commits_differ"]
+    if blocking and not allow_different:
+        raise GateRefused(f"{blocking[0].evidence}: {blocking[0].remedy}, or judge them anyway with --allow-different.")
+    compared = columns("compared", since_due([*baseline, *current]))
+    missing = [f"{label} was not run" for label in before if label not in now]
+    comparisons: list[MetricComparison] = []
+    for label, engine in now.items():
+        for part in _parts(before[label], engine, compared):
+            if isinstance(part, str):
+                missing.append(part)
+            else:
+                comparisons.append(part)
+    findings = finding_lines([*differences, *(finding for run in current for finding in run.findings)])
+    notes = [f"{severity}: {text}" for severity, text, _ in findings]
+    return gate_of(comparisons, missing, fail_at, len(current), len(baseline), notes, allow_missing)
 
 
-def gate_of(found: Sequence[Sample | str], fail_at: float, runs: int, baseline_runs: int, notes: Sequence[str]) -> Gate:
-    """Of samples, and sentences for what was not measured. Raises `GateRefused`."""
-    try:
-        checks = decide([one for one in found if isinstance(one, Sample)], min(WARNING, fail_at))
-    except ValueError as error:
-        raise GateRefused(str(error)) from None
-    return Gate(checks, fail_at, runs, baseline_runs, (*(one for one in found if isinstance(one, str)), *notes))
+def gate_of(
+    comparisons: Sequence[MetricComparison],
+    missing: Sequence[str],
+    fail_at: float,
+    runs: int,
+    baseline_runs: int,
+    notes: Sequence[str],
+    allow_missing: bool = False,
+) -> Gate:
+    """Of comparisons with the baseline that are not yet corrected, and sentences on what could not be compared.
+
+    Raises `GateRefused` where something is missing, unless that is allowed; and where nothing or too little is left.
+    """
+    few = [each for each in comparisons if min(each.ours.n, each.theirs.n) < REPEATS]
+    if few:
+        sides = f"{few[0].theirs.n} in the baseline and {few[0].ours.n} to judge"
+        raise GateRefused(f"a gate needs {REPEATS} runs of each, better 5; {few[0].engine} has {sides}.")
+    if missing and not allow_missing:
+        names = [*missing[:NAMED], *([f"{len(missing) - NAMED} more"] if len(missing) > NAMED else [])]
+        raise GateRefused(
+            f"the baseline has what these runs lack: {'; '.join(names)}. --allow-missing judges the rest."
+        )
+    if not comparisons:
+        raise GateRefused("the runs and the baseline have nothing in common that could be judged: save a new baseline.")
+    checks = checks_of(comparisons, min(WARNING, fail_at))
+    return Gate(checks, fail_at, runs, baseline_runs, (*missing, *notes))
 
 
-def _differ(before: Contender, now: Contender) -> Iterator[Finding]:
-    """What makes them incomparable. The commit, and so the version, is what a gate is about."""
+def checks_of(comparisons: Sequence[MetricComparison], warning: float = WARNING) -> tuple[Check, ...]:
+    """The gravest first; `comparisons` are not yet corrected."""
+    checks = [Check(each, _severity(each, warning)) for each in corrected(comparisons)]
+    order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}
+    return tuple(sorted(checks, key=lambda check: (order[check.severity], -check.size)))
+
+
+def _severity(comparison: MetricComparison, warning: float) -> Severity:
+    size = size_of(comparison)
+    if comparison.worse.value is None:
+        more_failed = comparison.ours.largest == math.inf and comparison.theirs.largest != math.inf
+        return "unclear" if more_failed else "ok"
+    if size <= warning:
+        return "ok"
+    certain = comparison.ratio.value == 0  # all runs fell among failures, and none of the baseline's
+    if not certain and (comparison.p is None or comparison.p > 2 * FALSE_ALARMS):  # half of them are improvements
+        return "unclear"
+    return "critical" if size > CRITICAL else "warning"
+
+
+def _differences(before: EngineRuns, now: EngineRuns) -> Iterator[Finding]:
+    """What makes them incomparable; and the version of this tool, which is only told."""
     runs = [before.runs[0], *now.runs]
     scenarios = different_scenarios(runs)
     if scenarios is not None:
         yield scenarios
+    seen: set[tuple[str, str]] = set()
     for stage in stages_of(runs):
-        yield from (one for one in unlike(runs, stage.label) if one.kind != "commits_differ")
+        for finding in unlike(runs, stage.label):
+            if (finding.kind, finding.evidence) not in seen:
+                seen.add((finding.kind, finding.evidence))
+                yield finding
 
 
-def _samples(before: Contender, now: Contender, measures: Sequence[Measure]) -> Iterator[Sample | str]:
-    """Samples, and a sentence for each stage or measure that the current runs lack."""
+def _parts(before: EngineRuns, now: EngineRuns, compared: Sequence[Column]) -> Iterator[MetricComparison | str]:
+    """Comparisons, and a sentence for each repeat, stage or metric that the baseline has and the current runs lack."""
+    if len(now.runs) < len(before.runs):
+        yield f"{now.label} has {len(now.runs)} runs and not {len(before.runs)}"
     for stage in stages_of(before.runs):
-        then, here = before.at(stage.label), now.at(stage.label)
-        if len(here) < len(now.runs) or len(then) < len(before.runs):
-            yield f"{now.label}: not every run has the stage {stage.label}, which is not judged"
+        sides = before.at(stage.label), now.at(stage.label)
+        if len(sides[0]) < len(before.runs) or len(sides[1]) < len(now.runs):
+            yield f"not every run of {now.label} has the stage {stage.label}"
             continue
-        for measure in measures:
-            sides = [[measure.of(each) for each in side] for side in (then, here)]
-            known = [tuple(value for value in side if value is not None) for side in sides]
-            if all(len(values) == len(side) for values, side in zip(known, sides, strict=True)):
-                yield Sample(
-                    now.label,
-                    stage.label,
-                    measure.name,
-                    measure.title,
-                    measure.unit,
-                    measure.better,
-                    measure.relative,
-                    baseline=known[0],
-                    current=known[1],
-                    least_error=measure.least_error(then, here),
-                )
-            elif known[0]:
-                yield f"{now.label} at {stage.label}: {measure.title} was not measured in every run"
+        for column in compared:
+            ours, theirs = (sample_of(engine, stage.label, column) for engine in (now, before))
+            comparison = compare_metric(stage.label, column, ours, _as_baseline(theirs), paired=False)
+            if comparison is not None:
+                yield comparison
+            elif theirs.values:
+                yield f"{column.title} of {now.label} at {stage.label} is not known in every run"
+
+
+def _as_baseline(sample: Sample) -> Sample:
+    return replace(sample, engine=BASELINE)
+
+
+def save_baseline(folder: Path, summaries: Sequence[RunSummary]) -> list[Path]:
+    """Write `folder`/<run id>/summary.json for each run; saved runs of the same engines are replaced.
+
+    What only charts need is left out. Raises `OSError`, and `NotARun` for a saved summary of another version.
+    """
+    labels = {summary.label for summary in summaries}
+    for saved in _saved(folder):
+        if read_summary(saved).label in labels:
+            shutil.rmtree(saved)
+    written = []
+    for summary in summaries:
+        place = folder / summary.run_id
+        place.mkdir(parents=True, exist_ok=True)
+        stages = tuple(replace(stage, curves={}, series={}) for stage in summary.stages)
+        flow = FlowSeries(summary.flow.step, (), ())
+        written.append(write_summary(replace(summary, folder=place, stages=stages, flow=flow)))
+    return written
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Folders that hold a summary and nothing else: those that this module has written."""
+    if not folder.is_dir():
+        return []
+    return [
+        path for path in sorted(folder.iterdir()) if path.is_dir() and [p.name for p in path.iterdir()] == [SUMMARY]
+    ]

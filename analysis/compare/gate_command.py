@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from analysis.settings import ClaimSettings, GateSettings, ReadSettings
+from records.formatting import counted
 from settings.flags import AsJson, read_settings, with_flags
 
 
@@ -27,10 +28,10 @@ def gate(
 ) -> None:
     """Compare runs with a baseline, and fail when something has become worse.
 
-    Worse by more than 20 % with an interval that excludes chance is critical and fails; 10 to 20 % is a warning, which
-    --fail-at 10 makes fail too. Between identical versions at most one gate in a hundred fails, whatever is measured.
+    Worse by more than 20 %, beyond chance, is critical and fails; 10 to 20 % is a warning, which --fail-at 10 makes
+    fail too. Between identical versions about one gate in a hundred fails, whatever the number of metrics.
 
-    Exit code: 0 passed, 1 a regression, 2 a usage error, or runs that cannot be judged by this baseline.
+    Exit code: 0 passed, 1 a regression, 2 a usage error, or runs that lack something that the baseline has.
 
     Examples:
 
@@ -39,8 +40,8 @@ def gate(
       enginebench gate --baseline baseline --junit gate.xml --markdown gate.md runs
     """
     from analysis.compare import gate_outputs as outputs
-    from analysis.compare.baseline import save_baseline as save
     from analysis.compare.gate import GateRefused, judge
+    from analysis.compare.gate import save_baseline as save
     from analysis.console import stderr
     from analysis.summary.loading import summaries_of
 
@@ -52,14 +53,20 @@ def gate(
         current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
         if save_baseline:
             saved = list(map(str, save(baseline, current)))
-            said = f"{len(saved)} run{'s' * (len(saved) != 1)} saved in {baseline}"
-            typer.echo(json.dumps({"saved": saved}) if as_json else said)
+            typer.echo(json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}")
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
         before = summaries_of([str(baseline)], baseline, reading.slo)
-        found = judge(before, current, gating.fail_at / 100, claims.allow_different, claims.allow_invalid)
-        outputs.write(found, gating.junit, gating.markdown)
-    outputs.show(found, as_json)
-    if not found.passed:
+        answer = judge(
+            before,
+            current,
+            gating.fail_at / 100,
+            claims.allow_different,
+            claims.allow_invalid,
+            gating.allow_missing,
+        )
+        outputs.write(answer, gating.junit, gating.markdown)
+    outputs.show(answer, as_json)
+    if not answer.passed:
         raise typer.Exit(1)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import typer
 from rich.text import Text
 
-from analysis.compare.gate import Gate
-from analysis.compare.gate_checks import FALSE_ALARMS, Check
-from analysis.compare.tables import TextTable, escaped, format_value
-from analysis.compare.terminal import print_table
-from analysis.console import stdout
+from analysis.compare.gate import FALSE_ALARMS, Check, Gate
+from analysis.compare.tables import as_document, interval_of
+from analysis.console import TextTable, escaped, print_table, stdout
 from analysis.summary.run_summary import without_infinities
 from records.files import write_atomically
-from records.formatting import format_points, format_share
+from records.formatting import MISSING, format_p, format_points, format_share, format_value
 
 MARKS = {"critical": "❌", "warning": "⚠️", "unclear": "❔", "ok": "✅"}
 RULE = (
-    "worse: as a share of the baseline; of shares in percentage points, with a tenth of the limits. The intervals hold "
-    f"together: that any of them lies above zero by chance happens in at most {format_share(FALSE_ALARMS)} of gates."
+    "worse by: as a share of the baseline, with the 95 % interval of each check by itself; of shares in percentage "
+    "points, with a tenth of the limits. p: after Holm's correction over all checks, by which about "
+    f"{format_share(FALSE_ALARMS)} of the gates between identical versions fail."
 )
 
 
@@ -31,38 +30,38 @@ def table_of(gate: Gate, everything: bool = False) -> TextTable:
     rows = tuple(
         (
             check.severity,
-            check.sample.engine,
-            check.sample.stage,
-            check.sample.title,
-            format_value(check.baseline.mean, check.sample.unit),
-            format_value(check.current.mean, check.sample.unit),
+            check.comparison.engine,
+            check.comparison.stage,
+            check.comparison.column.full_title,
+            format_value(check.comparison.theirs.mean, check.comparison.column.unit),
+            format_value(check.comparison.ours.mean, check.comparison.column.unit),
             worse(check),
+            format_p(check.comparison.p),
         )
         for check in gate.checks
         if everything or check.severity != "ok"
     )
-    headers = ("", "engine", "stage", "measure", "baseline", "now", "worse by")
+    headers = ("", "engine", "stage", "metric", "baseline", "now", "worse by", "p")
     return TextTable("Checks" if everything else "Worse than the baseline", headers, rows, (0, 1, 2, 3), RULE)
 
 
 def worse(check: Check) -> str:
     """`+25.0 % [+18.2 %, +32.1 %]`; of a share `+2.1 points [+1.2, +3.0]`."""
-    estimate = check.worse
+    estimate = check.comparison.worse
     if estimate.value is None:
-        return f"n/a, {estimate.why}"
+        return MISSING
     if estimate.value == float("inf"):
         return "falls among failed requests"
-    if not check.sample.relative:
-        return format_points(estimate.value, estimate.low, estimate.high)
+    low, high = interval_of(estimate)
+    if not check.comparison.column.relative:
+        return format_points(estimate.value, low, high)
+    interval = "" if low is None or high is None else f" [{_percent(low)}, {_percent(high)}]"
+    return f"{_percent(estimate.value)}{interval}"
 
-    def text(value: float) -> str:
-        percent = f"{100 * value:+.1f} %".replace("-", "−")
-        return "0 %" if percent[1:] == "0.0 %" else percent
 
-    interval = (
-        "" if estimate.low is None or estimate.high is None else f" [{text(estimate.low)}, {text(estimate.high)}]"
-    )
-    return f"{text(estimate.value)}{interval}"
+def _percent(share: float) -> str:
+    text = f"{100 * share:+.1f} %".replace("-", "−")
+    return "0 %" if text[1:] == "0.0 %" else text
 
 
 def markdown(gate: Gate) -> str:
@@ -84,12 +83,12 @@ def _with_marks(table: TextTable) -> str:
 
 
 def junit(gate: Gate) -> str:
-    """One suite an engine and stage, one case a measure; what fails the gate fails, what is unclear is skipped."""
+    """One suite an engine and stage, one case a metric; what fails the gate fails, what is unclear is skipped."""
     root = ElementTree.Element("testsuites", name="enginebench gate")
     failing = set(map(id, gate.failing))
     suites: dict[tuple[str, str], list[Check]] = {}
     for check in gate.checks:
-        suites.setdefault((check.sample.engine, check.sample.stage), []).append(check)
+        suites.setdefault((check.comparison.engine, check.comparison.stage), []).append(check)
     for (engine, stage), checks in suites.items():
         suite = ElementTree.SubElement(root, "testsuite", name=f"{engine}, {stage}", errors="0")
         suite.set("tests", str(len(checks)))
@@ -102,10 +101,11 @@ def junit(gate: Gate) -> str:
 
 
 def _case(suite: ElementTree.Element, check: Check, fails: bool) -> None:
-    one = check.sample
-    case = ElementTree.SubElement(suite, "testcase", classname=f"enginebench.{one.engine}.{one.stage}", name=one.title)
-    was, now = (format_value(side.mean, one.unit) for side in (check.baseline, check.current))
-    text = f"{one.title} was {was} and is {now}: worse by {worse(check)}"
+    engine, stage, column = check.comparison.engine, check.comparison.stage, check.comparison.column
+    name = f"enginebench.{engine}.{stage}"
+    case = ElementTree.SubElement(suite, "testcase", classname=name, name=column.full_title)
+    before, now = (format_value(side.mean, column.unit) for side in (check.comparison.theirs, check.comparison.ours))
+    text = f"{column.full_title} was {before} and is {now}: worse by {worse(check)}"
     if fails:
         ElementTree.SubElement(case, "failure", message=text, type=check.severity)
     elif check.severity == "unclear":
@@ -124,7 +124,7 @@ def write(gate: Gate, junit_xml: Path | None, comment: Path | None) -> None:
 def show(gate: Gate, as_json: bool) -> None:
     """On standard output: one JSON document, or what is worse, the notes and the sentence."""
     if as_json:
-        document = asdict(gate) | {"passed": gate.passed, "sentence": gate.sentence}
+        document = as_document(gate) | {"passed": gate.passed, "sentence": gate.sentence}
         typer.echo(json.dumps(without_infinities(document), allow_nan=False))
         return
     console = stdout()

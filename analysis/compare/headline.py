@@ -3,16 +3,18 @@ by how much, and whether that may be claimed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from analysis.compare.capacity import SloCapacity, load_text
-from analysis.compare.comparison import DECIDING, FAILURES_BORNE, Comparison
-from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due
+from analysis.compare.comparison import Comparison
+from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_runs_of, since_due
 from analysis.compare.likeness import number_format
+from analysis.compare.tables import ratio_text
+from analysis.compare.winner import FAILURES_BORNE
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_interval, format_ratio, format_seconds, format_share, in_words, significant
-from records.view import Estimate
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
 
@@ -20,15 +22,20 @@ NAMED = 3  # engines behind the best one that a headline names; the table has al
 def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
     engines = {engine.label: engine for engine in engine_runs_of(summaries)}
     scenarios = next((each for each in comparison.findings if each.kind == "scenarios_differ"), None)
-    if scenarios is not None:
+    if scenarios is not None and not comparison.loads:
         return f"Nothing is compared: {scenarios.evidence.partition(', and')[0]}."
     if len(engines) == 1:
         return _alone(comparison, next(iter(engines.values())))
     if comparison.stage is None and not comparison.capacities:
         return "These runs have no stage in common, so nothing is compared."
-    by_capacity = [capacity for capacity in comparison.capacities if capacity.met is not None]
-    sentence = _capacities(comparison, engines) if by_capacity else _tokens(comparison, engines)
-    return f"{sentence}{_claim(comparison, engines)}"
+    if any(capacity.met is not None for capacity in comparison.capacities):
+        sentence = _capacities(comparison, engines)
+    elif comparison.capacities:
+        sentence = f"No engine is known to meet {comparison.capacities[0].slo} at any load"
+        sentence += f"; {_tokens(comparison, engines)}" if comparison.stage is not None else ""
+    else:
+        sentence = _tokens(comparison, engines)
+    return " ".join([f"{sentence}{_claim(comparison)}", *_answers(comparison)])
 
 
 def _alone(comparison: Comparison, engine: EngineRuns) -> str:
@@ -64,6 +71,15 @@ def _served(engine: EngineRuns, stage: str) -> str:
     return f"{served}; half of the first tokens came within {median}, 95 % within {tail}."
 
 
+def _answers(comparison: Comparison) -> list[str]:
+    """A sentence for each engine that does not give the baseline's answers; of many only who they are."""
+    sentences = {each.engine: each.sentence(comparison.baseline) for each in comparison.answers}
+    different = [engine for engine, sentence in sentences.items() if sentence is not None]
+    if len(different) > NAMED:
+        return [f"{in_words(different)} give other answers than {comparison.baseline}."]
+    return [sentence for sentence in sentences.values() if sentence is not None]
+
+
 def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
     """`a holds 20 users within TTFT p95 ≤ 500 ms, b 14: 1.43× [1, 1.71]; at 47 against 32 ms per token`"""
     best, *others = comparison.engines
@@ -82,14 +98,11 @@ def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> st
 def _behind(comparison: Comparison, best: str, other: str) -> str:
     capacity, ratio = comparison.capacity(other), comparison.capacity_ratio(best, other)
     if capacity is None or capacity.met is None:
-        beyond = (
-            "" if capacity is None or capacity.missed is None else f" (it misses them at {load_text(capacity.missed)})"
-        )
-        return f"{other} meets them at no load that was measured{beyond}"
-    said = f"{other} {load_text(capacity.met)}"
-    if ratio is None or ratio.ratio.value is None:
-        return said
-    return f"{said} ({_ratio(ratio.ratio)})"
+        missed = None if capacity is None else capacity.missed
+        beyond = "" if missed is None else f" and misses them at {load_text(missed)}"
+        return f"{other} is known to meet them at no load{beyond}"
+    held = f"{other} {load_text(capacity.met)}"
+    return held if ratio is None or ratio.ratio.value is None else f"{held} ({ratio_text(ratio.ratio)})"
 
 
 def _trade_off(comparison: Comparison, engines: Mapping[str, EngineRuns], best: str, other: str) -> str:
@@ -125,7 +138,7 @@ def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
 def _margins(comparison: Comparison, best: str, others: Sequence[str]) -> list[str]:
     """How far each lies behind the first; of many the nearest ones, and the range of the rest."""
     rest = [comparison.of(comparison.stage, best, DECIDING, other) for other in others[NAMED:]]
-    ratios = [one.ratio.value for one in rest if one is not None and one.ratio.value is not None]
+    ratios = [tokens.ratio.value for tokens in rest if tokens is not None and tokens.ratio.value is not None]
     if len(ratios) < 2 or len(ratios) < len(rest):
         return [_times(comparison, best, other, "those of ") for other in others]
     ends = " to ".join(format_ratio(ratio, None, None) for ratio in (min(ratios), max(ratios)))
@@ -134,17 +147,13 @@ def _margins(comparison: Comparison, best: str, others: Sequence[str]) -> list[s
 
 
 def _times(comparison: Comparison, best: str, other: str, of: str) -> str:
-    found = comparison.of(comparison.stage, best, DECIDING, other)
-    if found is None or found.ratio.value is None:
+    tokens = comparison.of(comparison.stage, best, DECIDING, other)
+    if tokens is None or tokens.ratio.value is None or math.isinf(tokens.ratio.value):
         return f"all tokens and {other} none" if of.startswith("the") else f"{other} none"
-    return f"{_ratio(found.ratio)} {of}{other}"
+    return f"{ratio_text(tokens.ratio)} {of}{other}"
 
 
-def _ratio(ratio: Estimate) -> str:
-    return format_ratio(ratio.value or 0.0, ratio.low, ratio.high)
-
-
-def _claim(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
+def _claim(comparison: Comparison) -> str:
     runs = min(comparison.runs.values())
     if comparison.why is None:
         return f", over {runs} repeats."

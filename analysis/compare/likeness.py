@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from analysis.compare.engine_runs import DECIDING, EngineRuns, stages_of
+from analysis.stats.differences import spread
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_seconds, format_share, significant
-from records.view import Finding
+from records.formatting import format_seconds, format_share, in_words, join_labels, significant
+from records.view import Finding, StageView
 
 # Settings that may differ: what they do to lengths and stages shows there, at the stage of the comparison.
 SOFT_SETTINGS = {
@@ -16,7 +18,18 @@ SOFT_SETTINGS = {
 }
 LENGTH_TOLERANCE = 0.1
 CACHED_TOLERANCE = 0.1  # of the prompt's tokens
-NAMED_ONLY = {"formats_differ": "number format", "commits_differ": "version of this tool"}
+RUN_TO_RUN = 0.05  # standard deviation, as a share, from which on repeats are called apart
+WORDS = {
+    "scenarios_differ": "scenario",
+    "workloads_differ": "workload",
+    "models_differ": "model",
+    "clients_differ": "load generator",
+    "throttling_differs": "GPU throttling",
+    "formats_differ": "number format",
+    "commits_differ": "version of this tool",
+}
+"""The kinds of differences, in a word or two."""
+NAMED_ONLY = {"formats_differ", "commits_differ"}
 """Differences that are named beside the numbers and hinder no comparison: a format or a version may be its subject."""
 
 CLIENT: tuple[tuple[str, Callable[[RunSummary], object]], ...] = (
@@ -140,3 +153,57 @@ def _at(first: RunSummary, other: RunSummary, label: str | None) -> Iterator[Fin
         evidence = f"{names} were measured over {format_seconds(one.seconds)} and {format_seconds(two.seconds)}"
         remedy = "give both stages of the same length"
         yield Finding("workloads_differ", "warn", evidence, remedy, one.key, other.label)
+
+
+def reasons_to_claim_nothing(
+    engines: Sequence[EngineRuns],
+    base: str,
+    differences: Sequence[Finding],
+    allow_different: bool,
+    allow_invalid: bool,
+) -> dict[str, str]:
+    """By engine, why nothing is claimed of it. What concerns the baseline concerns all."""
+    reasons: dict[str, str] = {}
+    for engine in engines:
+        if any(run.invalid for run in engine.runs) and not allow_invalid:
+            reasons[engine.label] = f"a run of {engine.label} is invalid (--allow-invalid accepts it)"
+            continue
+        own = [each for each in differences if blocks(each) and each.label in {engine.label, None}]
+        if own and not allow_different:
+            reasons[engine.label] = f"{own[0].evidence} (--allow-different accepts that)"
+    if base in reasons:
+        reasons |= {engine.label: reasons[base] for engine in engines if engine.label not in reasons}
+    return reasons
+
+
+def named_differences(engines: Sequence[EngineRuns], differences: Sequence[Finding]) -> dict[str, str]:
+    """By engine, in a word or two, what differs from the baseline, whether it hinders a comparison or not."""
+    words: dict[str, list[str]] = {engine.label: [] for engine in engines}
+    for finding in differences:
+        for label in words if finding.label is None else [finding.label]:
+            words[label].append(WORDS[finding.kind])
+    for engine in engines:
+        words[engine.label] += ["an invalid run"] if any(run.invalid for run in engine.runs) else []
+    return {label: in_words(list(dict.fromkeys(of_label))) for label, of_label in words.items() if of_label}
+
+
+def run_to_run(engines: Sequence[EngineRuns]) -> list[Finding]:
+    """Engines whose repeats differ much from one another."""
+    findings = []
+    for engine in engines:
+        apart: list[tuple[float, StageView]] = []
+        for stage in stages_of(engine.runs):
+            values = [value for view in engine.at(stage.label) if (value := view.value(DECIDING)) is not None]
+            runs = spread(values) if values else None
+            if runs is not None and runs.deviation is not None and runs.mean:
+                apart.append((runs.deviation / runs.mean, stage))
+        far = [(deviation, stage) for deviation, stage in apart if deviation >= RUN_TO_RUN]
+        if far:
+            where = join_labels([stage.label for _, stage in far])
+            evidence = (
+                f"{len(engine.runs)} runs of {engine.label} differ in output tokens/s at {where}: standard "
+                f"deviation {format_share(max(deviation for deviation, _ in far))}"
+            )
+            remedy = "repeat more often, interleave the engines, and see what else runs on the machine"
+            findings.append(Finding("run_to_run", "warn", evidence, remedy, None, engine.label))
+    return findings

@@ -1,202 +1,252 @@
-"""A comparison with a baseline as tables of text; the terminal and the page only set them."""
+"""A comparison as tables of text, and as rows of the tidy frame: every load, the capacity within the objectives, metric
+by metric at the headline's load, and the runs that all of it is made of."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-from analysis.compare.contrasts import Contrast, Contrasts, contrast
-from analysis.compare.measures import LATENCY, THROUGHPUT, TTFT
+from analysis.compare.comparison import Comparison, ServedLoad
+from analysis.compare.engine_runs import DECIDING
+from analysis.compare.metric_comparison import MetricComparison
+from analysis.console import TextTable
 from analysis.stats.differences import Spread
-from records.view import Estimate
-from analysis.summary.run_summary import RunSummary
 from records.formatting import (
-    FIGURE_SPACE,
     MISSING,
-    POINT_SPACE,
-    format_bytes,
+    format_interval,
+    format_p,
     format_points,
     format_ratio,
-    format_seconds,
     format_share,
+    format_value,
     significant,
 )
+from records.metrics import Column
+from records.rules import SIGNIFICANCE
+from records.view import FAILED, Estimate
+
+BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
+STYLES = {"better": "green", "worse": "bold red", NOT_CLAIMED: "yellow", "met": "green", "missed": "bold red"}
+LEFT_OUT = (
+    *("Welch", "by prompt", "Mann–Whitney", "Cohen's d", "Cliff's δ", "MAD", "median", "mean", "difference"),
+    ANSWERS,
+)
+"""Columns that a narrow terminal goes without, in this order: none of a verdict is among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """`texts` are the columns, from the left, that hold words; the others hold numbers."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    texts: tuple[int, ...]
-    caption: str
-
-    @property
-    def markdown(self) -> str:
-        sides = [":---" if index in self.texts else "---:" for index in range(len(self.headers))]
-        return "\n".join(f"| {' | '.join(map(_plain, cells))} |" for cells in (self.headers, sides, *self.rows))
+def tables_of(comparison: Comparison) -> list[TextTable]:
+    """Empty where there is nothing to compare."""
+    if len(comparison.engines) < 2:
+        return []
+    tables = [_capacities(comparison), _loads(comparison), _metrics(comparison), _runs(comparison)]
+    return [table for table in tables if table.rows]
 
 
-def escaped(text: str) -> str:
-    """As Markdown shows it literally: names of engines may hold anything."""
-    return re.sub(r"[\\`*|]|<(?=[a-zA-Z/!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
-
-
-def _plain(text: str) -> str:
-    """Without what keeps decimal points in line."""
-    return escaped(text.replace(FIGURE_SPACE, "").replace(POINT_SPACE, ""))
-
-
-@dataclass(frozen=True, slots=True)
-class ContrastTables:
-    """Engines at a glance, measure by measure, and the runs they come from."""
-
-    engines: TextTable
-    measures: TextTable
-    runs: TextTable
-
-    @property
-    def all(self) -> tuple[TextTable, ...]:
-        return self.engines, self.measures, self.runs
-
-
-def contrasts_of(summaries: Sequence[RunSummary], margin: float) -> Contrasts | None:
-    """For a report of several engines; `None` where there is nothing to compare."""
-    try:
-        return contrast(summaries, margin=margin)
-    except ValueError:
-        return None
-
-
-def tables_of(contrasts: Contrasts) -> ContrastTables:
-    return ContrastTables(_engines(contrasts), _measures(contrasts), _runs(contrasts))
-
-
-def format_value(value: float | None, unit: str) -> str:
-    """In the unit's own way: 12.3 ms, 1.5 GiB, 4.2 %, 41.2."""
-    if value is None:
-        return MISSING
-    written = {"s": format_seconds, "B": format_bytes, "share": format_share}.get(unit)
-    return significant(value) if written is None else written(value)
-
-
-def _engines(contrasts: Contrasts) -> TextTable:
-    rows = tuple(_engine(contrasts, label) for label in (contrasts.baseline, *contrasts.engines))
-    headers = ("engine", "TTFT p50", "tokens/s", "latency ratio", "throughput ratio", "same answers", "verdict")
-    text = (
-        f"Against {contrasts.baseline} at {contrasts.stage}, means over runs. Ratios with 95 % intervals: above 1 is "
-        "better, latency is E2E p50. Same answers: of the prompts that both answered, greedily and in every run."
-    )
-    return TextTable("Engines", headers, rows, (0, 6), text)
-
-
-def _engine(contrasts: Contrasts, label: str) -> tuple[str, ...]:
-    is_baseline = label == contrasts.baseline
-    found = {
-        name: contrasts.shown.of(contrasts.engines[0] if is_baseline else label, name)
-        for name in (TTFT, THROUGHPUT, LATENCY)
-    }
-    values = [
-        MISSING if one is None else format_value((one.theirs if is_baseline else one.ours).mean, one.unit)
-        for one in (found[TTFT], found[THROUGHPUT])
-    ]
-    if is_baseline:
-        return (label, *values, "1", "1", "", "baseline")
-    latency, throughput = found[LATENCY], found[THROUGHPUT]
-    ratios = [Estimate(None) if one is None else one.ratio for one in (latency, throughput)]
+def criteria(comparison: Comparison) -> str:
+    """What better, worse and alike mean, for below the tables."""
+    points = significant(100 * (comparison.margin - 1), 2)
     return (
-        label,
-        *values,
-        *(_ratio(ratio) for ratio in ratios),
-        next(one.text for one in contrasts.answers if one.engine == label),
-        _verdict(contrasts, latency, throughput),
+        f"Better or worse: p ≤ {format_share(SIGNIFICANCE)} and a ratio of {comparison.margin:g} or more (of shares "
+        f"{points} points). Alike: the whole interval lies within that margin. p: t test over runs, after Holm's "
+        "correction for all tests at the load, those of output tokens/s among each other."
     )
 
 
-def _verdict(contrasts: Contrasts, latency: Contrast | None, throughput: Contrast | None) -> str:
-    if contrasts.blocked:
-        return "not claimed"
-    found = {name: one.verdict for name, one in (("latency", latency), ("tokens/s", throughput)) if one is not None}
-    if len(set(found.values())) == 1:
-        return next(iter(found.values()))
-    return ", ".join(f"{name} {verdict}" for name, verdict in found.items()) or MISSING
+def _named_engines(comparison: Comparison) -> list[str]:
+    """The baseline first."""
+    return [comparison.baseline, *comparison.others]
 
 
-def _measures(contrasts: Contrasts) -> TextTable:
-    many = len(contrasts.engines) > 1
+def _capacities(comparison: Comparison) -> TextTable:
+    """Who holds how much load within the objectives."""
+    rows = []
+    for engine in _named_engines(comparison):
+        capacity, ratio = comparison.capacity(engine), comparison.capacity_ratio(engine)
+        if capacity is None:
+            continue
+        is_base, over = engine == comparison.baseline, Estimate(None) if ratio is None else ratio.ratio
+        verdict = BASELINE if is_base else NOT_CLAIMED if engine in comparison.unlike else MISSING
+        if verdict == MISSING and ratio is not None:
+            verdict = {"more": "better", "fewer": "worse"}.get(ratio.verdict, ratio.verdict)
+        limit = "" if capacity.limit is None else capacity.limit.sentence
+        rows.append((engine, capacity.bracket, "1" if is_base else ratio_text(over), verdict, limit))
+    slo = comparison.capacities[0].slo if comparison.capacities else ""
+    headers = ("engine", "holds", f"ratio over {comparison.baseline}", "verdict", "limited by")
+    caption = (
+        "Measured loads, all repeats together; nothing in between is interpolated. The interval of the ratio is what "
+        "the loads that meet the objectives and those that miss them allow."
+    )
+    return TextTable(f"Load within {slo}", headers, tuple(rows), (0, 1, 3, 4), caption)
+
+
+def _loads(comparison: Comparison) -> TextTable:
+    """Every engine at every load."""
+    judged = any(load.answer is not None for load in comparison.loads)
+    headers = ("load", "engine", "within the SLO", "output tokens/s", "ratio", "p", "verdict", ANSWERS, "differs in")
+    labels = {load.stage: None for load in comparison.loads}
+    answers = {each.engine: each.text for each in comparison.answers if each.prompts}
+    by_place = {(load.stage, load.engine): load for load in comparison.loads}
+    rows = []
+    for label in labels:
+        here = [engine for engine in _named_engines(comparison) if (label, engine) in by_place]
+        for index, engine in enumerate(here):
+            cells = _load(comparison, by_place[label, engine])
+            same = answers.get(engine, "") if label == comparison.stage else ""
+            rows.append((label if index == 0 else "", engine, *cells, same, comparison.differs.get(engine, "")))
+    caption = f"Ratios over {comparison.baseline}, with 95 % intervals over runs: above 1 is better."
+    why = dict.fromkeys(each.why for each in comparison.answers if each.why)
+    if answers:
+        caption += f" {ANSWERS.capitalize()}: of the prompts that both answered at {comparison.stage}, in every run."
+    elif why:
+        caption += f" Answers are not compared ({'; '.join(map(str, why))})."
+    table = TextTable("Every load", headers, tuple(rows), (0, 1, 2, 6, 7, 8), caption)
+    unused = {"within the SLO": not judged, ANSWERS: not answers, "differs in": not comparison.differs}
+    return table.without([header for header, is_unused in unused.items() if is_unused])
+
+
+def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
+    tokens = " ".join(filter(None, (format_value(load.tokens.value, ""), format_interval(*interval_of(load.tokens)))))
+    answer = load.answer or MISSING
+    if load.engine == comparison.baseline:
+        return answer, tokens, "1", "", BASELINE
+    found = comparison.of(load.stage, load.engine, DECIDING)
+    if found is None:
+        return answer, tokens, MISSING, "", MISSING
+    return answer, tokens, ratio_text(found.ratio), format_p(found.p), verdict_text(comparison, found)
+
+
+def verdict_text(comparison: Comparison, found: MetricComparison) -> str:
+    unlike = {found.engine, found.over} & set(comparison.unlike)
+    return NOT_CLAIMED if unlike else found.verdict
+
+
+def _metrics(comparison: Comparison) -> TextTable:
     headers = (
-        *(("engine",) if many else ()),
-        *("measure", "baseline", "engine", "difference", "ratio", "by prompt", "p"),
+        *("engine", "metric", "baseline", "engine's", "difference", "ratio", "by prompt", "p"),
         *("Welch", "Mann–Whitney", "Cohen's d", "Cliff's δ", "verdict"),
     )
+    found = [each for engine in comparison.others for each in comparison.at(comparison.stage, engine)]
     rows = tuple(
         (
-            *((one.engine,) if many else ()),
-            one.title,
-            format_value(one.theirs.mean, one.unit),
-            format_value(one.ours.mean, one.unit),
-            _interval(one.difference, one.unit),
-            "" if one.unit == "share" else _ratio(one.ratio),
-            "" if one.by_prompt is None else _ratio(one.by_prompt.ratio),
-            *(_p(p) for p in (one.p, one.welch, one.mann_whitney)),
-            *("" if effect is None else f"{effect:.2f}" for effect in (one.cohen_d, one.cliff_delta)),
-            "not claimed" if contrasts.blocked else one.verdict,
+            each.engine,
+            each.column.full_title,
+            format_value(each.theirs.mean, each.column.unit),
+            format_value(each.ours.mean, each.column.unit),
+            _difference(each.difference, each.column.unit),
+            "" if not each.column.relative else ratio_text(each.ratio),
+            "" if each.by_prompt is None else ratio_text(each.by_prompt.ratio),
+            *(format_p(p) for p in (each.p, each.welch, each.mann_whitney)),
+            *("" if effect is None else f"{effect:.2f}" for effect in (each.cohen_d, each.cliff_delta)),
+            verdict_text(comparison, each),
         )
-        for one in contrasts.shown.contrasts
+        for each in found
     )
-    pairs = any(one.paired for one in contrasts.shown.contrasts)
-    missing = contrasts.shown.missing
-    text = (
-        f"Differences are engine − {contrasts.baseline}, with 95 % intervals over runs"
-        f"{', paired by repeat' if pairs else ''}. p: t test of the ratio"
-        f"{' (paired)' if pairs else ' (Welch)'}, after Holm's correction over these rows; Welch and Mann–Whitney: "
-        "each by itself, on the values. Effect sizes: engine over baseline."
+    pairs = any(each.paired for each in found)
+    caption = (
+        f"Differences are engine − {comparison.baseline}, with 95 % intervals over runs"
+        f"{', paired by repeat' if pairs else ''}. Welch and Mann–Whitney: each by itself, on the values. Effect "
+        "sizes: engine over baseline."
     )
-    text += f" Not measured in every run: {', '.join(missing)}." if missing else ""
-    words = (0, 1, len(headers) - 1) if many else (0, len(headers) - 1)
-    return TextTable("Measure by measure", headers, rows, words, text)
+    caption += f" Not measured in every run: {', '.join(comparison.missing)}." if comparison.missing else ""
+    table = TextTable(f"Metric by metric at {comparison.stage}", headers, rows, (0, 1, 12), caption)
+    unused = [*(() if len(comparison.others) > 1 else ("engine",))]
+    unused += [] if any(each.by_prompt for each in found) else ["by prompt"]
+    return table.without(unused)
 
 
-def _runs(contrasts: Contrasts) -> TextTable:
-    seen: dict[tuple[str, str], tuple[Contrast, Spread]] = {}
-    titles = list(dict.fromkeys(one.title for one in contrasts.shown.contrasts))
-    for one in sorted(contrasts.shown.contrasts, key=lambda one: titles.index(one.title)):
-        seen.setdefault((one.title, contrasts.baseline), (one, one.theirs))
-        seen[one.title, one.engine] = (one, one.ours)
+def _runs(comparison: Comparison) -> TextTable:
+    spreads: dict[tuple[str, str], tuple[Spread, str]] = {}
+    for engine in comparison.others:
+        for each in comparison.at(comparison.stage, engine):
+            spreads.setdefault((each.column.full_title, each.over), (each.theirs, each.column.unit))
+            spreads[each.column.full_title, engine] = each.ours, each.column.unit
+    titles = list(dict.fromkeys(title for title, _ in spreads))
     rows = []
-    for (title, engine), (one, values) in seen.items():
-        numbers = (values.mean, values.median, values.deviation, values.mad, values.least, values.largest)
-        outliers = ", ".join(format_value(value, one.unit) for value in values.outliers) or "none"
-        rows.append((title, engine, str(values.n), *(format_value(each, one.unit) for each in numbers), outliers))
-    headers = ("measure", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
-    text = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."
-    return TextTable("Runs", headers, tuple(rows), (0, 1, 9), text)
+    for (title, engine), (runs, unit) in sorted(spreads.items(), key=lambda item: titles.index(item[0][0])):
+        numbers = (runs.mean, runs.median, runs.deviation, runs.mad, runs.least, runs.largest)
+        outliers = ", ".join(format_value(value, unit) for value in runs.outliers) or "none"
+        rows.append((title, engine, str(runs.n), *(format_value(each, unit) for each in numbers), outliers))
+    headers = ("metric", "engine", "runs", "mean", "median", "sd", "MAD", "least", "largest", "outliers")
+    caption = "Over runs, one value each. Outliers (more than 3.5 · 1.4826 · MAD from the median) are included."
+    return TextTable(f"Runs at {comparison.stage}", headers, tuple(rows), (0, 1, 9), caption)
 
 
-def _ratio(ratio: Estimate) -> str:
+def ratio_text(ratio: Estimate) -> str:
+    """`1.23× [1.19, 1.28]`; +∞ and 0 are those of a side that fell among failures. Where only an end is known: `> 2×`."""
     if ratio.value is None:
-        return f"{MISSING}, {ratio.why}" if ratio.why else MISSING
-    return format_ratio(ratio.value, ratio.low, ratio.high)
+        ends = [f"> {format_ratio(ratio.low, None, None)}"] if ratio.low else []
+        ends += [f"< {format_ratio(ratio.high, None, None)}"] if ratio.high and math.isfinite(ratio.high) else []
+        return ends[0] if ends else MISSING
+    if math.isinf(ratio.value) or ratio.value == 0:
+        return "∞" if ratio.value else "0"
+    return format_ratio(ratio.value, *interval_of(ratio))
 
 
-def _interval(estimate: Estimate, unit: str) -> str:
+def interval_of(estimate: Estimate) -> tuple[float | None, float | None]:
+    """No interval of width zero: it would be read as certainty."""
+    return (None, None) if estimate.low == estimate.high else (estimate.low, estimate.high)
+
+
+def _difference(estimate: Estimate, unit: str) -> str:
     """`−12.3 ms [−14.0 ms, −10.6 ms]`; of a share `+2.1 points [+1.2, +3.0]`"""
     if estimate.value is None:
         return MISSING
+    low, high = interval_of(estimate)
     if unit == "share":
-        return format_points(estimate.value, estimate.low, estimate.high)
-    signs = [
-        f"{'−' if value < 0 else '+'}{format_value(abs(value), unit)}" if value else "0"
-        for value in (estimate.value, estimate.low, estimate.high)
-        if value is not None
+        return format_points(estimate.value, low, high)
+    texts = [_signed(value, unit) for value in (estimate.value, low, high) if value is not None]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]" if len(texts) == 3 else texts[0]
+
+
+def _signed(value: float, unit: str) -> str:
+    return f"{'−' if value < 0 else '+'}{format_value(abs(value), unit)}" if value else "0"
+
+
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Rows of the tidy frame: for every metric of every engine over the baseline, and of the best over each other, the
+    ratio (of shares the difference), the p value and the verdict as `why`; the capacities; and the winner."""
+    rows = [
+        {"label": each.engine, "stage": each.stage, "metric": each.column.name} | cells
+        for each in comparison.comparisons
+        for cells in _rows_of(comparison, each)
     ]
-    return f"{signs[0]} [{signs[1]}, {signs[2]}]" if len(signs) == 3 else signs[0]
+    for ratio in comparison.capacity_comparisons:
+        cells = _cells(f"ratio over {ratio.over}", None, ratio.ratio, ratio.verdict)
+        rows.append({"label": ratio.engine, "metric": "slo capacity"} | cells)
+    if len(comparison.engines) > 1:
+        rows.append({"label": comparison.winner, "metric": "winner", "statistic": "better", "why": comparison.why})
+    return rows
 
 
-def _p(p: float | None) -> str:
-    if p is None:
-        return ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+def _rows_of(comparison: Comparison, each: MetricComparison) -> Iterator[dict[str, Any]]:
+    number = "" if each.column.statistic == "value" else f"{each.column.statistic} "
+    verdict = verdict_text(comparison, each) + (f": {each.why}" if each.why else "")
+    if each.column.relative:
+        yield _cells(f"{number}ratio over {each.over}", None, each.ratio, verdict)
+    yield _cells(f"{number}difference to {each.over}", each.column.unit, each.difference, verdict)
+    for name in ("p", "welch", "mann_whitney", "cohen_d", "cliff_delta"):
+        if (value := getattr(each, name)) is not None:
+            yield _cells(f"{number}{name} over {each.over}", None, Estimate(value, n=each.difference.n), verdict)
+
+
+def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> dict[str, Any]:
+    value, low, high = (
+        None if part is None or math.isinf(part) else part for part in (estimate.value, estimate.low, estimate.high)
+    )
+    failed = estimate.value is not None and math.isinf(estimate.value)
+    ends = {"value": value, "low": low, "high": high, "n": estimate.n}
+    return {"statistic": statistic, "unit": unit, "why": f"{FAILED}, {why}" if failed else why} | ends
+
+
+def as_document(value: Any) -> Any:
+    """As JSON has it, with a column of the declared metrics as what names it."""
+    if isinstance(value, Column):
+        names = ("name", "statistic", "key", "full_title", "unit", "better")
+        return {name: getattr(value, name) for name in names}
+    if is_dataclass(value):
+        return {field.name: as_document(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): as_document(part) for name, part in value.items()}
+    return [as_document(part) for part in value] if isinstance(value, list | tuple) else value
