@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MISSING = "n/a"
+MISSING = "–"
 FAILED = "failed"
 MOST_DIGITS = 6  # of a ratio
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit and as a decimal point
@@ -108,8 +108,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_interval(low: float | None, high: float | None) -> str:
-    """`[1.19, 1.28]`; nothing where there is none."""
-    return "" if low is None or high is None else f"[{significant(low)}, {significant(high)}]"
+    """`[1.19, 1.28]`; nothing where there is none, or it has no width."""
+    ends = interval_ends(low, high)
+    return "" if ends is None else f"[{ends[0]}, {ends[1]}]"
+
+
+def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | None:
+    """Both with as many digits as tell them apart; `None` where there are none, or they are the same."""
+    if low is None or high is None or low == high:
+        return None
+    digits = next((d for d in range(3, MOST_DIGITS) if significant(low, d) != significant(high, d)), MOST_DIGITS)
+    return significant(low, digits), significant(high, digits)
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
@@ -160,6 +169,7 @@ class Unit:
 SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
 MICROSECONDS = Unit("µs", 1e6, "microseconds")
 PLAIN = Unit("", 1)
+IN_TABLES = {"share": Unit("%", 100), "B": Unit("GB", 1e-9)}
 
 
 def time_unit(seconds: Iterable[float | None]) -> Unit:
@@ -169,6 +179,11 @@ def time_unit(seconds: Iterable[float | None]) -> Unit:
     if largest >= 1:
         return SECONDS
     return MILLISECONDS if largest >= 1e-3 else MICROSECONDS
+
+
+def column_unit(unit: str, values: Iterable[float | None]) -> Unit:
+    """The unit that a column of `values`, which are in `unit`, is written in."""
+    return time_unit(values) if unit == "s" else IN_TABLES.get(unit, Unit(unit, 1))
 
 
 def align(numbers: Sequence[str]) -> list[str]:

@@ -53,8 +53,8 @@ class Source:
     of series with several labels, such as several GPUs."""
 
     title: str
-    unit: Literal["requests", "tokens", "share", "B", "W", "J", "°C", "Hz"]
-    combine: Literal["sum", "mean", "max"]
+    unit: Literal["requests", "tokens", "share", "B", "W", "J", "°C", "Hz", "GPUs"]
+    combine: Literal["sum", "mean", "max", "count"]
     names: tuple[str | Published, ...]
 
     @property
@@ -103,8 +103,8 @@ GAUGES: Mapping[str, Source] = {
             "llamacpp:kv_cache_usage_ratio",
         ),
     ),
-    "engine_memory_bytes": Source("memory of the engine", "B", "sum", ("enginebench_engine_memory_bytes",)),
-    "process_memory_bytes": Source("memory of the server", "B", "sum", ("process_resident_memory_bytes",)),
+    "engine_memory_bytes": Source("engine memory (host)", "B", "sum", ("enginebench_engine_memory_bytes",)),
+    "process_memory_bytes": Source("server memory (host)", "B", "sum", ("process_resident_memory_bytes",)),
     "gpu_utilisation": Source(
         "GPU utilisation",
         "share",
@@ -112,7 +112,7 @@ GAUGES: Mapping[str, Source] = {
         ("enginebench_gpu_utilization_ratio", Published("DCGM_FI_DEV_GPU_UTIL", 0.01)),
     ),
     "gpu_memory_bytes": Source(
-        "GPU memory in use",
+        "device memory",
         "B",
         "sum",
         ("enginebench_gpu_memory_used_bytes", Published("DCGM_FI_DEV_FB_USED", MEBIBYTE)),
@@ -136,6 +136,7 @@ GAUGES: Mapping[str, Source] = {
         "GPU temperature", "°C", "max", ("enginebench_gpu_temperature_celsius", "DCGM_FI_DEV_GPU_TEMP")
     ),
     "gpu_power_watts": Source("GPU power", "W", "sum", ("enginebench_gpu_power_watts", "DCGM_FI_DEV_POWER_USAGE")),
+    "gpus": Source("GPUs", "GPUs", "count", ("enginebench_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL")),
     # 1 while a GPU is slowed down by heat or by its power supply.
     "gpu_throttled": Source(
         "GPU throttled",

@@ -63,8 +63,17 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
         return next((estimate for estimate in estimates if estimate.value is None), Estimate(None, why="no runs"))
     if math.inf in values:
         return Estimate(math.inf, n=len(values), why=FAILED)
-    interval = repeats_interval(values)
-    return replace(interval, n=len(values))
+    return replace(_no_narrower(repeats_interval(values), estimates), n=len(values))
+
+
+def _no_narrower(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
+    """Than the errors inside the runs make it: a few runs may be alike by chance."""
+    ends = [(run.low, run.high) for run in runs]
+    if mean.value is None or mean.low is None or mean.high is None:
+        return mean
+    widths = [high - low for low, high in ends if low is not None and high is not None and math.isfinite(high)]
+    half = math.hypot(*widths) / 2 / len(runs) if len(widths) == len(runs) else 0.0
+    return replace(mean, low=min(mean.low, mean.value - half), high=max(mean.high, mean.value + half))
 
 
 def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:

@@ -48,7 +48,7 @@ def frame(summaries: Sequence[RunSummary]) -> pl.DataFrame:
         }
         for stage in summary.stages:
             place = run | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
-            rows += [place | _cells(row) for row in _of_stage(stage)]
+            rows += [place | _cells(row) for row in rows_of(stage)]
         for finding in summary.findings:
             where = {} if finding.stage is None else {"stage": finding.stage.label}
             said = f"{finding.severity}: {finding.evidence}; {finding.remedy}"
@@ -63,7 +63,8 @@ def _cells(row: Row) -> dict[str, Any]:
     return {"metric": metric, "statistic": statistic, "unit": unit} | ends
 
 
-def _of_stage(stage: StageView) -> Iterator[Row]:
+def rows_of(stage: StageView) -> Iterator[Row]:
+    """Every number of one stage."""
     for outcome, count in stage.outcomes.items():
         yield outcome, "count", "requests", Estimate(float(count), n=stage.requests)
     for name, count in stage.counts.items():

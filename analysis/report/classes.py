@@ -6,139 +6,138 @@ enginebench run mixed --engine transformers
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
-from analysis.compare.engine_runs import Contender, contenders_of, headline_ttft
-from analysis.report.ends import has_ends, upper_end
-from analysis.report.figures import Number, duration, rate
-from analysis.report.rows import percentile_column
-from analysis.summary.request_classes import ClassSummary
+from analysis.compare.engine_runs import EngineRuns, engine_runs_of, over_runs, since_due
+from analysis.console import TextTable
+from analysis.report.table import interval_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import MISSING, format_ratio, format_seconds, format_share, in_words
-from records.metrics import BY_NAME
-from records.rules import Answer, overall
-from records.view import Estimate, StageView
+from records.formatting import (
+    MISSING,
+    column_unit,
+    format_ratio,
+    format_seconds,
+    format_share,
+    format_value,
+    in_words,
+)
+from records.metrics import Column, Metric, columns
+from records.rules import overall
+from records.view import ClassView, Estimate, StageView
+
+NO_REQUESTS = Estimate(None, why="no requests")
 
 
-@dataclass(frozen=True, slots=True)
-class ClassRow:
-    """One class at one stage of one engine, all runs together. `cells` are numbers and what stands under each."""
-
-    name: str
-    stage: str
-    engine: str
-    requests: int
-    failed: int
-    cells: tuple[tuple[Number, str], ...]
-    answer: Answer | None
-    attainment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """`headers` are (name, what stands under it) of the cells; `sentences` compare each class in the mix with itself
-    alone."""
-
-    headers: tuple[tuple[str, str], ...]
-    rows: tuple[ClassRow, ...]
-    sentences: tuple[str, ...]
-
-
-def classes_of_runs(summaries: Sequence[RunSummary]) -> Classes | None:
-    """`None` where requests have no classes. Rows stand by class, so that a class in the mix is beside itself alone."""
-    names = dict.fromkeys(one.name for summary in summaries for stage in summary.stages for one in stage.classes)
+def class_table(summaries: Sequence[RunSummary], spreads: bool = True) -> TextTable | None:
+    """`None` where requests have no classes. Rows stand by class, so that a class in the mix is beside itself alone.
+    `spreads`: with intervals."""
+    names = class_names(summaries)
     if not names:
         return None
-    ttft = headline_ttft(summaries)
-    shown = ((ttft, "p50"), (ttft, "p95"), ("tpot", "p95"))
-    columns = [percentile_column(metric, p) for metric, p in shown]
-    contenders = contenders_of(summaries)
+    shown = _columns(summaries)
+    engines = engine_runs_of(summaries)
     rows = [
-        _row(name, label, contender, shown)
+        _row(name, label, engine, shown, spreads)
         for name in names
         for label in dict.fromkeys(stage.label for summary in summaries for stage in summary.stages)
-        for contender in contenders
-        if any(_class(stage, name) for stage in contender.at(label))
+        for engine in engines
+        if any(class_of(stage, name) for stage in engine.at(label))
     ]
-    sentences = [said for contender in contenders for said in _against_alone(contender, names, (ttft, "tpot"))]
-    headers = [(column.name, column.clock) for column in columns]
-    return Classes((*headers, ("goodput", "req/s")), tuple(rows), tuple(sentences))
+    headers = ("class", "stage", "engine", "requests", "failed", *(c.title for c in shown), "goodput", "objectives", "")
+    caption = (
+        "Percentiles over the attempted requests of the class. A class alone has as much load as it has in the mix; "
+        "the ranges of the ratios are by the ends of both intervals. Goodput: requests per second that met every "
+        "objective of their class."
+    )
+    texts = (0, 1, 2, len(headers) - 2, len(headers) - 1)
+    return TextTable("Classes of requests", headers, tuple(rows), texts, caption)
 
 
-def _class(stage: StageView, name: str) -> ClassSummary | None:
-    return next((one for one in stage.classes if one.name == name), None)
+def _columns(summaries: Sequence[RunSummary]) -> list[Column]:
+    """What engines are compared by, of the metrics in the table of stages."""
+    compared = columns("compared", since_due(summaries))
+    return [column for column in compared if isinstance(column.of, Metric) and _tabled(column.of)]
 
 
-def _row(name: str, label: str, contender: Contender, shown: Sequence[tuple[str, str]]) -> ClassRow:
-    found = [one for stage in contender.at(label) if (one := _class(stage, name)) is not None]
-    estimates = [contender.estimate(_percentile(name, metric, p), label) for metric, p in shown]
-    goodput = contender.estimate(lambda stage: _goodput(stage, name), label)
-    judged = [one.attainment for one in found if one.attainment is not None]
-    said = []
-    for verdicts in zip(*(one.verdicts for one in judged), strict=True):
-        shares = [verdict.share.value for verdict in verdicts if verdict.share.value is not None]
-        share = format_share(sum(shares) / len(shares)) if shares else MISSING
-        said.append(f"{verdicts[0].objective}: {share}")
-    return ClassRow(
-        name=name,
-        stage=label,
-        engine=contender.label,
-        requests=sum(one.requests for one in found),
-        failed=sum(one.failed for one in found),
-        cells=(*map(_duration_cell, estimates), _cell(rate(goodput.value), goodput, lambda value: rate(value).text)),
-        answer=overall(one.answer for one in judged) if judged else None,
-        attainment="\n".join(said),
+def _tabled(metric: Metric) -> bool:
+    return any(metric.name in {column.name, getattr(column.of, "since_due", None)} for column in columns("table"))
+
+
+def class_names(summaries: Sequence[RunSummary]) -> list[str]:
+    views = (view for summary in summaries for stage in summary.stages for view in stage.classes)
+    return list(dict.fromkeys(view.name for view in views))
+
+
+def class_of(stage: StageView, name: str) -> ClassView | None:
+    return next((view for view in stage.classes if view.name == name), None)
+
+
+def _row(name: str, label: str, engine: EngineRuns, shown: Sequence[Column], spreads: bool) -> tuple[str, ...]:
+    views = [view for stage in engine.at(label) if (view := class_of(stage, name)) is not None]
+    goodput = over_runs([view.goodput or Estimate(None) for view in views])
+    shares = []
+    for judgements in zip(*(view.judgements for view in views), strict=True):
+        known = [judgement.share.value for judgement in judgements if judgement.share.value is not None]
+        share = format_share(sum(known) / len(known)) if known else MISSING
+        shares.append(f"{judgements[0].objective.text}: {share}")
+    answers = [judgement.answer for view in views for judgement in view.judgements]
+    return (
+        name,
+        label,
+        engine.label,
+        f"{sum(view.requests for view in views):,}",
+        f"{sum(view.failed for view in views):,}",
+        *(_text(_percentile(engine, label, name, column), column.unit, spreads) for column in shown),
+        _text(goodput, "req/s", spreads),
+        overall(answers) if answers else MISSING,
+        ", ".join(shares),
     )
 
 
-def _percentile(name: str, metric: str, p: str) -> Callable[[StageView], Estimate]:
-    def of(stage: StageView) -> Estimate:
-        one = _class(stage, name)
-        return one.latencies[metric].percentile(p) if one is not None else Estimate(None, why="no requests")
-
-    return of
-
-
-def _goodput(stage: StageView, name: str) -> Estimate:
-    one = _class(stage, name)
-    return one.attainment.goodput if one is not None and one.attainment is not None else Estimate(None)
+def _text(estimate: Estimate, unit: str, spreads: bool) -> str:
+    """`300 ms`, and `[290, 310]` in the unit of the number."""
+    if not spreads or estimate.value is None:
+        return format_value(estimate.value, unit)
+    in_unit = column_unit(unit, [estimate.value])
+    ends = interval_of(estimate, in_unit)
+    return format_value(estimate.value, unit) + (f" [{ends[0]}, {ends[1]}]" if ends[0] is not None else "")
 
 
-def _duration_cell(estimate: Estimate) -> tuple[Number, str]:
-    return _cell(duration(estimate.value), estimate, format_seconds)
+def _percentile(engine: EngineRuns, label: str, name: str, column: Column) -> Estimate:
+    views = [class_of(stage, name) for stage in engine.at(label)]
+    return over_runs(
+        [NO_REQUESTS if view is None else view.metrics[column.name].percentile(column.statistic) for view in views]
+    )
 
 
-def _cell(number: Number, estimate: Estimate, write: Callable[[float | None], str]) -> tuple[Number, str]:
-    if has_ends(estimate):
-        return number, f"{write(estimate.low)} to {upper_end(estimate, write)}"
-    return number, estimate.why or "" if estimate.value not in (None, math.inf) else ""
+def class_sentences(summaries: Sequence[RunSummary]) -> list[str]:
+    """What each class loses in the mix, where it was run alone afterwards too."""
+    names, tails = class_names(summaries), [column for column in _columns(summaries) if column.statistic == "p95"]
+    return [sentence for engine in engine_runs_of(summaries) for sentence in _against_alone(engine, names, tails)]
 
 
-def _against_alone(contender: Contender, names: Iterable[str], metrics: Sequence[str]) -> Iterator[str]:
-    """A sentence for each class of a stage of several, where the class was run alone afterwards too."""
-    for label, alone in _isolated(contender.runs[0].stages):
+def _against_alone(engine: EngineRuns, names: Iterable[str], shown: Sequence[Column]) -> Iterator[str]:
+    for label, alone in _isolated(engine.runs[0].stages):
         for name in (name for name in names if name in alone):
             parts = []
-            for metric in metrics:
-                of = _percentile(name, metric, "p95")
-                mixed, by_itself = contender.estimate(of, label), contender.estimate(of, alone[name])
+            for column in shown:
+                mixed, by_itself = (_percentile(engine, at, name, column) for at in (label, alone[name]))
                 if (ratio := _ratio(mixed, by_itself)) is not None:
                     values = f"{format_seconds(mixed.value)} against {format_seconds(by_itself.value)}"
-                    parts.append(f"{BY_NAME[metric].title} p95 {ratio} ({values})")
+                    parts.append(f"{column.full_title} {ratio} ({values})")
             if parts:
-                yield f"{contender.label}, {name} at {label}, compared with {alone[name]}: {in_words(parts)}."
+                yield f"{engine.label}, {name} at {label}, compared with {alone[name]}: {in_words(parts)}."
 
 
 def _isolated(stages: Sequence[StageView]) -> list[tuple[str, dict[str, str]]]:
     """The stages of several classes, each with the labels of the stages of one class that followed it, by class."""
-    found: list[tuple[str, dict[str, str]]] = []
+    mixed: list[tuple[str, dict[str, str]]] = []
     for stage in stages:
         if len(stage.classes) > 1:
-            found.append((stage.label, {}))
-        elif stage.classes and found:
-            found[-1][1].setdefault(stage.classes[0].name, stage.label)
-    return found
+            mixed.append((stage.label, {}))
+        elif stage.classes and mixed:
+            mixed[-1][1].setdefault(stage.classes[0].name, stage.label)
+    return mixed
 
 
 def _ratio(mixed: Estimate, alone: Estimate) -> str | None:

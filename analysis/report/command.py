@@ -1,4 +1,4 @@
-"""`enginebench report`: from runs to a table, findings, a conclusion, an HTML page and files of other formats."""
+"""`enginebench report`: from runs to the answer, tables and findings, an HTML page and files of other formats."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from analysis.report.document import Report
+    from analysis.report.contents import Report
     from analysis.summary.run_summary import RunSummary
 
+PAGE = "report.html"
 OF_A_PLAN = ("slo", "peak", "headroom", "spares", "price", "gpu", "gpus", "prices")
 NOT_ASKED = {one.name for one in settings_of(PlanSettings)} - {*OF_A_PLAN}
 """What only `enginebench plan` asks for."""
@@ -37,7 +38,7 @@ OUTPUT = typer.Option(
 )
 
 
-@with_flags(RunsSettings, ClaimSettings, PlanSettings, leave_out={*NOT_ASKED, "allow_different"})
+@with_flags(RunsSettings, ClaimSettings, PlanSettings, leave_out=NOT_ASKED)
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Annotated[list[Path] | None, OUTPUT] = None,
@@ -50,7 +51,9 @@ def report(
 
     Runs with the same label are repeats of one engine; a winner needs three repeats of each.
 
-    --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine needs.
+    --slo judges every load and gives the users of a replica; a tier, such as fast:ttft_p95=0.3, goes before its
+    objectives. --price or --gpu adds the cost of tokens, --peak with --slo the number of replicas that each engine
+    needs.
 
     Exit code: 0 good, 1 an objective was missed or not shown to be met or a search found no capacity, 2 a usage error
     or an invalid run.
@@ -62,6 +65,8 @@ def report(
       enginebench report runs/20261121-100542-mistralrs-k3vq runs/20261121-100912-transformers-x1pd
 
       enginebench report --slo ttft_p99=0.5 --slo tpot_p99=0.05
+
+      enginebench report --slo fast:ttft_p95=0.3,tpot_p95=0.03 --slo relaxed:ttft_p95=2
 
       enginebench report -o report.md -o numbers.csv
 
@@ -97,59 +102,67 @@ def report(
 def _found_good(made: Report) -> bool:
     """Whether every search found a capacity, or without a search, every objective was met."""
     searches = [run.search for run in made.runs if run.search is not None]
-    return all(one.state == "found" for one in searches) if searches else made.objectives in {None, "met"}
+    return all(search.state == "found" for search in searches) if searches else made.objectives in {None, "met"}
 
 
 def _made(
     summaries: Sequence[RunSummary], output: Sequence[Path], claims: ClaimSettings, plan: PlanSettings, status: Status
 ) -> tuple[Report, list[Path]]:
-    """The report, and the files it was written to."""
-    from analysis.compare.winner import compare
-    from analysis.report.decision import decide
-    from analysis.report.document import report_of
-    from analysis.report.files import write
+    """The report, and the files it was written to: without being asked for, the page where it can be."""
+    from dataclasses import replace
 
-    comparison = compare(summaries, claims.allow_invalid, claims.margin)
-    plans = None
+    from analysis.compare.comparison import compare
+    from analysis.report.contents import report_of
+    from analysis.report.decision import decide, replicas_of
+    from analysis.report.document import write
+
+    comparison = compare(
+        summaries,
+        allow_different=claims.allow_different,
+        allow_invalid=claims.allow_invalid,
+        margin=claims.margin,
+    )
     if plan.peak is not None:
-        from analysis.report.plans import plans_of  # simulates: SciPy's optimisers are slow to import
-
         status.update("Simulating the peak …")
-        plans = plans_of(summaries, plan)
-    decision = decide(summaries, comparison, plan, plans)
-    files = _files(output, summaries)
-    made = report_of(summaries, comparison, decision, files[0])
+    replicas = replicas_of(summaries, plan) if plan.peak is not None else []
+    pages, others = ([path for path in output if (path.suffix == ".html") is page] for page in (True, False))
+    beside = (summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent) / PAGE
+    decision = decide(summaries, comparison, plan, replicas)
+    made = report_of(summaries, comparison, decision, pages[0] if pages else beside)
     status.update("Drawing the charts …")
-    for path in files:
+    if not pages:
+        try:
+            write(made, beside)
+            pages = [beside]
+        except UserMistake:  # the runs are where nothing can be written
+            made = replace(made, report=None)
+    for path in output:
         write(made, path)
-    return made, files
+    return made, [*pages, *others]
 
 
 def _check_formats(output: Sequence[Path]) -> None:
     """Raises `UserMistake` for a suffix that names no format."""
-    from analysis.report.files import FORMATS
+    from analysis.report.document import FORMATS
 
     unknown = [path for path in output if path.suffix not in FORMATS]
     if unknown:
         raise UserMistake(f"{unknown[0]} has no known suffix: use one of {', '.join(FORMATS)}.")
 
 
-def _files(output: Sequence[Path], summaries: Sequence[RunSummary]) -> list[Path]:
-    """What is written, the page first."""
-    pages = [path for path in output if path.suffix == ".html"]
-    folder = summaries[0].folder if len(summaries) == 1 else summaries[-1].folder.parent
-    return [*(pages or [folder / "report.html"]), *(path for path in output if path.suffix != ".html")]
-
-
 def _print(made: Report, files: Sequence[Path], as_json: bool) -> None:
-    from analysis.console import stdout
+    from analysis.console import stderr, stdout
     from analysis.report.document import as_json_document
     from analysis.report.terminal import print_report
 
     if as_json:
         typer.echo(json.dumps(as_json_document(made), allow_nan=False))
-        return
-    console = stdout()
-    print_report(console, made.runs, made.comparison)
-    console.print()
-    console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)
+    else:
+        console = stdout()
+        print_report(console, made)
+        console.print()
+        if files:
+            console.print(f"Report: {', '.join(map(str, files))}", soft_wrap=True)
+    if made.report is None:
+        folder = made.runs[-1].folder
+        stderr().print(f"{folder} cannot be written to, so there is no page: -o report.html writes one elsewhere.")

@@ -1,18 +1,21 @@
-"""What the tokens of each engine cost, beside the baseline's: the business table."""
+"""What the tokens of each engine cost: the price of an hour ÷ the tokens of an hour, at a load that is named.
+
+With objectives the load is each engine's highest within them, else the one at which the engines are compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.compare.contrasts import Contrasts, inverse
-from analysis.compare.engine_runs import Contender
-from analysis.compare.measures import THROUGHPUT
-from analysis.compare.tables import TextTable
+from analysis.compare.comparison import DECIDING, FAILURES_BORNE, Comparison
+from analysis.compare.engine_runs import EngineRuns, paired
+from analysis.console import TextTable
 from analysis.plan.prices import gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
-from analysis.summary.stage import FAILURES_BORNE
-from records.formatting import MISSING, format_ratio, format_share, significant
+from analysis.stats.differences import compare_runs
+from records.formatting import MISSING, format_interval, format_ratio, format_share, in_words, significant
 from records.view import Estimate
 
 MILLION, HOUR = 1e6, 3600.0
@@ -20,92 +23,136 @@ MILLION, HOUR = 1e6, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class EngineCost:
-    """At one stage. `hours` are those of a replica for a million output tokens, `cost` their price in US dollars.
+    """At `stage`, which is `None` where no load is known to meet the objectives. `hours` are those of a replica for a
+    million output tokens, `cost` their price in US dollars.
 
-    `against` is the cost over the baseline's, below 1 where it is cheaper; without prices both replicas are assumed
-    to cost the same. `joules` are those of an output token.
+    `against` is the cost over the baseline's, below 1 where it is cheaper; without prices an hour of either replica is
+    assumed to cost the same. `joules` are those of an output token. `differs` says in what the runs are unlike the
+    baseline's.
     """
 
     engine: str
+    stage: str | None
     throughput: Estimate  # output tokens per second
     hours: Estimate
     price: float | None  # US dollars an hour, of a replica
     cost: Estimate
     against: Estimate
     joules: float | None
+    differs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    stage: str
     baseline: str
     engines: tuple[EngineCost, ...]
     sources: tuple[str, ...]  # of the prices
 
+    def of(self, engine: str) -> EngineCost:
+        return next(cost for cost in self.engines if cost.engine == engine)
 
-def costs_of(engines: Sequence[Contender], stage: str, contrasts: Contrasts | None, settings: PlanSettings) -> Costs:
-    """At `stage`. Raises `UserMistake` for a GPU without a price."""
+
+def costs_of(engines: Sequence[EngineRuns], comparison: Comparison, settings: PlanSettings) -> Costs | None:
+    """`None` where there is no stage to give costs for. Raises `UserMistake` for a GPU without a price."""
     prices = read_prices(settings.prices)
-    hourly = {one.label: _hourly(*gpu_hours(settings, prices, one.label)) for one in engines}
-    found = [price_source(settings, prices, one.label) for one in engines]
-    baseline = contrasts.baseline if contrasts is not None else engines[0].label
-    costs = [_cost(one, stage, hourly, baseline, contrasts) for one in engines]
-    return Costs(stage, baseline, tuple(costs), tuple(dict.fromkeys(str(one) for one in found if one is not None)))
+    replicas = {engine.label: gpu_hours(settings, prices, engine.label) for engine in engines}
+    hourly = {label: None if price is None else gpus * price for label, (gpus, price) in replicas.items()}
+    sources = [price_source(settings, prices, engine.label) for engine in engines]
+    stages = {engine.label: stage_of(engine, comparison) for engine in engines}
+    if not any(stages.values()):
+        return None
+    base = next(engine for engine in engines if engine.label == comparison.baseline)
+    costs = [_cost(engine, base, stages, hourly, comparison) for engine in engines]
+    return Costs(
+        comparison.baseline, tuple(costs), tuple(dict.fromkeys(str(one) for one in sources if one is not None))
+    )
 
 
-def _hourly(gpus: int, price: float | None) -> float | None:
-    return None if price is None else gpus * price
+def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
+    """The stage whose numbers stand for the engine: its highest load within the objectives; without objectives that of
+    the comparison."""
+    capacity = comparison.capacity(engine.label)
+    if capacity is None:
+        return comparison.stage
+    return next((load.label for load in capacity.loads if load.load == capacity.met), None)
 
 
 def _cost(
-    one: Contender, stage: str, hourly: dict[str, float | None], baseline: str, contrasts: Contrasts | None
+    engine: EngineRuns,
+    base: EngineRuns,
+    stages: Mapping[str, str | None],
+    hourly: Mapping[str, float | None],
+    comparison: Comparison,
 ) -> EngineCost:
-    throughput = one.estimate(lambda at: at.throughput, stage)
-    failed = one.mean(lambda at: at.failure_share.value, stage)
+    stage, price = stages[engine.label], hourly[engine.label]
+    throughput = _throughput(engine, stage)
+    hours = throughput.inverse.scaled(MILLION / HOUR)
+    cost = replace(hours, value=None, low=None, high=None, why="no price") if price is None else hours.scaled(price)
+    return EngineCost(
+        engine=engine.label,
+        stage=stage,
+        throughput=throughput,
+        hours=hours,
+        price=price,
+        cost=cost,
+        against=_against(engine, base, stages, hourly, comparison),
+        joules=None if stage is None else engine.mean(lambda at: at.value("energy_per_token"), stage),
+        differs=comparison.differs.get(engine.label, ""),
+    )
+
+
+def _throughput(engine: EngineRuns, stage: str | None) -> Estimate:
+    if stage is None:
+        return Estimate(None, why="no load is known to meet the objectives")
+    failed = engine.mean(lambda at: at.value("failure_share"), stage)
     if failed is None or failed > FAILURES_BORNE:
-        throughput = Estimate(None, why="no request ended" if failed is None else f"{format_share(failed)} failed")
+        return Estimate(None, why="no request ended" if failed is None else f"{format_share(failed)} failed")
+    throughput = engine.estimate(stage, DECIDING)
     if throughput.low is not None and throughput.low <= 0:
-        throughput = replace(throughput, low=None, high=None, why="the interval reaches zero")
-    hours = _times(inverse(throughput), MILLION / HOUR) if throughput.value else Estimate(None, why=throughput.why)
-    price = hourly[one.label]
-    cost = Estimate(None, why=hours.why or "no price") if price is None else _times(hours, price)
-    joules = one.mean(lambda at: at.energy_per_token, stage)
-    against = _against(one.label, stage, hourly, baseline, contrasts, throughput)
-    return EngineCost(one.label, throughput, hours, price, cost, against, joules)
+        return replace(throughput, low=None, high=None, why="the interval reaches zero")
+    return throughput
 
 
 def _against(
-    label: str,
-    stage: str,
-    hourly: dict[str, float | None],
-    baseline: str,
-    contrasts: Contrasts | None,
-    throughput: Estimate,
+    engine: EngineRuns,
+    base: EngineRuns,
+    stages: Mapping[str, str | None],
+    hourly: Mapping[str, float | None],
+    comparison: Comparison,
 ) -> Estimate:
-    if label == baseline:
+    if engine is base:
         return Estimate(1.0)
-    if contrasts is None or throughput.value is None:
-        return Estimate(None, why=throughput.why or "these runs are not compared")
-    if contrasts.blocked:
-        return Estimate(None, why="the runs differ or are invalid")
-    found = next((one.of(label, THROUGHPUT) for one in contrasts.stages if one.label == stage), None)
-    if found is None:
-        return Estimate(None, why="not measured in every run")
-    ours, theirs = hourly[label], hourly[baseline]
+    if engine.label in comparison.unlike:
+        return Estimate(None, why=comparison.unlike[engine.label])
+    for side in (engine, base):
+        if _throughput(side, stages[side.label]).value is None:
+            why = _throughput(side, stages[side.label]).why
+            return Estimate(None, why=why if side is engine else f"{side.label}: {why}")
+    ours, theirs = hourly[engine.label], hourly[base.label]
     if (ours is None) != (theirs is None):
         return Estimate(None, why="one of the two has no price")
-    return _times(inverse(found.ratio), ours / theirs if ours and theirs else 1.0)
+    return _tokens_ratio(engine, base, stages, comparison).inverse.scaled(ours / theirs if ours and theirs else 1.0)
 
 
-def _times(estimate: Estimate, factor: float) -> Estimate:
-    value, low, high = (None if one is None else one * factor for one in (estimate.value, estimate.low, estimate.high))
-    return replace(estimate, value=value, low=low, high=high)
+def _tokens_ratio(
+    engine: EngineRuns, base: EngineRuns, stages: Mapping[str, str | None], comparison: Comparison
+) -> Estimate:
+    """The comparison's own where both are at one stage."""
+    stage, other = stages[engine.label], stages[base.label]
+    compared = comparison.of(stage, engine.label, DECIDING)
+    if stage == other and compared is not None:
+        return compared.ratio
+    sides = [
+        [value for view in side.at(at or "") if (value := view.value(DECIDING)) is not None]
+        for side, at in ((engine, stage), (base, other))
+    ]
+    return compare_runs(sides[0], sides[1], paired([engine, base]), relative=True).ratio
 
 
 def saved(against: Estimate) -> str:
     """What is saved of the baseline's cost: only where the interval allows a claim."""
     if against.low is None or against.high is None:
-        return f"{MISSING}, {against.why or 'too few runs'}"
+        return MISSING
     if against.low <= 1 <= against.high:
         return "no difference is shown"
     ends = sorted((abs(1 - against.low), abs(1 - against.high)))
@@ -113,41 +160,54 @@ def saved(against: Estimate) -> str:
     return f"{format_share(abs(1 - (against.value or 1)))} {more} [{', '.join(map(format_share, ends))}]"
 
 
-def table(costs: Costs) -> TextTable:
-    """Without the columns of which nothing is known."""
+def cost_table(costs: Costs) -> TextTable:
+    """Without the columns of which nothing is known; below it, why numbers are missing."""
+    priced = any(cost.price is not None for cost in costs.engines)
     columns = {
-        "engine": [one.engine for one in costs.engines],
-        "tokens/s": [_written(one.throughput) for one in costs.engines],
-        "replica hours per 1M tokens": [_written(one.hours) for one in costs.engines],
+        "engine": [cost.engine for cost in costs.engines],
+        "at": [cost.stage or MISSING for cost in costs.engines],
+        "tokens/s": [_text(cost.throughput) for cost in costs.engines],
+        "replica hours per 1M tokens": [_text(cost.hours) for cost in costs.engines],
     }
-    if any(one.price is not None for one in costs.engines):
-        columns["price of an hour"] = [
-            MISSING if one.price is None else f"${significant(one.price)}" for one in costs.engines
-        ]
-        columns["cost per 1M tokens"] = [_written(one.cost, "$") for one in costs.engines]
+    if priced:
+        hours = [MISSING if cost.price is None else f"${significant(cost.price)}" for cost in costs.engines]
+        columns |= {"price of an hour": hours, "cost per 1M tokens": [_text(cost.cost, "$") for cost in costs.engines]}
     if len(costs.engines) > 1:
-        others = [(one, one.engine != costs.baseline) for one in costs.engines]
-        columns[f"cost against {costs.baseline}"] = [_relative(one.against) if other else "1" for one, other in others]
-        if any(other and one.against.low is not None for one, other in others):
-            columns["in words"] = [saved(one.against) if other else "baseline" for one, other in others]
-    if any(one.joules is not None for one in costs.engines):
-        columns["J per token"] = [MISSING if one.joules is None else significant(one.joules) for one in costs.engines]
-    text = f"Output tokens, at {costs.stage}, of one replica that is as busy as there. In brackets 95 % intervals."
-    if "price of an hour" not in columns:
-        text += " Without prices (--price, --gpu) an hour of every replica is assumed to cost the same."
+        others = [(cost.against, cost.engine != costs.baseline) for cost in costs.engines]
+        columns[f"cost against {costs.baseline}"] = [_ratio(ratio) if other else "1" for ratio, other in others]
+        if any(other and ratio.low is not None for ratio, other in others):
+            columns["in words"] = [saved(ratio) if other else "baseline" for ratio, other in others]
+    if any(cost.differs for cost in costs.engines):
+        columns["differs in"] = [cost.differs for cost in costs.engines]
+    if any(cost.joules is not None for cost in costs.engines):
+        columns["J per token"] = [
+            MISSING if cost.joules is None else significant(cost.joules) for cost in costs.engines
+        ]
+    words = tuple(index for index, name in enumerate(columns) if name in {"engine", "at", "in words", "differs in"})
+    rows = tuple(zip(*columns.values(), strict=True))
+    return TextTable("Cost of the tokens", tuple(columns), rows, words, _caption(costs, priced))
+
+
+def _caption(costs: Costs, priced: bool) -> str:
+    text = "Price of an hour ÷ output tokens of an hour, of one replica that is as busy as at that load."
+    text += "" if priced else " Without prices an hour of every replica is assumed to cost the same."
     text += f" Prices: {'; '.join(costs.sources)}." if costs.sources else ""
-    words = tuple(index for index, name in enumerate(columns) if name in {"engine", "in words"})
-    return TextTable("Costs", tuple(columns), tuple(zip(*columns.values(), strict=True)), words, text)
+    reasons: dict[str, list[str]] = {}
+    for cost in costs.engines:
+        if cost.throughput.value is None or cost.against.value is None:
+            why = cost.throughput.why if cost.throughput.value is None else cost.against.why
+            reasons.setdefault(why or "not measured", []).append(cost.engine)
+    missing = "; ".join(f"{in_words(engines)} ({why})" for why, engines in reasons.items())
+    return f"{text} {MISSING}: {missing}." if missing else text
 
 
-def _relative(ratio: Estimate) -> str:
-    return _written(ratio) if ratio.value is None else format_ratio(ratio.value, ratio.low, ratio.high)
+def _ratio(ratio: Estimate) -> str:
+    return MISSING if ratio.value is None else format_ratio(ratio.value, ratio.low, ratio.high)
 
 
-def _written(estimate: Estimate, before: str = "") -> str:
-    if estimate.value is None:
-        return f"{MISSING}, {estimate.why}" if estimate.why else MISSING
-    value, low, high = (
-        "" if one is None else f"{before}{significant(one)}" for one in (estimate.value, estimate.low, estimate.high)
-    )
-    return f"{value} [{low}, {high}]" if low and high else value
+def _text(estimate: Estimate, before: str = "") -> str:
+    """`$1.84 [$1.80, $1.88]`"""
+    if estimate.value is None or math.isinf(estimate.value):
+        return MISSING
+    interval = format_interval(estimate.low, estimate.high).replace("[", f"[{before}").replace(", ", f", {before}")
+    return f"{before}{significant(estimate.value)} {interval}".strip()

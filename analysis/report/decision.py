@@ -1,206 +1,171 @@
-"""What to deploy, as far as the runs support it: sentences written from their numbers, each with what it rests on.
-
-What the runs do not support is n/a, with the reason and the way to find out.
+"""What to deploy, as far as the runs support it: replicas and their cost at a peak, the cost of tokens, and sentences
+written from their numbers. What was not asked for is one line, with the options that ask for it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from analysis.compare.contrasts import Contrasts
-from analysis.compare.engine_runs import Contender, by_load, contenders_of
-from analysis.compare.tables import contrasts_of
-from analysis.compare.winner import Comparison
-from analysis.plan.safe_load import safe_load
-from analysis.plan.scalability import Scalability, scalability
+from analysis.compare.comparison import Comparison
+from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.plan.scalability import LoadPoint, Scalability, scalability
 from analysis.plan.settings import PlanSettings
-from analysis.report.costs import Costs, costs_of, saved
+from analysis.report.costs import Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import MISSING, format_interval, format_share, in_words, significant
-from records.view import Estimate
+from records.formatting import format_interval, format_share, in_words, significant
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]
-NO_PEAK = "no peak was given: --peak 80users --slo ttft_p99=1 plans for one"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One sentence about one engine, or about all (`engine` is `None`); without one, `why` not."""
+    """One sentence about one engine, or about all (`engine` is `None`)."""
 
     topic: Topic
     engine: str | None
-    text: str | None
-    why: str | None = None
+    text: str
 
     @property
     def heading(self) -> str:
         return self.topic if self.engine is None else f"{self.engine}, {self.topic}"
 
-    @property
-    def said(self) -> str:
-        return self.text or (f"{MISSING}: {self.why}." if self.why else f"{MISSING}.")
-
 
 @dataclass(frozen=True, slots=True)
-class Law:
-    """The Universal Scalability Law fitted to one engine's stages."""
+class Replicas:
+    """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
+    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not."""
 
     engine: str
-    fit: Scalability
+    peak: str
+    count: int | None
+    low: int | None
+    high: int | None
+    month: float | None
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`costs` is `None` where the runs have no stage in common."""
+    """`costs` is `None` where the runs have no stage to give them for; `replicas` are those of a peak."""
 
     advice: tuple[Advice, ...]
     costs: Costs | None
-    laws: tuple[Law, ...]
-
-    @property
-    def for_reading(self) -> tuple[Advice, ...]:
-        """Topic by topic; what is n/a for several engines for the same reason is said once."""
-        engines = {one.engine for one in self.advice if one.engine is not None}
-        alike: dict[tuple[str, str | None], list[str]] = {}
-        for one in self.advice:
-            if one.text is None and one.engine is not None:
-                alike.setdefault((one.topic, one.why), []).append(one.engine)
-        said: dict[tuple[str, str | None, str | None], Advice] = {}
-        for one in self.advice:
-            named = alike.get((one.topic, one.why), []) if one.text is None else []
-            if len(named) < 2:
-                said[one.topic, one.engine, None] = one
-            else:
-                of = "" if len(named) == len(engines) else f" ({in_words(named)})"
-                said.setdefault(
-                    (one.topic, None, one.why), Advice(one.topic, None, None, f"{one.why or 'unknown'}{of}")
-                )
-        topics = [one.topic for one in self.advice]
-        return tuple(sorted(said.values(), key=lambda one: topics.index(one.topic)))
+    replicas: tuple[Replicas, ...] = ()
+    laws: Mapping[str, Scalability] = field(default_factory=dict)  # fitted, by engine
+    not_asked: str = ""
 
 
 def decide(
     summaries: Sequence[RunSummary],
     comparison: Comparison,
     settings: PlanSettings | None = None,
-    plans: Mapping[str, Advice] | None = None,
+    replicas: Sequence[Replicas] = (),
 ) -> Decision:
-    """`plans`, by label, where a peak was given. Raises `UserMistake` for a GPU without a price."""
-    engines = contenders_of(summaries)
-    contrasts = contrasts_of(summaries, comparison.margin)
-    stage, laws = comparison.stage, laws_of(engines)
-    costs = None if stage is None else costs_of(engines, stage, contrasts, settings or PlanSettings())
-    said = [*_choice(comparison, len(engines)), *_answers(contrasts)]
-    for one in engines:
-        law = next((law for law in laws if law.engine == one.label), None)
-        said += [_load(one), _limit(one.label, law), _gpu(one, stage)]
-        said += [Advice("replicas", one.label, None, NO_PEAK) if plans is None else plans[one.label]]
-        said += [_cost(one.label, costs)]
-    return Decision(tuple(said), costs, laws)
+    """`replicas` where a peak was given. Raises `UserMistake` for a GPU without a price."""
+    settings, engines = settings or PlanSettings(), engine_runs_of(summaries)
+    costs, laws = costs_of(engines, comparison, settings), laws_of(engines)
+    advice = [*_winner(comparison), *_answers(comparison)]
+    for engine in engines:
+        advice += [*_load(engine, comparison), *_limit(engine.label, laws), *_gpu(engine, comparison)]
+        advice += [Advice("replicas", engine.label, each.sentence) for each in replicas if each.engine == engine.label]
+        advice += [] if costs is None else _cost(engine.label, costs)
+    topics = list(dict.fromkeys(each.topic for each in advice))
+    ordered = sorted(advice, key=lambda each: topics.index(each.topic))
+    return Decision(tuple(ordered), costs, tuple(replicas), laws, _not_asked(summaries, settings, costs))
 
 
-def _choice(comparison: Comparison, engines: int) -> list[Advice]:
-    if engines == 1:
-        return []
-    if comparison.winner is None:
-        why = comparison.why or comparison.sentence.rstrip(".")
-        return [Advice("engine", None, None, f"none is recommended over the others, because {why}")]
-    return [Advice("engine", comparison.winner, f"Serve with {comparison.winner}. {comparison.sentence}")]
+def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> list[Replicas]:
+    """The answer of `enginebench plan` for each engine. Raises `UserMistake` for a price that cannot be read."""
+    return [_replicas(engine, settings) for engine in engine_runs_of(summaries)]
 
 
-def _answers(contrasts: Contrasts | None) -> list[Advice]:
-    if contrasts is None:
-        return []
-    found = []
-    for one in contrasts.answers:
-        told = one.sentence(contrasts.baseline)
-        same = f"{one.engine} gives the answers of {contrasts.baseline} to all {one.prompts:,} prompts."
-        check = f"{told} Check their quality before its speed counts: enginebench answers."
-        text = None if one.why else check if told else same
-        found.append(Advice("answers", one.engine, text, one.why))
-    return found
+def _replicas(engine: EngineRuns, settings: PlanSettings) -> Replicas:
+    from analysis.plan.plan import make_plan  # simulates: SciPy's optimisers are slow to import
+    from analysis.plan.settings import CannotPlan
+
+    assert settings.peak is not None, "a peak was given"
+    peak = settings.peak.label
+    try:
+        plan = make_plan(engine.label, engine.runs, settings)
+    except CannotPlan as refused:
+        return Replicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
+    answer, month = plan.replicas, None if plan.bill is None else plan.bill.per_month
+    return Replicas(engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence)
 
 
-def _load(one: Contender) -> Advice:
-    """The load that a replica bears, by the objectives."""
-    stages = [stage for run in one.runs for stage in run.stages]
-    if all(stage.attainment is None for stage in stages):
-        return Advice("load", one.label, None, "no objective was given: --slo ttft_p99=1 judges every load")
-    if not by_load(one.runs):
-        return Advice("load", one.label, None, "its stages differ in more than their load")
-    safe = safe_load(stages)
-    if safe is None or safe.load.value is None or safe.load.low is None:
-        return Advice("load", one.label, None, None if safe is None else safe.load.why)
-    beyond = f" ({safe.load.why})" if safe.load.why else ""
-    most = f"{_load_text(safe.load.value)} {safe.unit} {_ends(safe.load)}{beyond}"
-    limit = "" if safe.limit is None else f", limited by {safe.limit.sentence}"
-    least = math.floor(safe.load.low) if safe.unit == "users" else safe.load.low
-    if least <= 0:
-        return Advice("load", one.label, None, f"every objective is met up to {most}: the interval reaches no load")
-    text = f"Give a replica at most {_load_text(least)} {safe.unit}: every objective is met up to {most}{limit}."
-    return Advice("load", one.label, text)
-
-
-def _load_text(load: float) -> str:
-    return f"{load:g}" if float(load).is_integer() else significant(load)
-
-
-def laws_of(engines: Sequence[Contender]) -> tuple[Law, ...]:
-    """Of the engines with three loads or more that differ in nothing else."""
-    found = []
-    for one in engines:
-        stages = [stage for run in one.runs for stage in run.stages]
-        if len(stages) < 3 or not by_load(one.runs):
-            continue
-        fit = scalability(stages)
-        if fit is not None:
-            found.append(Law(one.label, fit))
-    return tuple(found)
-
-
-def _limit(label: str, law: Law | None) -> Advice:
-    """Where more load brings no more."""
-    if law is None:
-        return Advice("limit", label, None, "it takes three loads that differ in nothing else")
-    most, peak = law.fit.most, law.fit.peak
-    if most.value is None or math.isinf(most.value):
-        return Advice("limit", label, None, "throughput grew in proportion to the load: measure higher loads")
-    text = f"{significant(most.value)} tokens/s {_ends(most)}"
-    if peak.value is None or peak.high is None or math.isinf(peak.high):
-        return Advice("limit", label, f"Throughput of a replica levels off at {text}.")
-    where = f"{significant(peak.value)} requests in flight {_ends(peak)}"
-    return Advice("limit", label, f"Throughput of a replica is highest, {text}, with {where}.")
-
-
-def _ends(estimate: Estimate) -> str:
-    """An end that is not bounded is said to be so."""
-    low, high = (
-        "no bound" if one is None or math.isinf(one) else _load_text(one) for one in (estimate.low, estimate.high)
+def _winner(comparison: Comparison) -> list[Advice]:
+    """Why none is named, the headline says."""
+    return (
+        [] if comparison.winner is None else [Advice("engine", comparison.winner, f"Serve with {comparison.winner}.")]
     )
-    return f"[{low}, {high}]"
 
 
-def _gpu(one: Contender, stage: str | None) -> Advice:
-    busy = None if stage is None else one.mean(lambda at: at.telemetry_mean("gpu_utilisation"), stage)
-    if busy is None:
-        return Advice("GPU", one.label, None, "no GPU telemetry")
-    return Advice("GPU", one.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")
+def _answers(comparison: Comparison) -> list[Advice]:
+    advice = []
+    for same in comparison.answers:
+        different = same.sentence(comparison.baseline)
+        if same.why is None:
+            text = f"{same.engine} gives the answers of {comparison.baseline} to all {same.prompts:,} prompts."
+            if different:
+                text = f"{different} Check their quality before its speed counts: enginebench answers."
+            advice.append(Advice("answers", same.engine, text))
+    return advice
 
 
-def _cost(label: str, costs: Costs | None) -> Advice:
-    if costs is None:
-        return Advice("cost", label, None, "these runs have no stage in common")
-    found = next(one for one in costs.engines if one.engine == label)
-    said = []
-    if found.cost.value is not None:
-        interval = format_interval(found.cost.low, found.cost.high)
-        said.append(f"A million output tokens cost ${significant(found.cost.value)} {interval}".rstrip())
-    if found.against.low is not None:
-        said.append(f"{'that' if said else 'a token'} costs {saved(found.against)} against {costs.baseline}")
-    if not said:
-        return Advice("cost", label, None, found.against.why or found.cost.why or "too few runs")
-    text = "; ".join(said)
-    return Advice("cost", label, f"{text[:1].upper()}{text[1:]}.")
+def _load(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
+    capacity = comparison.capacity(engine.label)
+    return [] if capacity is None else [Advice("load", engine.label, capacity.sentence)]
+
+
+def laws_of(engines: Sequence[EngineRuns]) -> dict[str, Scalability]:
+    """The Universal Scalability Law of the engines with three loads or more that differ in nothing else."""
+    laws: dict[str, Scalability] = {}
+    for engine in engines:
+        if by_load(engine.runs):
+            points = [
+                LoadPoint(s.label, s.value("concurrency") or 0.0, s.estimate("throughput")) for s in engine.stages
+            ]
+            law = scalability(points)
+            laws |= {engine.label: law} if law is not None else {}
+    return laws
+
+
+def _limit(engine: str, laws: Mapping[str, Scalability]) -> list[Advice]:
+    return [Advice("limit", engine, f"{laws[engine].sentence}.")] if engine in laws else []
+
+
+def _gpu(engine: EngineRuns, comparison: Comparison) -> list[Advice]:
+    stage = stage_of(engine, comparison)
+    busy = None if stage is None else engine.gauge(stage, "gpu_utilisation")
+    return (
+        []
+        if busy is None
+        else [Advice("GPU", engine.label, f"The GPU is busy {format_share(busy)} of the time at {stage}.")]
+    )
+
+
+def _cost(engine: str, costs: Costs) -> list[Advice]:
+    cost, parts = costs.of(engine), []
+    if cost.cost.value is not None:
+        interval = format_interval(cost.cost.low, cost.cost.high)
+        price = f"${significant(cost.cost.value)} {interval}".rstrip()
+        parts.append(f"a million output tokens cost {price} at {cost.stage}")
+    if cost.against.low is not None:
+        at = "" if parts else f" at {cost.stage}"
+        parts.append(f"{'that' if parts else 'a token'} costs {saved(cost.against)} against {costs.baseline}{at}")
+    text = "; ".join(parts)
+    return [Advice("cost", engine, f"{text[:1].upper()}{text[1:]}.")] if text else []
+
+
+def _not_asked(summaries: Sequence[RunSummary], settings: PlanSettings, costs: Costs | None) -> str:
+    """`Not asked for: users within an SLO (--slo ttft_p99=1), …`; empty where all was."""
+    parts = []
+    if not any(summary.objectives or summary.search for summary in summaries):
+        parts.append("users within an SLO (--slo ttft_p99=1)")
+    if settings.peak is None:
+        parts.append("replicas for a peak (--peak 80users)")
+    if costs is not None and all(cost.price is None for cost in costs.engines):
+        parts.append("costs in dollars (--price 2.20 or --gpu H100)")
+    return f"Not asked for: {in_words(parts)}." if parts else ""

@@ -1,4 +1,4 @@
-"""A whole report as a value, as one JSON document, and the schema of that document.
+"""A report as one JSON document with its schema, as a long table, and the files that it can be written as.
 
 python -m analysis.report.document > docs/report.schema.json
 """
@@ -6,66 +6,61 @@ python -m analysis.report.document > docs/report.schema.json
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
 from inspect import cleandoc
+from operator import or_
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import polars as pl
 
-from analysis.compare.knee import growth_sentences
-from analysis.compare.winner import Comparison
-from analysis.report.decision import Decision
-from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary, as_document, without_infinities
-from records.rules import Answer, overall
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Runs, what compares them, and the conclusions of both. `objectives` is `None` where there was none to judge."""
-
-    schema: int
-    runs: tuple[RunSummary, ...]
-    comparison: Comparison
-    growth: tuple[str, ...]  # which part of TTFT grew with the load, and what grew with the context
-    decision: Decision  # what to deploy, and at what cost
-    invalid: bool
-    objectives: Answer | None  # whether every stage of every run met every objective
-    report: str  # where the page is
-
-
-def report_of(summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision, page: Path) -> Report:
-    attainments = [stage.attainment for summary in summaries for stage in summary.stages]
-    answers = [attainment.answer for attainment in attainments if attainment is not None]
-    return Report(
-        schema=SCHEMA_VERSION,
-        runs=tuple(summaries),
-        comparison=comparison,
-        growth=tuple(growth_sentences(summaries)),
-        decision=decision,
-        invalid=comparison.invalid or any(summary.invalid for summary in summaries),
-        objectives=overall(answers) if answers else None,
-        report=str(page),
-    )
+from analysis.compare.capacity import SloCapacity
+from analysis.compare.frame import SCHEMA, frame
+from analysis.compare.tables import comparison_rows
+from analysis.report.contents import Report
+from analysis.report.markdown import markdown
+from analysis.report.page import render
+from analysis.summary.run_summary import SCHEMA_VERSION, as_document, without_infinities
+from records.files import write_atomically
+from records.metrics import Column
+from records.slo import write_objectives
+from settings.schema import UserMistake
 
 
 def as_json_document(report: Report) -> dict[str, Any]:
     """What `--json` prints: every run's `summary.json`, the comparison and the conclusions."""
-    names = [field.name for field in dataclasses.fields(report)]
-    document = {name: getattr(report, name) for name in names}
+    document: dict[str, Any] = without_infinities(
+        {name: _plain(value) for name, value in _fields(report).items() if name != "runs"}
+    )
     document["runs"] = [as_document(run) | {"folder": str(run.folder)} for run in report.runs]
-    for name in ("comparison", "decision"):
-        document[name] = without_infinities(dataclasses.asdict(getattr(report, name)))
     return document
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    """A column of the declared metrics is its key, such as `ttft p95`."""
+    if isinstance(value, Column):
+        return value.key
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(part) for name, part in _fields(value).items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the document."""
     (reference,), parts = msgspec.json.schema_components(
-        [Report], schema_hook=_path_schema, ref_template="#/$defs/{name}"
+        [_document_type(Report)], schema_hook=_path_schema, ref_template="#/$defs/{name}"
     )
     for part in parts.values():
         if "description" in part:  # a docstring, which Python 3.13 compiles without its indentation
@@ -78,10 +73,78 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+@cache
+def _document_type(kind: Any) -> Any:
+    """The type of a value once it is in the document: as `_plain` writes it."""
+    if kind is Column:
+        return str
+    if kind is float:
+        return float | None  # JSON has no infinity
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        name, hints = kind.__name__, get_type_hints(kind)
+        fields = [(field.name, _document_type(hints[field.name])) for field in dataclasses.fields(kind)]
+        return msgspec.defstruct(name, fields, namespace={"__doc__": kind.__doc__})
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is None or origin is Literal:
+        return kind
+    parts = tuple(part if part is Ellipsis else _document_type(part) for part in parts)
+    return reduce(or_, parts) if origin in {Union, UnionType} else origin[parts]
+
+
 def _path_schema(kind: type[Any]) -> dict[str, Any]:
     if issubclass(kind, Path):
         return {"type": "string"}
     raise NotImplementedError(kind)
+
+
+def numbers_of(report: Report) -> pl.DataFrame:
+    """Every number of every stage of every run, the findings, the comparison and the capacities, a row each."""
+    compared = pl.DataFrame(
+        [*comparison_rows(report.comparison), *map(_capacity_row, _capacities(report))], schema=SCHEMA
+    )
+    return pl.concat([frame(report.runs), compared])
+
+
+def _capacities(report: Report) -> list[SloCapacity]:
+    return [*report.capacities, *report.matrix]
+
+
+def _capacity_row(capacity: SloCapacity) -> dict[str, Any]:
+    """From the highest load that meets the objectives to the lowest that misses one."""
+    return {
+        "label": capacity.engine,
+        "metric": f"capacity {write_objectives(capacity.objectives)}",
+        "statistic": "value",
+        "unit": capacity.unit,
+        "value": capacity.met,
+        "low": capacity.met,
+        "high": capacity.missed,
+        "n": len(capacity.loads),
+        "why": capacity.bracket,
+    }
+
+
+def _parquet(report: Report) -> bytes:
+    file = io.BytesIO()
+    numbers_of(report).write_parquet(file)
+    return file.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[Report], str | bytes]] = {
+    ".html": render,
+    ".md": markdown,
+    ".csv": lambda report: numbers_of(report).write_csv(),
+    ".parquet": _parquet,
+    ".json": lambda report: json.dumps(as_json_document(report), indent=1, allow_nan=False) + "\n",
+}
+
+
+def write(report: Report, path: Path) -> None:
+    """Raises `UserMistake` where `path` cannot be written."""
+    try:
+        write_atomically(path, FORMATS[path.suffix](report))
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be written ({error.strerror}): choose another place with -o.") from None
 
 
 if __name__ == "__main__":

@@ -9,20 +9,27 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.winner import compare
+from analysis.compare.comparison import compare
+from analysis.compare.engine_runs import engine_runs_of
+from analysis.compare.headline import headline
 from analysis.data.load import NotARun
+from analysis.report.costs import stage_of
 from analysis.summary.run_summary import RunSummary, read_summary
+from records.metrics import columns
+from records.view import SEVERITIES
 
 NO_REPORT = "no report yet"
+COLUMNS = columns("table", since_due=True)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
-    """One run. Numbers are of its heaviest stage: output tokens per second, and seconds of TTFT (user) at p95."""
+    """One run. `numbers` are those of the table of stages, by the keys of their columns, at the highest load within the
+    run's objectives, else at its heaviest; durations in seconds, since the request was due."""
 
     folder: Path
     run_id: str
@@ -32,8 +39,7 @@ class IndexedRun:
     scenario: str
     stage: str | None = None
     requests: int | None = None  # of the whole run
-    throughput: float | None = None
-    ttft_p95: float | None = None
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
     failure_share: float | None = None
     headline: str = NO_REPORT
     findings: Mapping[str, int] | None = None  # how many of each severity
@@ -44,22 +50,18 @@ class IndexedRun:
         return path if path.exists() else None
 
     @property
-    def said(self) -> str:
+    def findings_text(self) -> str:
         """`1 invalid, 2 warn`; `none` where nothing speaks against the numbers."""
         if self.findings is None:
             return ""
-        counted = [
-            f"{self.findings[severity]}\u00a0{severity}"
-            for severity in ("invalid", "warn", "note")
-            if self.findings.get(severity)
-        ]
-        return ", ".join(counted) or "none"
+        counts = [f"{self.findings[each]}\u00a0{each}" for each in SEVERITIES if self.findings.get(each)]
+        return ", ".join(counts) or "none"
 
 
 def runs_in(folder: Path) -> list[IndexedRun]:
     """The newest first. What is in `folder` and is no run is left out."""
-    found = [_indexed(meta.parent) for meta in folder.glob("*/meta.json")]
-    return sorted((run for run in found if run is not None), key=lambda run: run.started_at, reverse=True)
+    runs = [_indexed(meta.parent) for meta in folder.glob("*/meta.json")]
+    return sorted((run for run in runs if run is not None), key=lambda run: run.started_at, reverse=True)
 
 
 def _indexed(folder: Path) -> IndexedRun | None:
@@ -82,19 +84,18 @@ def _indexed(folder: Path) -> IndexedRun | None:
 
 
 def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
-    comparison = compare([summary])
+    comparison, (engine,) = compare([summary]), engine_runs_of([summary])
     findings: dict[str, int] = dict(Counter(finding.severity for finding in summary.findings))
-    said = replace(run, requests=summary.requests, headline=comparison.sentence, findings=findings)
-    stage = next((stage for stage in summary.stages if stage.label == comparison.stage), None)
-    if stage is None:  # a capacity search has probes, of which none stands for the run
-        return said
-    tail = stage.latencies["ttft_user"].p95.value
+    known = replace(run, requests=summary.requests, headline=headline(comparison, [summary]), findings=findings)
+    stage = stage_of(engine, comparison) or (None if summary.search is not None else comparison.stage)
+    if stage is None:  # of a search for capacity that certified none
+        return known
+    values = {column.key: engine.column(stage, column).value for column in COLUMNS}
     return replace(
-        said,
-        stage=stage.label,
-        throughput=stage.throughput.value,
-        ttft_p95=None if tail is None or math.isinf(tail) else tail,
-        failure_share=stage.failure_share.value,
+        known,
+        stage=stage,
+        numbers={key: None if value is None or math.isinf(value) else value for key, value in values.items()},
+        failure_share=engine.value(stage, "failure_share"),
     )
 
 

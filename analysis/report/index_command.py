@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
     from analysis.report.index import IndexedRun
 
-COLUMNS = ("run", "model", "engine", "stage", "scenario", "tokens/s", "TTFT p95", "findings")
-NUMBERS = ("tokens/s", "TTFT p95")
-LEFT_OUT = ("model", "engine", "stage", "scenario", "findings")  # by a narrow terminal, in this order
-
 
 @with_flags(RunsSettings, leave_out={"tokenizer"})
 def list_runs(as_json: AsJson = False, **given: Any) -> None:
     """List the runs of a folder.
 
-    Numbers are those of each run's heaviest stage. A run that was never reported on has none yet: `enginebench report`.
+    Numbers are those of the highest load within the run's objectives, else of its heaviest. A run that was never
+    reported on has none yet: `enginebench report`.
     """
     from analysis.report.index import runs_in
 
@@ -47,23 +44,21 @@ def _document(run: IndexedRun) -> dict[str, object]:
 
 def _print(runs: Sequence[IndexedRun]) -> None:
     """As many columns as the terminal has room for; a run's id is never broken, so that it can be copied."""
-    from analysis.compare.tables import TextTable
-    from analysis.compare.terminal import print_table
-    from analysis.console import stdout
-    from records.formatting import MISSING, format_seconds, significant
+    from analysis.console import TextTable, print_table, stdout
+    from analysis.report.index import COLUMNS
+    from records.formatting import format_value
 
+    words = ("model", "engine", "stage", "scenario")
+    numbers = tuple(column.full_title.replace(" (user)", "") for column in COLUMNS)
+    headers = ("run", *words, *numbers, "findings")
     rows = tuple(
         (
             run.run_id,
-            run.model or "",
-            run.label,
-            run.stage or "",
-            run.scenario,
-            MISSING if run.throughput is None else significant(run.throughput),
-            MISSING if run.stage is None else format_seconds(run.ttft_p95),
-            run.said or run.headline,
+            *(run.model or "", run.label, run.stage or "", run.scenario),
+            *(format_value(run.numbers.get(column.key), column.unit) for column in COLUMNS),
+            run.findings_text or run.headline,
         )
         for run in runs
     )
-    texts = tuple(index for index, title in enumerate(COLUMNS) if title not in NUMBERS)
-    print_table(stdout(), TextTable("", COLUMNS, rows, texts, ""), LEFT_OUT)
+    texts = tuple(index for index, header in enumerate(headers) if header not in numbers)
+    print_table(stdout(), TextTable("", headers, rows, texts), ("model", *words[1:], "findings", *numbers))

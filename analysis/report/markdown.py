@@ -1,76 +1,75 @@
-"""The report as Markdown: for a pull request, a ticket or a wiki."""
+"""The report as Markdown: for a pull request, a ticket or a wiki. It holds what the page holds."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 
-from analysis.compare.tables import TextTable
-from analysis.report.costs import table
-from analysis.report.decision import Decision
-from analysis.report.document import Report
-from analysis.report.remarks import remarks
-from analysis.report.rows import Results, Row, results_of
-from analysis.report.search import Searches, searches_of
-from analysis.report.terminal import objective_lines
-from analysis.stats.tails import needed
-from records.formatting import format_count
-
-NEEDED = needed(0.99)
+from analysis.compare.tables import tables_of as comparison_tables
+from analysis.console import TextTable
+from analysis.report.classes import class_sentences, class_table
+from analysis.report.contents import Report
+from analysis.report.costs import cost_table
+from analysis.report.findings_text import Remark
+from analysis.report.sections import answer_table, tables_of, trend_lines
+from analysis.report.table import StageTable, stage_table
+from records.formatting import counted, format_count
 
 
 def markdown(report: Report) -> str:
-    """Headline, results by stage, objectives, findings and how to repeat it."""
-    results = results_of(report.runs)
+    """The answer, the numbers by stage, the caveats, and then everything else."""
     title = " · ".join(dict.fromkeys(run.label for run in report.runs))
-    parts = [f"# {title}: load test", f"**{report.comparison.sentence}**", *report.growth, _table(results)]
-    parts.append(f"In brackets 95 % intervals; “n/a, 42 < {NEEDED}”: the interval needs {NEEDED} requests.")
-    parts += [results.accuracy] if results.accuracy else []
-    judged = objective_lines(report.runs)
-    parts += [_list([f"**{answer}**: {text}" for answer, text in judged])] if judged else []
-    searches = searches_of(report.runs)
-    parts += _probes(searches) if searches is not None else []
-    parts += _decision(report.decision)
-    findings = [*report.comparison.findings, *(finding for run in report.runs for finding in run.findings)]
-    found = remarks(findings, (run.label for run in report.runs))
-    if found:
-        said = [
-            f"**{one.severity}**{f' {one.where}:' if one.where else ''} {one.evidence}. → {one.remedy}" for one in found
-        ]
-        parts += ["## Findings", _list(said)]
+    results = stage_table(report.runs)
+    parts = [f"# {title}: load test", f"**{report.headline}**", *_findings(report.grave)]
+    answer = answer_table(report)
+    parts += [] if answer is None else [answer.markdown, answer.caption]
+    trend = trend_lines(report.runs)
+    parts += ["\n".join(["```text", *trend, "```"])] if trend else []
+    parts += ["## Results by stage", _stages(results).markdown, *results.notes()]
+    if report.caveats:
+        parts += [f"## {counted(len(report.caveats), 'caveat')}", *_findings(report.caveats)]
+    parts += [_list([f"**{answer}**: {text}" for answer, text in report.judged])] if report.judged else []
+    for table in tables_of(report):
+        parts += _section(table)
+    for table in comparison_tables(report.comparison):
+        parts += _section(table)
+    classes = class_table(report.runs)
+    parts += [] if classes is None else [*_section(classes), *class_sentences(report.runs)]
+    advice = [f"**{advice.heading}**: {advice.text}" for advice in report.decision.advice]
+    parts += ["## Deployment recommendation", _list(advice)] if advice else []
+    parts += [] if report.decision.costs is None else _section(cost_table(report.decision.costs))
+    parts += list(report.growth)
     commands = dict.fromkeys(shlex.join(run.command) for run in report.runs)
     parts += ["## To repeat it", "\n".join(["```sh", *commands, "```"])]
-    return "\n\n".join(parts) + "\n"
+    parts += [report.decision.not_asked] if report.decision.not_asked else []
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _decision(decision: Decision) -> list[str]:
-    said = [f"**{one.heading}**: {one.said}" for one in decision.for_reading]
-    parts = ["## Deployment recommendation", _list(said)]
-    if decision.costs is not None:
-        told = table(decision.costs)
-        parts += ["## Costs", told.markdown, told.caption]
-    return parts
+def _section(table: TextTable) -> list[str]:
+    return [f"## {table.title}", table.markdown, table.caption]
+
+
+def _findings(remarks: Sequence[Remark]) -> list[str]:
+    lines = [f"**{r.severity}**{f' {r.where}:' if r.where else ''} {r.evidence}. → {r.remedy}" for r in remarks]
+    return [_list(lines)] if lines else []
 
 
 def _list(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _probes(searches: Searches) -> list[str]:
-    said = [
-        f"probe {row.number} of {row.engine}, {row.load} {searches.unit}, to {row.purpose}: {row.answer}; {row.reason}"
-        for row in searches.rows
+def _stages(results: StageTable) -> TextTable:
+    headers = [results.axis.title, "engine", "requests", *(["achieved, req/s"] if results.open_loop else []), "failed"]
+    headers += [f"{name}, {unit}" if unit else name for name, unit in results.headers]
+    rows = [
+        (
+            row.place.text,
+            row.name,
+            " ".join(filter(None, (format_count(row.requests), f"({row.remark})" if row.remark else ""))),
+            *([row.achieved] if results.open_loop else []),
+            " ".join(filter(None, (format_count(row.failed), f"({row.failed_share})" if row.failed else ""))),
+            *(f"{cell.text} {cell.spread}".strip() for cell in row.cells),
+        )
+        for row in results.rows
     ]
-    return ["## Search for capacity", _list(said), searches.error_rate]
-
-
-def _table(results: Results) -> str:
-    heads = [results.axis.title, "engine", "requests", "failed"]
-    heads += [f"{name}, {unit}" for name, unit in results.headers]
-    return TextTable("", tuple(heads), tuple(map(_cells, results.rows)), (1,), "").markdown
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    counts = [format_count(row.requests), format_count(row.failed)]
-    numbers = [f"{cell.text} {cell.spread}".strip() for cell in row.cells]
-    return (row.place.text, row.name, *counts, *numbers)
+    return TextTable("", tuple(headers), tuple(rows), (1,))

@@ -5,88 +5,62 @@ enginebench report runs/<id> runs/<id>
 
 from __future__ import annotations
 
-import math
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.compare.engine_runs import contenders_of, headline_ttft, stages_of
-from analysis.compare.knee import growth_sentences
-from analysis.compare.tables import contrasts_of, tables_of
-from analysis.compare.winner import Comparison
-from analysis.report.classes import classes_of_runs
-from analysis.report.costs import table
-from analysis.report.decision import Decision, decide
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from analysis.compare.engine_runs import stages_of
+from analysis.compare.tables import tables_of as comparison_tables
+from analysis.console import TextTable
+from analysis.report.axis import axis_of
+from analysis.report.classes import class_sentences, class_table
+from analysis.report.contents import Report
+from analysis.report.costs import cost_table
 from analysis.report.details import details_of, setup_of
-from analysis.report.drawing import Drawn
-from analysis.report.figures import Number, duration, figures_of, rate, reading_of
+from analysis.report.figures import figures_of, reading_of
 from analysis.report.library import vega_script
 from analysis.report.palette import styles_of, variables
-from analysis.report.remarks import remarks
-from analysis.report.rows import names_of, percentile_column, results_of
-from analysis.report.search import searches_of
-from analysis.report.templating import environment
-from analysis.report.terminal import objective_lines
-from analysis.stats.tails import needed
+from analysis.report.sections import answer_table, tables_of
+from analysis.report.table import names_of, stage_table
 from analysis.summary.run_summary import RunSummary
-from records.formatting import counted, format_error, format_interval, format_seconds, format_share, join_labels
-from records.metrics import BY_NAME, QUANTITIES
-
-CARDS = 4  # engines that get a card; the table has all
-EXPLAINED = ("ttft", "ttft_user", "tpot", "e2e")
+from records.formatting import counted, join_labels
+from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One engine at the stage of the comparison."""
-
-    name: str
-    slot: int
-    tokens: Number
-    spread: str
-    ttft: Number
-    beside_ttft: str  # the error of the load generator, or the TTFT of the answered requests where others failed
-    tpot: Number
-    failures: str
-
-
-def render(summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision | None = None) -> str:
-    styles = styles_of(summary.label for summary in summaries)
-    engines = [Drawn(contender, styles[contender.label]) for contender in contenders_of(summaries)]
-    labels = [summary.label for summary in summaries]
-    findings = remarks([*comparison.findings, *(finding for s in summaries for finding in s.findings)], labels)
-    results, ttft = results_of(summaries), headline_ttft(summaries)
-    contrasts, decided = contrasts_of(summaries, comparison.margin), decision or decide(summaries, comparison)
+def render(report: Report) -> str:
+    summaries = report.runs
+    styles, results, answer = styles_of(run.label for run in summaries), stage_table(summaries), answer_table(report)
+    figures = figures_of(summaries, report.comparison, axis_of(summaries), report.decision.laws)
+    classes, costs = class_table(summaries), report.decision.costs
     return (
-        environment()
+        _environment()
         .get_template("report.html.j2")
         .render(
+            report=report,
             title=" · ".join(styles),
-            comparison=comparison,
-            growth=growth_sentences(summaries),
             facts=_facts(summaries),
-            grave=[remark for remark in findings if remark.severity != "note"],
-            notes=[remark for remark in findings if remark.severity == "note"],
-            cards=_cards(engines, comparison, ttft),
-            ttft_title=BY_NAME[ttft].title,
-            results=results,
             slots={label: style.slot for label, style in styles.items()},
-            against=None if contrasts is None else (contrasts, tables_of(contrasts)),
-            decision=decided,
-            costs=None if decided.costs is None else table(decided.costs),
-            objectives=objective_lines(summaries),
-            classes=classes_of_runs(summaries),
-            searches=searches_of(summaries),
-            figures=figures_of(engines, results.axis, ttft, decided.laws),
-            needed=needed(0.99),
-            reading=reading_of(engines),
-            details=[(name, details_of(s)) for name, s in zip(names_of(summaries), summaries, strict=True)],
+            answer=answer,
+            first=figures[0] if figures else None,
+            figures=figures[1:],
+            reading=reading_of(summaries),
+            results=results,
+            tables=tables_of(report),
+            compared=comparison_tables(report.comparison),
+            classes=classes,
+            class_sentences=class_sentences(summaries),
+            costs=None if costs is None else cost_table(costs),
+            details=details_of(summaries),
+            names=names_of(summaries),
             setup=setup_of(summaries),
-            metrics=[BY_NAME[name] for name in EXPLAINED],
+            metrics=(*REQUEST_METRICS, ICL),
             quantities=QUANTITIES,
-            commands=list(dict.fromkeys(shlex.join(summary.command) for summary in summaries)),
-            folders=[str(summary.folder) for summary in summaries],
+            commands=list(dict.fromkeys(shlex.join(run.command) for run in summaries)),
+            folders=[str(run.folder) for run in summaries],
             light=variables("light"),
             dark=variables("dark"),
             vega=vega_script(),
@@ -114,32 +88,28 @@ def _date(iso: str) -> str:
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
 
 
-def _cards(engines: Sequence[Drawn], comparison: Comparison, ttft: str) -> list[Card]:
-    label = comparison.stage
-    if label is None:
-        return []
-    ranks = {standing.label: rank for rank, standing in enumerate(comparison.standings)}
-    p95, tpot = percentile_column(ttft, "p95"), percentile_column("tpot", "p50")
-    cards = []
-    for one in sorted(engines, key=lambda one: ranks[one.name]):
-        contender = one.contender
-        tokens, tail = (contender.estimate(of, label) for of in (lambda stage: stage.throughput, p95.of))
-        answered = contender.mean(p95.answered, label)
-        errors = [stage.client.error for stage in contender.at(label)]
-        known = [error for error in errors if error is not None]
-        beside = format_error(max(known)) if len(known) == len(errors) else ""
-        if tail.value == math.inf:
-            beside = f"answered: {format_seconds(answered)}" if answered is not None else ""
-        cards.append(
-            Card(
-                name=one.name,
-                slot=one.style.slot,
-                tokens=rate(tokens.value),
-                spread=format_interval(tokens.low, tokens.high),
-                ttft=duration(tail.value),
-                beside_ttft=beside,
-                tpot=duration(contender.estimate(tpot.of, label).value),
-                failures=format_share(contender.mean(lambda stage: stage.failure_share.value, label)),
-            )
-        )
-    return cards[:CARDS]
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("analysis.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"unbroken": _unbroken, "code": _code, "slug": _slug}
+    return environment
+
+
+def _code(text: str) -> Markup:
+    """`what is typed` is set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _unbroken(text: str) -> Markup:
+    """A ratio and its interval stay on one line: 3.1× [2.9, 3.3]."""
+    return Markup(re.sub(r"\S+ \[[^\]]*\]", r'<span class="unbroken">\g<0></span>', str(escape(text))))
+
+
+def _slug(table: TextTable) -> str:
+    """An anchor for a table."""
+    return re.sub(r"\W+", "-", table.title.lower()).strip("-")

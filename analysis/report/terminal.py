@@ -1,4 +1,4 @@
-"""The report in a terminal: one table, the findings, and a sentence that says what it means."""
+"""The report in a terminal: the answer, one picture, the numbers, and then what speaks against them."""
 
 from __future__ import annotations
 
@@ -9,41 +9,65 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.compare.engine_runs import Contender, contenders_of
-from analysis.compare.knee import growth_sentences
-from analysis.compare.winner import Comparison
-from analysis.console import PIPE_WIDTH, ruled_table
-from analysis.report.axis import axis_of
-from analysis.report.classes import Classes, classes_of_runs
-from analysis.report.remarks import remarks
-from analysis.report.rows import Cell, Results, results_of
-from analysis.report.search import Searches, searches_of
-from analysis.stats.tails import needed
+from analysis.compare.comparison import DECIDING
+from analysis.compare.engine_runs import since_due
+from analysis.console import PIPE_WIDTH, print_table, ruled_table
+from analysis.report.classes import class_sentences, class_table
+from analysis.report.contents import Report
+from analysis.report.costs import cost_table
+from analysis.report.findings_text import Remark, remarks
+from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
+from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.run_summary import RunSummary
-from analysis.summary.slo import agreed
-from records.formatting import format_count, format_seconds, format_share, join_labels
-from records.rules import Answer, overall
-from records.slo import Objective
-from records.view import Finding
+from records.formatting import counted, format_count
+from records.metrics import columns
+from records.rules import Answer
+from records.view import Finding, Severity
 
-STYLES = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
+STYLES: dict[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
-SPREADS = (
-    f"Second lines: 95 % intervals. 42 < {needed(0.99)}: the interval needs {needed(0.99)} requests, and there are 42. "
-    "≈: effective sample size after correlation."
-)
-ANSWERED = (
-    "failed: the percentile falls among failed requests, which had no answer; ok: the same of the answered requests."
-)
-UNBOUNDED = "∞: the upper end lies beyond the largest value observed."
+CELLS = {str(answer): style for answer, style in ANSWERS.items()}
+MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
 Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, the cells
 
 
-def print_report(console: Console, summaries: Sequence[RunSummary], comparison: Comparison) -> None:
-    """Table, findings, objectives and the closing sentence."""
-    results = results_of(summaries)
+def print_report(console: Console, report: Report) -> None:
+    console.print(Text(report.headline, style="bold"))
+    console.print()
+    _print_remarks(console, report.grave)
+    answer = answer_table(report)
+    if answer is not None:
+        numbers = [column.full_title for column in columns("table", since_due(report.runs)) if column.key != DECIDING]
+        print_table(console, answer, ["failed", *numbers[::-1]])
+    trend = trend_lines(report.runs)
+    for line in trend:
+        console.print(Text(line), no_wrap=True, overflow="ellipsis")
+    _print_stages(console, stage_table(report.runs))
+    _print_caveats(console, report.caveats)
+    for judged, text in report.judged:
+        console.print(Text.assemble((f"{judged}: ", ANSWERS[judged]), text))
+    _print_block(console, [] if not report.judged else [""])
+    matrix = matrix_table(report)
+    for table in tables_of(report):
+        if table != matrix or len(table.rows) <= MATRIX_ROWS:
+            print_table(console, table, ("because", "undecided", "to"), CELLS)
+    _print_classes(console, report.runs)
+    if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
+        print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "in words"))
+    advice = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic in {"replicas", "limit"}]
+    _print_block(console, [*report.growth, *advice])
+    if report.decision.not_asked:
+        console.print(Text(report.decision.not_asked, style="dim"))
+
+
+def _print_block(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(Text(line))
+
+
+def _print_stages(console: Console, results: StageTable) -> None:
     tables = (_wide_table(results), _narrow_table(results), _bare_table(results))
     room = console.options.update(width=10 * PIPE_WIDTH)  # to measure a table as wide as it would like to be
     widths = [console.measure(table, options=room).maximum for table in tables]
@@ -52,26 +76,14 @@ def print_report(console: Console, summaries: Sequence[RunSummary], comparison: 
         Console(file=console.file, highlight=False, markup=False, width=widths[-1]).print(tables[-1])
     else:
         console.print(tables[fitting])
+    spreads = fitting in {0, 1}
     wider = f"A terminal of {min(widths[:2])} columns shows the 95 % intervals too; so does the HTML report."
-    console.print(Text(SPREADS if fitting in {0, 1} else wider, style="dim"))
-    if any(cell.answered for row in results.rows for cell in row.cells):
-        console.print(Text(ANSWERED, style="dim"))
-    if fitting in {0, 1} and any(cell.estimate.unbounded for row in results.rows for cell in row.cells):
-        console.print(Text(UNBOUNDED, style="dim"))
-    if results.accuracy:
-        console.print(Text(results.accuracy, style="dim"))
+    for note in [*results.notes(spreads), *([] if spreads else [wider])]:
+        console.print(Text(note, style="dim"))
     console.print()
-    _print_classes(console, classes_of_runs(summaries))
-    findings = [*comparison.findings, *(finding for s in summaries for finding in s.findings)]
-    print_findings(console, findings, [summary.label for summary in summaries])
-    _print_objectives(console, summaries)
-    _print_search(console, searches_of(summaries))
-    for sentence in growth_sentences(summaries):
-        console.print(Text(sentence))
-    console.print(Text(comparison.sentence, style="bold"))
 
 
-def _wide_table(results: Results) -> Table:
+def _wide_table(results: StageTable) -> Table:
     """Everything in columns of its own."""
     achieved: Fact = ("achieved", "req/s", [(row.achieved, "") for row in results.rows], "right")
     return _table(
@@ -88,10 +100,10 @@ def _wide_table(results: Results) -> Table:
 
 
 def _bracketed(cell: Cell) -> str:
-    return cell.spread if cell.low is not None and cell.answered is None else cell.narrow_spread
+    return cell.narrow_spread if cell.answered is not None else cell.spread
 
 
-def _narrow_table(results: Results) -> Table:
+def _narrow_table(results: StageTable) -> Table:
     """For 80 columns: requests under the engine, stages beside it, and no brackets."""
     counts = [
         format_count(row.requests) + (f", {format_count(row.failed)} failed" if row.failed else "")
@@ -106,7 +118,7 @@ def _narrow_table(results: Results) -> Table:
     )
 
 
-def _bare_table(results: Results) -> Table:
+def _bare_table(results: StageTable) -> Table:
     """For less than that: the numbers alone."""
     return _table(
         results,
@@ -115,7 +127,7 @@ def _bare_table(results: Results) -> Table:
     )
 
 
-def _stages(results: Results) -> Fact:
+def _stages(results: StageTable) -> Fact:
     """Each stage is named on its first row only."""
     texts = [row.place.text for row in results.rows]
     once = [text if index == 0 or texts[index - 1] != text else "" for index, text in enumerate(texts)]
@@ -123,18 +135,18 @@ def _stages(results: Results) -> Fact:
     return results.axis.title, "", [(text, "") for text in once], side
 
 
-def _table(results: Results, facts: list[Fact], numbers: list[list[Lines]], gap: int = 1) -> Table:
+def _table(results: StageTable, facts: list[Fact], numbers: list[list[Lines]], gap: int = 1) -> Table:
     """Texts are padded here, not by Rich, which would strip the spaces that hold decimal points in line."""
     table = ruled_table(gap=gap)
-    columns: list[list[Text]] = []
+    cells: list[list[Text]] = []
     for title, under, lines, side in facts:
-        columns.append(_column(table, title, under, lines, side))
+        cells.append(_column(table, title, under, lines, side))
     for index, (title, unit) in enumerate(results.headers):
-        columns.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
+        cells.append(_column(table, title, unit, [row[index] for row in numbers], "right"))
     following = [*(row.place for row in results.rows[1:]), None]
     several = len({row.name for row in results.rows}) > 1
-    for row, cells, place in zip(results.rows, zip(*columns, strict=True), following, strict=True):
-        table.add_row(*cells, end_section=place is None or (several and row.place != place))
+    for row, of_row, place in zip(results.rows, zip(*cells, strict=True), following, strict=True):
+        table.add_row(*of_row, end_section=place is None or (several and row.place != place))
     return table
 
 
@@ -142,100 +154,43 @@ def _column(table: Table, title: str, unit: str, lines: list[Lines], side: Side)
     width = max(len(text) for pair in [(title, unit), *lines] for text in pair)
 
     def pad(text: str) -> str:
-        return text.rjust(width) if side == "right" else text.ljust(width)
+        return text.ljust(width) if side == "left" else text.rjust(width)
 
-    head = Text.assemble((pad(title), "bold"), *([("\n" + pad(unit), "not bold dim")] if unit else []))
-    table.add_column(head, no_wrap=True)
+    table.add_column(f"{pad(title)}\n{pad(unit)}", no_wrap=True)
     return [
         Text.assemble(pad(first), ("\n" + pad(second), "dim")) if second else Text(pad(first))
         for first, second in lines
     ]
 
 
-def _print_classes(console: Console, classes: Classes | None) -> None:
+def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
     """Where requests have classes: a line for each at every stage, and what each loses beside the others."""
-    if classes is None:
+    table = class_table(summaries, spreads=False)
+    if table is None:
         return
-    numbered = ("requests", "failed", *(f"{name}\n{under}" for name, under in classes.headers))
-    table = ruled_table(("class", "stage", "engine"), numbered, ("objectives",))
-    for row in classes.rows:
-        counts = (format_count(row.requests), format_count(row.failed))
-        numbers = [number.text for number, _ in row.cells]
-        answer = Text(row.answer or "", style=ANSWERS[row.answer] if row.answer else "")
-        table.add_row(row.name, row.stage, row.engine, *counts, *numbers, answer)
-    console.print(table)
-    for sentence in classes.sentences:
-        console.print(Text(sentence))
-    console.print()
+    print_table(console, table, [""], CELLS)
+    _print_block(console, [*class_sentences(summaries), ""])
 
 
 def print_findings(console: Console, findings: Sequence[Finding], labels: Sequence[str] = ()) -> None:
     """`labels` are those of all runs."""
+    _print_remarks(console, remarks(findings, labels))
+
+
+def _print_caveats(console: Console, caveats: Sequence[Remark]) -> None:
+    if caveats:
+        console.print(Text(counted(len(caveats), "caveat"), style="bold"))
+        _print_remarks(console, caveats)
+
+
+def _print_remarks(console: Console, shown: Sequence[Remark]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for remark in remarks(findings, labels):
+    for remark in shown:
         where = f"{remark.where}: " if remark.where else ""
-        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), Text(f"{where}{remark.evidence}."))
-        grid.add_row("", Text(f"→ {remark.remedy}", style="dim"))
-    if findings:
+        text = Text.assemble(f"{where}{remark.evidence}. ", (f"→ {remark.remedy}", "dim"))
+        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), text)
+    if shown:
         console.print(grid)
         console.print()
-
-
-def _print_objectives(console: Console, summaries: Sequence[RunSummary]) -> None:
-    lines = objective_lines(summaries)
-    for answer, text in lines:
-        console.print(Text.assemble((f"{answer}: ", ANSWERS[answer]), text))
-    if lines:
-        console.print()
-
-
-def _print_search(console: Console, searches: Searches | None) -> None:
-    """The probes of a search for capacity, and what it found."""
-    if searches is None:
-        return
-    several = len({row.engine for row in searches.rows}) > 1
-    table = ruled_table(["engine"] if several else [], ["probe", searches.unit], ["to"])
-    for title in ("requests", *(f"{objective}\neffective" for objective in searches.objectives)):
-        table.add_column(title, justify="right")
-    table.add_column("found")
-    for row in searches.rows:
-        shares = [f"{share} {effective}" for share, effective in row.shares] or ["" for _ in searches.objectives]
-        found = Text.assemble((row.answer, ANSWERS[row.answer]), f", {row.reason}")
-        engine = [row.engine] if several else []
-        table.add_row(*engine, f"{row.number}", row.load, row.purpose, format_count(row.requests), *shares, found)
-    console.print(table)
-    console.print(Text(searches.error_rate, style="dim"))
-    console.print()
-
-
-def objective_lines(summaries: Sequence[RunSummary]) -> list[tuple[Answer, str]]:
-    """For each engine and objective: its answer over all stages, and a sentence on which stages gave which."""
-    axis = axis_of(summaries)
-    return [
-        _objective(contender, axis.labels, index, objective)
-        for contender in contenders_of(summaries)
-        if contender.runs[0].search is None  # a search has a table of its own
-        for index, objective in enumerate(contender.runs[0].objectives)
-    ]
-
-
-def _objective(contender: Contender, labels: Sequence[str], index: int, objective: Objective) -> tuple[Answer, str]:
-    by_answer: dict[Answer, dict[str, float]] = {answer: {} for answer in ANSWERS}
-    for label in labels:
-        judged = [stage.attainment.verdicts[index] for stage in contender.at(label) if stage.attainment is not None]
-        if judged:
-            shares = [verdict.share.value or 0.0 for verdict in judged]
-            by_answer[agreed(verdict.answer for verdict in judged)][label] = sum(shares) / len(shares)
-    said = []
-    for answer, shares_at in by_answer.items():
-        if shares_at:
-            within = f" ({format_share(list(shares_at.values())[-1])} within)" if answer != "met" else ""
-            said.append(f"{answer} at {join_labels(list(shares_at))}{within}")
-    most = format_share(1 - objective.q) if objective.column is None else format_seconds(objective.limit)
-    limit = f"{objective.name} ≤ {most}"
-    runs = f" ({len(contender.runs)} runs)" if len(contender.runs) > 1 else ""
-    text = f"{contender.label}{runs}, {limit}: {'; '.join(said) or 'no requests to judge'}"
-    found = [answer for answer, shares_at in by_answer.items() if shares_at]
-    return overall(found) if found else "not enough evidence", text

@@ -25,11 +25,13 @@ def summaries_of(
     """Each run once, computed again from its records, and written to its `summary.json`; what has no records is read
     from there. Without names the newest run.
 
-    A name may be that of a folder of runs. Where two such folders have runs of one label, they are told apart by the
+    A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
+    report beside the runs. Where two such folders have runs of one label, they are told apart by the
     folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without
     records. A folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that
     cannot be judged.
     """
+    names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
     groups = {name: _folders(name, runs) for name in names or ("",)}
     found: dict[Path, RunSummary] = {}
     for folder in (folder for folders in groups.values() for folder in folders):

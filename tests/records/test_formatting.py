@@ -28,7 +28,7 @@ from records.formatting import (
         pytest.param(720.0, "12.0 min", id="ten minutes and more are minutes"),
         pytest.param(-0.0123, "-12.3 ms", id="a negative delivery keeps its sign"),
         pytest.param(0.0, "0 s", id="zero is zero"),
-        pytest.param(None, "n/a", id="what nobody observed is n/a, not 0"),
+        pytest.param(None, "–", id="what was not observed is a dash, not 0"),
     ],
 )
 def test_format_seconds(seconds: float | None, text: str) -> None:
@@ -79,13 +79,13 @@ def test_format_points(value: float, low: float | None, high: float | None, text
 
 def test_shares_do_not_round_to_none_or_all() -> None:
     shares = [format_share(share) for share in (0.0, 0.0001, 0.1234, 0.99999, 1.0, None)]
-    assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %", "n/a"]
+    assert shares == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %", "–"]
 
 
 def test_bytes_have_binary_prefixes() -> None:
-    assert [format_bytes(size) for size in (512, 1536 * 2**20, None)] == ["512 B", "1.50 GiB", "n/a"]
+    assert [format_bytes(size) for size in (512, 1536 * 2**20, None)] == ["512 B", "1.50 GiB", "–"]
 
 
 def test_decimal_points_of_a_column_stand_in_line() -> None:
-    column = align(["13.8", "0.119", "483", "n/a"])
-    assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "n/a"]
+    column = align(["13.8", "0.119", "483", "–"])
+    assert column == ["13.8" + 2 * FIGURE_SPACE, "0.119", "483" + POINT_SPACE + 3 * FIGURE_SPACE, "–"]

@@ -1,0 +1,83 @@
+"""A whole report as a value. Terminal, page, Markdown, CSV and JSON each show all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.compare.capacity import SloCapacity, capacities_of, capacity_matrix, objective_lines
+from analysis.compare.comparison import Comparison
+from analysis.compare.engine_runs import engine_runs_of
+from analysis.compare.growth import growth_sentences
+from analysis.compare.headline import headline
+from analysis.report.decision import Decision, decide
+from analysis.report.findings_text import Remark, remarks
+from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
+from records.rules import Answer, overall
+from records.slo import tiers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Runs, what compares them, and the conclusions of both.
+
+    `capacities` are those of each engine within the objectives of each tier, the first one first; `matrix` within each
+    pair of limits of `records.slo.CAPACITY_GRID`. `objectives` is `None` where there was none to judge.
+    """
+
+    schema: int
+    headline: str
+    runs: tuple[RunSummary, ...]
+    comparison: Comparison
+    capacities: tuple[SloCapacity, ...]
+    matrix: tuple[SloCapacity, ...]
+    growth: tuple[str, ...]  # which part of TTFT grew with the load, and what grew with the context
+    decision: Decision  # what to deploy, and at what cost
+    invalid: bool
+    objectives: Answer | None  # whether every load met every objective
+    report: str | None  # where the page is
+
+    @property
+    def judged(self) -> list[tuple[Answer, str]]:
+        """A line for each engine and objective."""
+        return [line for engine in engine_runs_of(self.runs) for line in objective_lines(engine)]
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The findings, gravest first, merged for reading."""
+        findings = [*self.comparison.findings, *(finding for run in self.runs for finding in run.findings)]
+        return remarks(findings, (run.label for run in self.runs))
+
+    @property
+    def grave(self) -> list[Remark]:
+        return [remark for remark in self.remarks if remark.severity == "invalid"]
+
+    @property
+    def caveats(self) -> list[Remark]:
+        """Findings that do not invalidate."""
+        return [remark for remark in self.remarks if remark.severity != "invalid"]
+
+
+def report_of(
+    summaries: Sequence[RunSummary], comparison: Comparison, decision: Decision | None = None, page: Path | None = None
+) -> Report:
+    engines = engine_runs_of(summaries)
+    tiers = tiers_of(objective for engine in engines for objective in engine.runs[0].objectives)
+    compared = [] if any(finding.kind == "scenarios_differ" for finding in comparison.findings) else engines
+    capacities = [capacity for tier in tiers for capacity in capacities_of(summaries, tier)] if compared else []
+    judged = [load.answer for capacity in capacities for load in capacity.loads]
+    judged += [] if capacities else [answer for engine in engines for answer, _ in objective_lines(engine)]
+    return Report(
+        schema=SCHEMA_VERSION,
+        headline=headline(comparison, summaries),
+        runs=tuple(summaries),
+        comparison=comparison,
+        capacities=tuple(capacities),
+        matrix=tuple(capacity for engine in compared for capacity in capacity_matrix(engine).values()),
+        growth=tuple(growth_sentences(summaries)),
+        decision=decision or decide(summaries, comparison),
+        invalid=comparison.invalid or any(summary.invalid for summary in summaries),
+        objectives=overall(judged) if judged else None,
+        report=None if page is None else str(page),
+    )
