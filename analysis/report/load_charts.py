@@ -167,7 +167,8 @@ def over_loads(
 def panels(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
     """A small chart for each `gauge` of the rows, which has an axis of values of its own."""
     size = {"width": charts.WIDTH / 2 - 20, "height": charts.HEIGHT / 2}
-    drawings, names = [], []
+    drawings: list[Spec] = []
+    names: list[str] = []
     for gauge in dict.fromkeys(row["gauge"] for row in rows):
         own = [row for row in rows if row["gauge"] == gauge]
         names.append(f"gauge_{len(names)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.compare.capacity import PARTS
+from analysis.compare.growth import PARTS, mean_parts
 from analysis.plan.scalability import Scalability
 from analysis.report import charts
 from analysis.report.axis import Axis
@@ -144,10 +144,9 @@ def parts_figure(source: FigureSource) -> Figure | None:
     rows: list[Row] = []
     table: list[Row] = []
     for engine, place in source.measured:
-        means = {name: engine.value(place.label, name) for name in PARTS}
-        lengths = {titles[name]: mean for name, mean in means.items() if mean is not None}
+        lengths = {titles[name]: length for name, length in mean_parts(engine, place.label).items()}
         total = sum(lengths.values())
-        if len(lengths) == len(PARTS) and total:
+        if total:
             at = {"engine": engine.label, "stage": place.label}
             table.append(at | {part: format_seconds(length) for part, length in lengths.items()})
             for order, (part, length) in enumerate(lengths.items()):
