@@ -34,6 +34,11 @@ def slo_setting(group: str = "") -> tuple[Objective, ...]:
 @dataclass(frozen=True, slots=True)
 class RunsSettings:
     runs: Path = setting(Path("runs"), "Folder of the runs.", metavar="FOLDER")
+    tokenizer: Path | None = setting(
+        None,
+        "A tokenizer.json, to count the answers of servers that send no usage. It is remembered for these runs.",
+        metavar="FILE",
+    )
 
 
 @dataclass(frozen=True, slots=True)

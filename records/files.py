@@ -4,23 +4,29 @@
     runs/<id>/requests*.jsonl    a `SentRecord` as each request is sent, a `RequestRecord` as it ends; a file per worker
     runs/<id>/telemetry*.jsonl   one `TelemetrySample` about once a second; the server is in `telemetry.jsonl`
 
-Readers ignore fields that they do not know, and fill those that are missing and optional.
+Readers ignore fields that they do not know, and fill those that are missing and optional. A line that a crash cut
+short, or that is not what it should be, is skipped.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from records.request import SENT, RequestRecord
-from records.run import SCHEMA_VERSION, Imported, RunEvent, RunMeta
-from records.search import ProbeRecord, ProbeShare, SearchRecord
-from records.stage import stage_from, stage_plan_from
+import msgspec
+
+from records.request import Line, RequestRecord
+from records.run import SCHEMA_VERSION, RunMeta
 from records.telemetry import TelemetrySample
+
+BLOCK_BYTES = 8 * 1024 * 1024
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # no JSON, no text, nested without end
+T = TypeVar("T")
+_requests = msgspec.json.Decoder(Line)
+_samples = msgspec.json.Decoder(TelemetrySample)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -30,106 +36,88 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only file system
+            partial.unlink(missing_ok=True)
         error.filename = str(path)  # for the message
         raise
 
 
-def known_fields(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of `document` that `kind`, a dataclass, has fields for."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in document.items() if name in names}
-
-
 def write_meta(folder: Path, meta: RunMeta) -> None:
-    write_atomically(folder / "meta.json", json.dumps(dataclasses.asdict(meta), indent=2) + "\n")
+    write_atomically(folder / "meta.json", msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def read_meta(folder: Path) -> RunMeta:
     """Raises `FileNotFoundError` where `folder` is no run, `ValueError` where its `meta.json` cannot be understood."""
     path = folder / "meta.json"
+    content = path.read_bytes()
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA_VERSION:
-        found = document.get("schema") if isinstance(document, dict) else None
-        raise ValueError(f"{folder} has records of schema {found}; this version reads {SCHEMA_VERSION}.")
-    try:
-        return meta_from(document)
-    except (KeyError, TypeError, AttributeError) as error:
+        schema = msgspec.json.decode(content, type=_Version).schema
+        if schema != SCHEMA_VERSION:
+            raise ValueError(f"{folder} has records of schema {schema}; this version reads {SCHEMA_VERSION}.")
+        return msgspec.json.decode(content, type=RunMeta)
+    except msgspec.DecodeError as error:
         raise ValueError(f"{path} cannot be understood ({error}): is it from another version?") from None
 
 
-def meta_from(document: Mapping[str, Any]) -> RunMeta:
-    """From JSON; fields that are not known are ignored. Raises `KeyError`, `TypeError` or `AttributeError`."""
-    fields = known_fields(RunMeta, document)
-    fields["plan"] = tuple(stage_plan_from(plan) for plan in fields["plan"])
-    fields["stages"] = tuple(stage_from(stage) for stage in fields.get("stages", ()))
-    fields["events"] = tuple(RunEvent(event["t"], event["what"]) for event in fields.get("events", ()))
-    fields["search"] = _search_from(fields["search"]) if fields.get("search") else None
-    if imported := fields.get("imported"):
-        fields["imported"] = Imported(imported["tool"], imported["file"], tuple(imported["lacks"]))
-    fields["command"] = tuple(fields["command"])
-    fields["client_error"] = tuple(map(tuple, fields.get("client_error", ())))
-    return RunMeta(**fields)
-
-
-def _search_from(document: Mapping[str, Any]) -> SearchRecord:
-    known = known_fields(SearchRecord, document)
-    known["objectives"] = tuple(known["objectives"])
-    known["probes"] = tuple(_probe_from(probe) for probe in known.get("probes", ()))
-    return SearchRecord(**known)
-
-
-def _probe_from(document: Mapping[str, Any]) -> ProbeRecord:
-    known = known_fields(ProbeRecord, document)
-    known["shares"] = tuple(ProbeShare(**known_fields(ProbeShare, share)) for share in known.get("shares", ()))
-    return ProbeRecord(**known)
+class _Version(msgspec.Struct):
+    schema: int | None = None
 
 
 def read_requests(folder: Path) -> Iterator[RequestRecord]:
-    """Every finished request of every worker. A line that a crash cut short is the last of its file, and is skipped."""
-    for document in _lines(folder, "requests*.jsonl"):
-        if document.get("outcome") != SENT:
-            fields = known_fields(RequestRecord, document)
-            yield RequestRecord(**fields | {"icl": tuple(fields.get("icl") or ())})
+    """Every finished request of every worker."""
+    for path in sorted(folder.glob("requests*.jsonl")):
+        for block in blocks_of(path):
+            yield from (line for line in decode_requests(block) if isinstance(line, RequestRecord))
 
 
 def read_telemetry(path: Path) -> Iterator[TelemetrySample]:
-    """The samples of one file; lines that are none are skipped."""
-    for document in _lines(path.parent, path.name):
-        if "t" in document:
-            yield TelemetrySample(**known_fields(TelemetrySample, document))
+    """The samples of one process."""
+    for block in blocks_of(path):
+        yield from _decoded(block, _samples)
 
 
 class Tail:
-    """The files of a folder that match a pattern, read as they grow."""
+    """The requests of a folder, read as its files grow."""
 
-    def __init__(self, folder: Path, pattern: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pattern = pattern
         self._offsets: dict[Path, int] = {}
 
-    def lines(self) -> Iterator[bytes]:
-        """Whole lines that are new since the last call."""
-        for path in sorted(self._folder.glob(self._pattern)):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # still being written
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    yield line
+    def read(self) -> list[Line]:
+        """What was written since the last call."""
+        found: list[Line] = []
+        for path in sorted(self._folder.glob("requests*.jsonl")):
+            for block in blocks_of(path, self._offsets.get(path, 0)):
+                found += decode_requests(block)
+                self._offsets[path] = self._offsets.get(path, 0) + len(block)
+        return found
 
 
-def _lines(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob(pattern)):
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    document = json.loads(line)
-                except ValueError:
-                    continue
-                if line.endswith("\n") and isinstance(document, dict):
-                    yield document
+def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Whole lines from byte `start` on, some megabytes at a time, so that memory is bounded.
+
+    What follows the last newline is still being written, or never will be: its writer was killed.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        while block := file.read(BLOCK_BYTES):
+            block += file.readline()
+            if whole := block[: block.rfind(b"\n") + 1]:
+                yield whole
+
+
+def decode_requests(block: bytes) -> list[Line]:
+    """What whole lines hold, without those that are malformed."""
+    return _decoded(block, _requests)
+
+
+def _decoded(block: bytes, decoder: msgspec.json.Decoder[T]) -> list[T]:
+    """All lines together if none is malformed, else one by one."""
+    try:
+        return decoder.decode_lines(block)
+    except MALFORMED:
+        decoded = []
+        for line in block.splitlines():
+            with suppress(*MALFORMED):
+                decoded.append(decoder.decode(line))
+        return decoded

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Users:
+class Users(msgspec.Struct, frozen=True, tag_field="loop", tag="closed"):
     """A closed loop: `count` users, each of whom sends the next request after the answer to the last one."""
 
     count: int
@@ -26,8 +25,7 @@ class Users:
 TRACE = "trace"  # arrivals at the times of a recorded trace
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True, tag_field="loop", tag="open"):
     """An open loop: requests arrive at `per_second` on average, however long earlier answers take.
 
     `arrivals` names the arrival process, as in `gamma:cv=2`. `profile` says how the rate changes within the stage, as
@@ -65,7 +63,7 @@ class Rate:
             profile = "+".join(f"{rate * factor:g}x{seconds:g}" for rate, seconds in self.cycle)
         else:
             profile = "..".join(f"{float(rate) * factor:g}" for rate in filter(None, self.profile.split("..")))
-        return replace(self, per_second=self.per_second * factor, profile=profile)
+        return msgspec.structs.replace(self, per_second=self.per_second * factor, profile=profile)
 
     @property
     def label(self) -> str:
@@ -73,11 +71,4 @@ class Rate:
 
 
 Load = Users | Rate
-
-
-def load_from(document: Mapping[str, Any]) -> Load:
-    """From `{"count": 40}` or `{"per_second": 8.0, "arrivals": "poisson"}`. Raises `KeyError` for anything else."""
-    if "count" in document:
-        return Users(int(document["count"]))
-    arrivals, profile = str(document.get("arrivals", "poisson")), str(document.get("profile", ""))
-    return Rate(float(document["per_second"]), arrivals, profile)
+"""Which of the two it is says the `loop` of the JSON object: `closed` or `open`."""

@@ -1,14 +1,15 @@
 """What one request left behind: one line of `requests*.jsonl`.
 
 Time stamps are whole monotonic nanoseconds since the run's start on the worker's own clock. What was not observed is
-`None`, never 0.
+`None`, never 0. A field that is added here needs no other line: the lines on disk, the JSON Schema, `requests.parquet`
+and the table that metrics are computed on derive from these structs.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
 from typing import Literal
+
+import msgspec
 
 from records.stage import Nanoseconds
 
@@ -17,15 +18,23 @@ Outcome = Literal["ok", "http_error", "rejected", "timeout", "disconnected", "ba
 one, an error inside it or a finish reason that is a failure; `dropped` an open-loop arrival that the limit on requests
 in flight kept back; `cut_off` was stopped by the run's own end: censored, neither a success nor a failure."""
 
-SENT = "sent"
-"""Stands for the outcome in the short line that is written when a request is sent."""
-
 TokenSource = Literal["usage", "tokenizer"]
 Stamps = Literal["kernel", "user"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class JsonLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is written as one line. It holds no reference to another such object, so the garbage collector need not
+    look at it."""
+
+    def to_line(self) -> str:
+        """One JSON object and a newline."""
+        return _encoder.encode(self).decode() + "\n"
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class Observation(JsonLine, frozen=True, kw_only=True, gc=False):
     """One request as the client saw it on the wire.
 
     Without streaming, the moment of the first token cannot be seen: `t_first`, `t_first_out` and `read_first` are
@@ -65,8 +74,7 @@ class Observation:
     server_decode: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord(Observation):
+class RequestRecord(Observation, frozen=True, kw_only=True, gc=False, tag_field="event", tag="ended"):
     """What was observed, and which request it was."""
 
     request_id: str
@@ -82,18 +90,11 @@ class RequestRecord(Observation):
     prompt_id: str | None = None  # equal prompts have equal ids, in all runs
     attempt: int = 0  # how often the same was asked before and failed
 
-    def to_line(self) -> str:
-        """One JSON object and a newline."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # `asdict` copies every gap of `icl`
-        return json.dumps(values, separators=(",", ":")) + "\n"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentRecord:
+class SentRecord(JsonLine, frozen=True, kw_only=True, gc=False, tag_field="event", tag="sent"):
     """The short line written just before a request is sent, so that a killed process leaves none of them out.
 
-    `outcome` is `SENT`, `t_send` the instant of writing. A reader drops it where a `RequestRecord` of the same
-    `request_id` follows.
+    `t_send` is the instant of writing. A reader drops it where a `RequestRecord` of the same `request_id` follows.
     """
 
     request_id: str
@@ -101,4 +102,7 @@ class SentRecord:
     stage: int
     t_sched: Nanoseconds
     t_send: Nanoseconds
-    outcome: str = SENT
+
+
+Line = RequestRecord | SentRecord
+"""Which of the two it is says the `event` of the JSON object: `ended` or `sent`."""

@@ -9,7 +9,7 @@ from typing import Any
 from records.search import SearchRecord
 from records.stage import Nanoseconds, Stage, StagePlan
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STARTED, READY = "server started", "server ready"  # events of a server that `enginebench run` started
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from records.load import Load, load_from
+import msgspec
 
-Nanoseconds = int
+from records.load import Load
+
+Nanoseconds = Annotated[int, msgspec.Meta(description="nanoseconds")]
 SECOND: Nanoseconds = 1_000_000_000
 
 
@@ -77,37 +79,6 @@ class Stage:
     @property
     def label(self) -> str:
         return self.plan.label
-
-
-def stage_plan_from(document: Mapping[str, Any]) -> StagePlan:
-    """From JSON; fields that are not known are ignored."""
-    return StagePlan(
-        load=load_from(document["load"]),
-        warm_up=_extent_from(document["warm_up"]),
-        window=_extent_from(document["window"]),
-        bound=float(document.get("bound", 60.0)),
-        name=document.get("name"),
-        asks=dict(document.get("asks") or {}),
-        drains=bool(document.get("drains")),
-    )
-
-
-def _extent_from(document: Mapping[str, Any]) -> Extent:
-    return Extent(float(document["amount"]), document["unit"])
-
-
-def stage_from(document: Mapping[str, Any]) -> Stage:
-    """From JSON; fields that are not known are ignored."""
-    return Stage(
-        index=int(document["index"]),
-        plan=stage_plan_from(document["plan"]),
-        start=int(document["start"]),
-        steady_start=document.get("steady_start"),
-        steady_end=document.get("steady_end"),
-        end=document.get("end"),
-        unserved_users=int(document.get("unserved_users") or 0),
-        unanswered=int(document.get("unanswered") or 0),
-    )
 
 
 def stage_at(stages: Sequence[Stage], t: Nanoseconds) -> Stage | None:

@@ -30,7 +30,6 @@ STANDARD_LIBRARY_ONLY = (
     "engines/contract/base.py",
     "engines/contract/protocol.py",
     "engines/process/worker.py",
-    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "records").rglob("*.py"))),
 )
 
 
@@ -85,6 +84,13 @@ def test_only_the_load_tests_import_what_patches_the_process() -> None:
     for path in [ROOT / "enginebench.py", *(p for room in ROOMS if room != "loadtests" for p in files(room))]:
         tops = {module.partition(".")[0] for module in imported(path)}
         assert not tops & {"locust", "gevent", "geventhttpclient"}, path
+
+
+def test_the_records_import_msgspec_and_nothing_heavier() -> None:
+    """Every process that makes load imports them."""
+    for path in files("records"):
+        tops = {module.partition(".")[0] for module in imported(path)}
+        assert tops <= sys.stdlib_module_names | {"records", "msgspec"}, path
 
 
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)

@@ -112,7 +112,7 @@ def capacity_of(engine: EngineRuns, tier: str | None = None) -> SloCapacity | No
     objectives = of_tier(engine.runs[0].objectives, tier)
     if not objectives:
         return None
-    if all(run.search is not None for run in engine.runs):
+    if all(_searched_for(run, objectives) for run in engine.runs):
         return _searched(engine, objectives)
     judgements = judgements_of(engine, objectives)
     return _bracketed(engine, judgements, objectives) if judgements and by_load(engine.runs) else None
@@ -151,6 +151,11 @@ def _bracketed(
     )
 
 
+def _searched_for(run: RunSummary, objectives: Sequence[Objective]) -> bool:
+    """Whether the run is a search for the capacity within just these objectives."""
+    return run.search is not None and run.search.objectives == tuple(map(str, objectives))
+
+
 def _searched(engine: EngineRuns, objectives: tuple[Objective, ...]) -> SloCapacity:
     """What the searches certified; of several searches the bracket that holds all of theirs."""
     searches = [run.search for run in engine.runs if run.search is not None]
@@ -179,7 +184,7 @@ def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) 
     needed = [judgement.more for judgement in pooled if judgement.answer == "not enough evidence"]
     known = [count for count in needed if count is not None]
     more = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
-    answer = _certified(engine, stages) or overall([judgement.answer for judgement in pooled])
+    answer = _certified(engine, stages, objectives) or overall([judgement.answer for judgement in pooled])
     return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, more)
 
 
@@ -230,14 +235,12 @@ def _with_need(judgement: Judgement) -> Judgement:
     return judgement
 
 
-def _certified(engine: EngineRuns, stages: Sequence[StageView]) -> Answer | None:
+def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
     """The verdict of a search on its own probe; `None` where several runs have the stage."""
-    if len(stages) != 1:
+    run = next((run for run in engine.runs if stages[0] in run.stages), None)
+    if len(stages) != 1 or run is None or run.search is None or not _searched_for(run, objectives):
         return None
-    (stage,) = stages
-    run = next(run for run in engine.runs if stage in run.stages)
-    probes = run.search.probes if run.search is not None else ()
-    return next((OF_SEARCH[probe.verdict] for probe in probes if probe.stage == stage.index), None)
+    return next((OF_SEARCH[probe.verdict] for probe in run.search.probes if probe.stage == stages[0].index), None)
 
 
 def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None, missed: float | None) -> Limit | None:

@@ -62,7 +62,11 @@ def compare(
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         summaries = summaries_of(
-            names, reading.runs, reading.slo, reading=lambda name: status.update(f"Reading {name} …")
+            names,
+            reading.runs,
+            reading.slo,
+            reading.tokenizer,
+            reading=lambda name: status.update(f"Reading {name} …"),
         )
         comparison = compare_runs(
             summaries, baseline, stage, claims.allow_different, claims.allow_invalid, claims.margin

@@ -13,9 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from analysis.data.telemetry import GAUGES
 from analysis.summary.run_summary import RunSummary
 from records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
+from records.telemetry import GAUGES
 from records.view import Distribution, Estimate, StageView
 
 Row = tuple[str, str, str | None, Estimate]  # metric, statistic, unit, estimate
@@ -79,9 +79,9 @@ def rows_of(stage: StageView) -> Iterator[Row]:
         for statistic, estimate in _statistics(distribution):
             yield name, statistic, unit, estimate
     for name, level in stage.gauges.items():
-        unit = GAUGES[name].unit if name in GAUGES else None
-        yield name, "mean", unit, Estimate(level.mean)
-        yield name, "peak", unit, Estimate(level.peak)
+        of_gauge = GAUGES[name].unit if name in GAUGES else None
+        yield name, "mean", of_gauge, Estimate(level.mean)
+        yield name, "peak", of_gauge, Estimate(level.peak)
     for view in stage.classes:
         for name, distribution in view.metrics.items():
             for statistic, estimate in _statistics(distribution):

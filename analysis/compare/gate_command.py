@@ -50,14 +50,14 @@ def gate(
         reading: ReadSettings = read_settings(ReadSettings, given)
         claims: ClaimSettings = read_settings(ClaimSettings, given)
         gating: GateSettings = read_settings(GateSettings, given)
-        current = summaries_of(names, reading.runs, reading.slo, tell_apart=False)
+        current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
         if save_baseline:
             saved = list(map(str, save(baseline, current)))
             typer.echo(json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}")
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")
-        before = summaries_of([str(baseline)], baseline, reading.slo)
+        before = summaries_of([str(baseline)], baseline, reading.slo, reading.tokenizer)
         answer = judge(
             before,
             current,

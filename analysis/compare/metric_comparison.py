@@ -123,6 +123,11 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
         return None
     test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
     ratio = _beyond_test(ours.values, theirs.values) or test.ratio
+    ends = test.ratio if column.relative else test.difference
+    if ends.low is not None and ends.low == ends.high and ours.values != theirs.values:
+        # Runs that differ by the same number each time, to the last digit: nothing tells how far that is from chance.
+        test = replace(test, p=None, welch=None)
+        ratio = replace(ratio, low=None, high=None, why="the runs do not vary, and their error is unknown")
     return MetricComparison(
         stage=stage,
         engine=ours.engine,

@@ -182,7 +182,7 @@ def _runs(comparison: Comparison) -> TextTable:
 
 
 def ratio_text(ratio: Estimate) -> str:
-    """`1.23× [1.19, 1.28]`; +∞ and 0 are those of a side that fell among failures. Where only an end is known: `> 2×`."""
+    """`1.23× [1.19, 1.28]`; ∞ and 0 where one side fell among failures, `> 2×` where only an end is known."""
     if ratio.value is None:
         ends = [f"> {format_ratio(ratio.low, None, None)}"] if ratio.low else []
         ends += [f"< {format_ratio(ratio.high, None, None)}"] if ratio.high and math.isfinite(ratio.high) else []

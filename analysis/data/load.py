@@ -12,7 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.data.formulas import metric_columns, reads_lists
-from analysis.data.table import TABLE, write_table
+from analysis.data.lines import LISTS, SCHEMA
+from analysis.data.table import counted_with, write_table
 from analysis.data.telemetry import PLANNER, TelemetrySeries, read_telemetry
 from analysis.data.tokens import TokenCounter
 from records.files import read_meta
@@ -20,28 +21,8 @@ from records.metrics import REQUEST_METRICS
 from records.run import RunMeta
 from settings.schema import UserMistake
 
-# What is held in memory; the rest stays on disk. Texts that repeat are numbered. Metrics are computed anew for each
-# window (`with_metrics`): they are the larger half, and no window has all of the requests.
-TEXTS = ("worker", "outcome", "detail", "token_source", "request_class", "stamps")
-TOKENS = (
-    *("chunks", "first_chunk_tokens", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens"),
-    *("reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens"),
-)
-SMALL = ("user", "attempt", "turn", *TOKENS)
-AS_THEY_ARE = (
-    *("t_connect", "t_send", "t_first", "t_first_out", "t_last", "t_end", "read_first", "merged_first", "streamed"),
-    *("server_queue", "server_prefill"),
-)
-STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # not computed again
-OF_METRICS = {
-    name for metric, column in metric_columns().items() if metric not in STORED for name in column.meta.root_names()
-}
-COLUMNS = (
-    *(pl.col(name).cast(pl.Categorical) for name in TEXTS),
-    *(pl.col(name).cast(pl.Int32) for name in SMALL),
-    *(pl.col(name) for name in (*AS_THEY_ARE, *STORED)),
-    *(pl.col(name) for name in sorted(OF_METRICS - {*TEXTS, *SMALL, *AS_THEY_ARE, "t_sched"})),
-)
+STORED = tuple(metric.name for metric in REQUEST_METRICS if reads_lists(metric.formula))  # read, not computed again
+IN_FILE_ONLY = {*LISTS, "text", "request_id", "session", "prompt_id", "answer_digest"}  # chunks; differs in each row
 
 
 class NotARun(UserMistake):
@@ -50,8 +31,9 @@ class NotARun(UserMistake):
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """`requests` has one row per request in the order of `t_sched`, with `COLUMNS`; `table` is the parquet file with
-    everything.
+    """`requests` has one row per request in the order of `t_sched`, with every field of the record that is not
+    `IN_FILE_ONLY`; `table` is the Parquet file with everything. Metrics are computed for a window at a time
+    (`with_metrics`): they are the larger half, and no window has all of the requests.
 
     Instants are nanoseconds since the run's start. `last` is the latest that is known of. `killed` holds the processes
     that did not end in order, and the last instant of which each left a trace: what they did later is not recorded.
@@ -70,18 +52,18 @@ class RunData:
 def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
     """Read a run and write its `requests.parquet`. `tokenizer` counts the answers of servers that send no usage.
 
-    A run that was killed loads like any other. Raises `NotARun`.
+    A run that was killed loads like any other. A tokenizer that was named once is used again. Raises `NotARun`.
     """
+    tokenizer = tokenizer or counted_with(folder)
     try:
         meta = read_meta(folder)
-        malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
+        table, malformed = write_table(folder, TokenCounter(meta, tokenizer), tokenizer)
     except FileNotFoundError as error:
         raise NotARun(f"{folder} is not a run: it has no {Path(error.filename or 'meta.json').name}.") from None
     except ValueError as error:
         raise NotARun(str(error)) from None
     except OSError as error:
         raise NotARun(f"{folder} cannot be read and written ({error.strerror}).") from None
-    table = folder / TABLE
     try:
         requests = _in_order(table)
     except pl.exceptions.ComputeError:
@@ -101,7 +83,7 @@ def load_run(folder: Path, tokenizer: Path | None = None) -> RunData:
 def _in_order(table: Path) -> pl.DataFrame:
     """Sorted by `t_sched`, one column after the other: no more than one of them is in memory twice.
 
-    A column in which nothing was observed takes no room.
+    A column in which nothing was observed takes no room, and texts, which repeat, are numbered.
     """
     requests = pl.scan_parquet(table)
     scheduled = requests.select("t_sched").collect().to_series()
@@ -109,7 +91,8 @@ def _in_order(table: Path) -> pl.DataFrame:
     found = pl.DataFrame(scheduled if order is None else scheduled.gather(order)).with_columns(
         pl.col("t_sched").set_sorted()
     )
-    for column in COLUMNS:
+    for name in [*(name for name in SCHEMA if name not in {*IN_FILE_ONLY, "t_sched"}), *STORED]:
+        column = pl.col(name).cast(pl.Categorical) if SCHEMA.get(name) == pl.String else pl.col(name)
         values = requests.select(column).collect(engine="streaming").to_series()
         if values.null_count() == len(values):
             found = found.with_columns(pl.lit(None, values.dtype).alias(values.name))
@@ -123,15 +106,15 @@ def _killed(requests: pl.DataFrame, telemetry: TelemetrySeries, last: int) -> di
     traces = requests.group_by("worker").agg(pl.max_horizontal(pl.col("t_send", "t_end").max()))
     recorded: dict[str, int] = dict(traces.iter_rows())
     return {
-        name: last if name == PLANNER else max(sample.t, recorded.get(name, 0))
-        for name, sample in telemetry.killed.items()
+        name: last if name == PLANNER else max(process.last, recorded.get(name, 0))
+        for name, process in telemetry.killed.items()
     }
 
 
 def with_metrics(requests: pl.DataFrame) -> pl.DataFrame:
-    """Some of a run's requests, with every metric of records/metrics.py as a column. Sums of tokens fit."""
+    """Some of a run's requests, with every metric of records/metrics.py as a column. Sums of counts fit."""
     columns = {name: column for name, column in metric_columns().items() if name not in STORED}
-    return requests.with_columns(pl.col(TOKENS).cast(pl.Int64)).with_columns(**columns)
+    return requests.with_columns(pl.col(pl.Int32).cast(pl.Int64)).with_columns(**columns)
 
 
 def rows_where(requests: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:

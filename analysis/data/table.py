@@ -3,11 +3,15 @@
 The columns are the record's fields without `text`, then the metrics of records/metrics.py. The table is derived: it is
 written anew whenever the lines, the formulas or the tokenizer are not those it was made from. `requests.parquet.json`
 says what it was made from. Where only the table is left of a run, because its lines were put away, it is read as it is.
+
+A run in a folder that cannot be written has its table in the user's cache.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
+import hashlib
 import json
 import os
 import re
@@ -17,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from platformdirs import user_cache_path
 from polars.io.plugins import register_io_source
 
 from analysis.data.formulas import metric_columns
-from analysis.data.lines import LISTS, SCHEMA, TEXT_SCHEMA, blocks_of, list_of, requests_of
-from analysis.data.processes import read_blocks
+from analysis.data.lines import LISTS, SCHEMA, requests_of
 from records.files import write_atomically
 from records.metrics import BY_NAME, REQUEST_METRICS
 from settings.schema import UserMistake
@@ -30,27 +34,45 @@ CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no token
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
 ROWS = 50_000  # of a row group
-LAYOUT = 1  # of the table: another number has all tables written anew
+LAYOUT = 2  # of the table: another number has all tables written anew
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> int:
-    """Write `requests.parquet` where it is not there already; how many malformed lines were skipped.
+def write_table(folder: Path, count_tokens: CountTokens, tokenizer: Path | None = None) -> tuple[Path, int]:
+    """Write a run's table where it is not there already; where it is, and how many malformed lines were skipped.
 
     `count_tokens` counts the answers of servers that send no usage, with `tokenizer` if one was named. Raises `OSError`
-    on a full disk, `ValueError` where the table is another version's and its lines are gone.
+    on a full disk, `UserMistake` where the table is another version's and its lines are gone.
     """
     origin = _origin(folder, tokenizer)
-    known = _known(folder)
     if not origin["lines"] and (folder / TABLE).exists():
         _check_columns(folder / TABLE)
-        return int(known.get("malformed_lines", 0))
-    if (folder / TABLE).exists() and origin.items() <= known.items():
-        return int(known["malformed_lines"])
-    (folder / ORIGIN).unlink(missing_ok=True)
-    malformed, uncounted = _write(folder, count_tokens)
-    if not uncounted:  # otherwise a tokenizer may be found the next time
-        write_atomically(folder / ORIGIN, json.dumps(origin | {"malformed_lines": malformed}) + "\n")
-    return malformed
+        return folder / TABLE, int(_known(folder).get("malformed_lines", 0))
+    for place in (folder, _place_in_cache(folder)):
+        known = _known(place)
+        if (place / TABLE).exists() and origin.items() <= known.items():
+            return place / TABLE, int(known["malformed_lines"])
+    try:
+        return _write(folder, folder, origin, count_tokens)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        place = _place_in_cache(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        return _write(folder, place, origin, count_tokens)
+
+
+def counted_with(folder: Path) -> Path | None:
+    """The tokenizer that was named when the run's table was written: later commands need not name it again."""
+    for place in (folder, _place_in_cache(folder)):
+        if tokenizer := _known(place).get("tokenizer"):
+            return Path(tokenizer)
+    return None
+
+
+def _place_in_cache(folder: Path) -> Path:
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    return user_cache_path("enginebench") / "tables" / name
 
 
 def _origin(folder: Path, tokenizer: Path | None) -> dict[str, Any]:
@@ -65,10 +87,10 @@ def _origin(folder: Path, tokenizer: Path | None) -> dict[str, Any]:
     }
 
 
-def _known(folder: Path) -> dict[str, Any]:
+def _known(place: Path) -> dict[str, Any]:
     """What the table that is there was made from; empty where that is not known."""
     try:
-        document = json.loads((folder / ORIGIN).read_text())
+        document = json.loads((place / ORIGIN).read_text())
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -80,23 +102,25 @@ def _check_columns(table: Path) -> None:
         raise UserMistake(f"{table} is from another version, and the lines it was made from are gone.")
 
 
-def _write(folder: Path, count_tokens: CountTokens) -> tuple[int, int]:
-    """How many malformed lines were skipped, and of how many answers with a text the tokens are not known."""
+def _write(folder: Path, place: Path, origin: dict[str, Any], count_tokens: CountTokens) -> tuple[Path, int]:
+    """The table of a run in `folder`, written to `place`."""
     malformed = uncounted = 0
 
     def tables() -> Iterator[pl.DataFrame]:
         nonlocal malformed, uncounted
         malformed = uncounted = 0
-        blocks = [block for path in sorted(folder.glob("requests*.jsonl")) for block in blocks_of(path)]
-        for table, skipped in requests_of(blocks, read_blocks(blocks)):
+        for table, skipped in requests_of(folder):
             counted = _counted(table, count_tokens)
             malformed += skipped
             uncounted += counted.select(UNCOUNTED.sum()).item()
             yield counted
 
+    (place / ORIGIN).unlink(missing_ok=True)
     with _no_collections():
-        sink(tables, TEXT_SCHEMA, folder / TABLE)
-    return malformed, uncounted
+        sink(tables, place / TABLE)
+    if not uncounted:  # otherwise a tokenizer may be found the next time
+        write_atomically(place / ORIGIN, json.dumps(origin | {"malformed_lines": malformed}) + "\n")
+    return place / TABLE, malformed
 
 
 @contextmanager
@@ -111,38 +135,43 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def sink(tables: Callable[[], Iterator[pl.DataFrame]], schema: pl.Schema, path: Path) -> None:
-    """Write tables of `SCHEMA` or `TEXT_SCHEMA`, and their metrics, as one Parquet file.
+def sink(tables: Callable[[], Iterator[pl.DataFrame]], path: Path) -> None:
+    """Write tables of `SCHEMA`, and their metrics, as one Parquet file. Raises `OSError`, on a full disk for example.
 
     Gaps between chunks take four bytes each; where one is longer than four seconds, all is written again with eight.
-    Raises `OSError` on a full disk, `ValueError` for a list of something other than whole numbers.
     """
-    partial = path.with_name(f"{path.name}.partial")
+    too_long = False
 
     def source(columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None) -> Any:
+        nonlocal too_long
         for table in tables():
+            too_long = too_long or any(not _fit_four_bytes(table[name]) for name in LISTS)
             table = table if predicate is None else table.filter(predicate)
             yield table if columns is None else table.select(columns)
 
+    partial = path.with_name(f"{path.name}.partial")
+    partial.touch()  # the error of Python, where it cannot be written
     for kind in (pl.UInt32(), pl.Int64()):
-        lists = [
-            list_of(name, kind) if schema[name] == pl.String else pl.col(name).cast(pl.List(kind)) for name in LISTS
-        ]
-        requests = (
-            register_io_source(source, schema=schema).with_columns(*lists).with_columns(**metric_columns()).drop("text")
-        )
+        lists = pl.col(LISTS).cast(pl.List(kind))
+        requests = register_io_source(source, schema=SCHEMA).drop("text").with_columns(lists)
         try:  # uncompressed: gaps in nanoseconds are nearly random, and take the same room with lz4
-            requests.sink_parquet(partial, compression="uncompressed", row_group_size=ROWS, statistics=False)
+            requests.with_columns(**metric_columns()).sink_parquet(
+                partial, compression="uncompressed", row_group_size=ROWS, statistics=False
+            )
         except pl.exceptions.PolarsError as error:
             partial.unlink(missing_ok=True)
             if number := re.search(r"\(os error (\d+)\)", str(error)):  # a full disk, as Polars tells it
                 raise OSError(int(number[1]), os.strerror(int(number[1])), str(partial)) from None
-            if "conversion from" not in str(error):
+            if not too_long:
                 raise
         else:
             partial.replace(path)
             return
-    raise UserMistake(f"{path.parent} has records whose lists hold something other than whole numbers.")
+
+
+def _fit_four_bytes(lists: pl.Series) -> bool:
+    numbers = lists.explode(empty_as_null=False).to_numpy()
+    return len(numbers) == 0 or bool(numbers.min() >= 0 and numbers.max() < 2**32)
 
 
 def _counted(table: pl.DataFrame, count_tokens: CountTokens) -> pl.DataFrame:

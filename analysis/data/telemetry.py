@@ -1,113 +1,36 @@
-"""What the server, its GPU and the load generator itself reported about once a second.
+"""What the server, its GPU and the load generator itself reported about once a second, as columns.
 
-The names of other servers' metrics are known too, so that a run against vLLM shows its queue. What was not there is
-`None`: a machine without a GPU has no GPU utilisation of 0.
+Names and units of the quantities are in records/telemetry.py. What was not there is `None`: a machine without a GPU has
+no GPU utilisation of 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import numpy.typing as npt
 
 from records import files
 from records.stage import SECOND
-from records.telemetry import TelemetrySample
+from records.telemetry import COUNTERS, GAUGES, Published, Source, TelemetrySample
 from records.view import Level
 
-MEBIBYTE = 1024 * 1024
 NEAR = 2 * SECOND  # from one sample to the next it takes a second, when nothing goes wrong
 PLANNER = ""  # name of the process that plans the run; of a run with one process, that process
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One quantity: the names it goes by with the factor to our unit, and how series with several labels become one."""
-
-    names: Mapping[str, float]
-    combine: Callable[[list[float]], float]
-    title: str = ""
-    unit: str = ""
-
-
-GAUGES: Mapping[str, Source] = {
-    "requests_running": Source(
-        {
-            "enginebench_requests_running": 1,
-            "vllm:num_requests_running": 1,
-            "sglang:num_running_reqs": 1,
-            "tgi_batch_current_size": 1,
-            "llamacpp:requests_processing": 1,
-        },
-        sum,
-        "running",
-        "requests",
-    ),
-    "requests_waiting": Source(
-        {
-            "enginebench_requests_waiting": 1,
-            "vllm:num_requests_waiting": 1,
-            "sglang:num_queue_reqs": 1,
-            "tgi_queue_size": 1,
-            "llamacpp:requests_deferred": 1,
-        },
-        sum,
-        "waiting",
-        "requests",
-    ),
-    "kv_cache_usage": Source(
-        {
-            "enginebench_kv_cache_usage_ratio": 1,
-            "vllm:kv_cache_usage_perc": 1,
-            "sglang:token_usage": 1,
-            "llamacpp:kv_cache_usage_ratio": 1,
-        },
-        fmean,
-        "KV cache in use",
-        "share",
-    ),
-    "engine_memory_bytes": Source({"enginebench_engine_memory_bytes": 1}, sum, "engine memory (host)", "B"),
-    "process_memory_bytes": Source({"process_resident_memory_bytes": 1}, sum, "server memory (host)", "B"),
-    "gpu_utilisation": Source(
-        {"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 0.01}, fmean, "GPU utilisation", "share"
-    ),
-    "gpu_memory_bytes": Source(
-        {"enginebench_gpu_memory_used_bytes": 1, "DCGM_FI_DEV_FB_USED": MEBIBYTE}, sum, "device memory", "B"
-    ),
-    "gpu_memory_bandwidth_utilisation": Source(
-        {"enginebench_gpu_dram_activity_ratio": 1, "DCGM_FI_PROF_DRAM_ACTIVE": 1},
-        fmean,
-        "GPU memory bandwidth",
-        "share",
-    ),
-    "gpu_tensor_activity": Source({"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 1}, fmean, "GPU tensor activity", "share"),
-    "gpu_power_watts": Source({"enginebench_gpu_power_watts": 1, "DCGM_FI_DEV_POWER_USAGE": 1}, sum, "GPU power", "W"),
-    "gpu_temperature_celsius": Source(
-        {"enginebench_gpu_temperature_celsius": 1, "DCGM_FI_DEV_GPU_TEMP": 1}, max, "GPU temperature", "°C"
-    ),
-    "gpu_clock_hertz": Source(
-        {"enginebench_gpu_sm_clock_hertz": 1, "DCGM_FI_DEV_SM_CLOCK": 1e6}, min, "GPU clock", "Hz"
-    ),
-    "gpus": Source({"enginebench_gpu_utilization_ratio": 1, "DCGM_FI_DEV_GPU_UTIL": 1}, len, "GPUs", "GPUs"),
-}
-COUNTERS: Mapping[str, Source] = {
-    "generated_tokens": Source(
-        {
-            "enginebench_generation_tokens_total": 1,
-            "vllm:generation_tokens_total": 1,
-            "sglang:generation_tokens_total": 1,
-            "tgi_request_generated_tokens_sum": 1,
-            "llamacpp:tokens_predicted_total": 1,
-        },
-        sum,
-    ),
-    "gpu_energy_joules": Source(
-        {"enginebench_gpu_energy_joules_total": 1, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3}, sum
-    ),
-}
+OWN = ("client_cpu", "loop_lag", "run_delay", "users")  # what a process of the load generator says of itself
+SOURCES: Mapping[str, Source] = {**GAUGES, **COUNTERS}
+COMBINE: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "count": len}
+Instants = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+Series = tuple[Instants, Values]
+NOTHING: Series = (np.zeros(0, np.int64), np.zeros(0))
+ALWAYS = (-(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +43,31 @@ class Increase:
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetrySeries:
-    """All samples of a run by process, each in time order; the planning process is called `PLANNER`."""
+class ProcessSamples:
+    """What one process of the load generator sampled: by quantity, when, in time order, and how much."""
 
-    processes: Mapping[str, tuple[TelemetrySample, ...]]
+    series: Mapping[str, Series]  # those of `OWN`, of `GAUGES` and of `COUNTERS` that it saw
+    last: int  # instant of its last sample
+    ended: bool  # in order
+    lost: int  # records that it could not write
+    users: int | None  # at its last sample
+
+    def within(self, quantity: str, start: int, end: int) -> Series:
+        instants, values = self.series.get(quantity, NOTHING)
+        inside = slice(*np.searchsorted(instants, [start, end]))
+        return instants[inside], values[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySeries:
+    """All samples of a run by process; the planning process is called `PLANNER`."""
+
+    processes: Mapping[str, ProcessSamples]
 
     @property
     def last(self) -> int:
         """The last instant of any sample, 0 where there is none."""
-        return max((samples[-1].t for samples in self.processes.values() if samples), default=0)
+        return max((process.last for process in self.processes.values()), default=0)
 
     @property
     def load_workers(self) -> set[str]:
@@ -138,13 +77,12 @@ class TelemetrySeries:
     @property
     def lost(self) -> int:
         """Records that could not be written, as far as that is known."""
-        return sum(samples[-1].lost for samples in self.processes.values() if samples)
+        return sum(process.lost for process in self.processes.values())
 
     @property
-    def killed(self) -> dict[str, TelemetrySample]:
-        """The last sample of each process that did not end in order."""
-        last = {name: samples[-1] for name, samples in self.processes.items() if samples}
-        return {name: sample for name, sample in last.items() if not sample.last}
+    def killed(self) -> dict[str, ProcessSamples]:
+        """The processes that did not end in order."""
+        return {name: process for name, process in self.processes.items() if not process.ended}
 
     def users(self, start: int, end: int, planned: int) -> float | None:
         """How many of the planned users there were, all processes together: the time-average over a window.
@@ -152,74 +90,106 @@ class TelemetrySeries:
         Between two samples a process has the larger number of them, and none where both are further away than `NEAR`.
         """
         instants = np.arange(start, end, SECOND // 4)
-        told = [[(s.t, s.users) for s in samples if s.users is not None] for samples in self.processes.values()]
-        told = [series for series in told if series]
-        if not told or len(instants) == 0:
+        known = [process.series["users"] for process in self.processes.values() if "users" in process.series]
+        if not known or len(instants) == 0:
             return None
         there = np.zeros(len(instants))
-        for series in told:
-            times, counts = (np.array(column) for column in zip(*series, strict=True))
+        for times, counts in known:
             after = np.searchsorted(times, instants)
             neighbours = [np.clip(after - 1, 0, None), np.clip(after, None, len(times) - 1)]
             there += np.max([np.where(np.abs(times[k] - instants) <= NEAR, counts[k], 0) for k in neighbours], axis=0)
         return float(np.minimum(there, planned).mean())
 
+    def series(self, quantity: str, start: int = ALWAYS[0], end: int = ALWAYS[1]) -> Series:
+        """When a quantity of `GAUGES` or `COUNTERS` was sampled in [start, end), and its values in the unit declared
+        there. From the first process that sampled the server; empty where none did."""
+        found = (process.within(quantity, start, end) for process in self.processes.values())
+        return next((series for series in found if len(series[0])), NOTHING)
+
     def level(self, quantity: str, start: int, end: int) -> Level | None:
-        return _level(value for _, value in self._series(GAUGES[quantity], start, end))
+        return _level(self.series(quantity, start, end))
 
     def increase(self, quantity: str, start: int, end: int) -> Increase | None:
         """`None` with fewer than two samples, or where the counter was set back: the server was started again."""
-        series = self._series(COUNTERS[quantity], start, end)
-        values = [value for _, value in series]
-        if len(series) < 2 or values != sorted(values):
+        instants, values = self.series(quantity, start, end)
+        if len(values) < 2 or (np.diff(values) < 0).any():
             return None
-        return Increase(values[-1] - values[0], series[0][0], series[-1][0])
+        return Increase(float(values[-1] - values[0]), int(instants[0]), int(instants[-1]))
 
     def energy(self, start: int, end: int) -> Increase | None:
         """From the GPUs' energy counters, else ∫ power dt by trapezoids."""
         counted = self.increase("gpu_energy_joules", start, end)
         if counted is not None:
             return counted
-        series = self._series(GAUGES["gpu_power_watts"], start, end)
-        if len(series) < 2:
+        instants, watts = self.series("gpu_power_watts", start, end)
+        if len(watts) < 2:
             return None
-        instants, watts = np.array([t for t, _ in series]) / SECOND, np.array([value for _, value in series])
-        return Increase(float(np.trapezoid(watts, instants)), series[0][0], series[-1][0])
+        return Increase(float(np.trapezoid(watts, instants / SECOND)), int(instants[0]), int(instants[-1]))
 
-    def of_worst_process(self, of: Callable[[TelemetrySample], float | None], start: int, end: int) -> Level | None:
-        """A figure of the load generator's own processes, of the one with the largest mean."""
-        levels = [_level(of(s) for s in samples if start <= s.t < end) for samples in self.processes.values()]
+    def of_worst_process(self, quantity: str, start: int, end: int) -> Level | None:
+        """One of `OWN`, of the process of the load generator with the largest mean."""
+        levels = [_level(process.within(quantity, start, end)) for process in self.processes.values()]
         return max((level for level in levels if level is not None), key=lambda level: level.mean, default=None)
 
-    def _series(self, source: Source, start: int, end: int) -> list[tuple[int, float]]:
-        """One value per sample inside the window, from the first process that sampled the server."""
-        for samples in self.processes.values():
-            series = [
-                (s.t, value) for s in samples if start <= s.t < end and (value := _value_of(source, s)) is not None
-            ]
-            if series:
-                return series
-        return []
+
+def _level(series: Series) -> Level | None:
+    _, values = series
+    return Level(float(values.mean()), float(values.max())) if len(values) else None
 
 
-def _level(values: Iterable[float | None]) -> Level | None:
-    known = [value for value in values if value is not None]
-    return Level(fmean(known), max(known)) if known else None
+class _Columns:
+    """Samples as they are read. A day of them has millions of names and values, of which only numbers are kept."""
+
+    def __init__(self) -> None:
+        self._instants: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._values: dict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._meanings: dict[str, list[tuple[str, int, Published]]] = {}  # of a name with its labels
+
+    def add(self, sample: TelemetrySample) -> None:
+        for name in OWN:
+            if (value := getattr(sample, name)) is not None:
+                self._append(name, sample.t, value)
+        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for name, published in sample.server.items():
+            if name not in self._meanings:
+                self._meanings[name] = list(_meanings_of(name))
+            for quantity, place, meaning in self._meanings[name]:
+                found[quantity][place].append(meaning.value(published))
+        for quantity, by_place in found.items():
+            self._append(quantity, sample.t, COMBINE[SOURCES[quantity].combine](by_place[min(by_place)]))
+
+    def _append(self, quantity: str, t: int, value: float) -> None:
+        self._instants[quantity].append(t)
+        self._values[quantity].append(value)
+
+    def series(self) -> dict[str, Series]:
+        found = {}
+        for quantity, instants in self._instants.items():
+            times, values = np.array(instants, np.int64), np.array(self._values[quantity], np.float64)
+            order = np.argsort(times, kind="stable")
+            found[quantity] = (times[order], values[order])
+        return found
 
 
-def _value_of(source: Source, sample: TelemetrySample) -> float | None:
-    """In our unit; `None` where the server says nothing of it."""
-    for name, factor in source.names.items():
-        found = [value for key, value in sample.server.items() if key.partition("{")[0] == name]
-        if found:
-            return source.combine(found) * factor
-    return None
+def _meanings_of(name: str) -> Iterator[tuple[str, int, Published]]:
+    """Of which quantities a published name is a part, and its place among the names of that quantity."""
+    bare, _, labels = name.partition("{")
+    for quantity, source in SOURCES.items():
+        for place, published in enumerate(source.published):
+            if published.name == bare and published.takes(labels):
+                yield quantity, place, published
 
 
 def read_telemetry(folder: Path) -> TelemetrySeries:
-    """Every whole line of every process's file; lines that are no samples are skipped."""
+    """Every process's file; lines that are no samples are skipped."""
     processes = {}
     for path in sorted(folder.glob("telemetry*.jsonl")):
-        name = path.stem.removeprefix("telemetry").removeprefix("-")
-        processes[name] = tuple(sorted(files.read_telemetry(path), key=lambda sample: sample.t))
+        columns, last = _Columns(), None
+        for sample in files.read_telemetry(path):
+            columns.add(sample)
+            if last is None or sample.t >= last.t:
+                last = sample
+        if last is not None:
+            name = path.stem.removeprefix("telemetry").removeprefix("-")
+            processes[name] = ProcessSamples(columns.series(), last.t, last.last, last.lost, last.users)
     return TelemetrySeries(processes)

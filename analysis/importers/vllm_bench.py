@@ -6,9 +6,10 @@ order of the requests. A request that failed has an `errors` entry that is not e
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from analysis.importers.source import COMMON, ImportedStage, NotImportable, Results, Source, load_of, nanoseconds
 from records.load import Load, Rate
@@ -63,7 +64,7 @@ def _load(document: dict[str, Any], at_once: int) -> Load | None:
     load = load_of(document.get("max_concurrency") or at_once, document.get("request_rate"))
     shape = document.get("burstiness")
     if isinstance(load, Rate) and shape not in {None, 1}:
-        return replace(load, arrivals=f"gamma:cv={shape**-0.5:g}")
+        return msgspec.structs.replace(load, arrivals=f"gamma:cv={shape**-0.5:g}")
     return load
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from analysis.data.load import RunData
@@ -20,10 +21,10 @@ from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import Balancer, PlanSettings
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.slo import objective_text
-from records.view import StageView
 from records.formatting import format_share, significant
 from records.load import Load, Users
 from records.slo import Objective
+from records.view import StageView
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def make_plan(label: str, runs: Sequence[RunData], summaries: Sequence[RunSummar
 def with_headroom(load: Load, headroom: float) -> Load:
     if isinstance(load, Users):
         return Users(int(np.ceil(load.count * (1 + headroom))))
-    return replace(load, per_second=load.per_second * (1 + headroom))
+    return msgspec.structs.replace(load, per_second=load.per_second * (1 + headroom))
 
 
 def _energy(stages: Sequence[StageView]) -> float | None:

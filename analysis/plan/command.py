@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 def plan(
     names: Annotated[
         list[str],
-        typer.Argument(help="Folders or ids of runs, of one engine or of several to compare.", metavar="RUNS"),
+        typer.Argument(
+            help="Runs (folders or ids), or folders of runs, of one engine or of several to compare.", metavar="RUNS"
+        ),
     ],
     as_json: AsJson = False,
     **given: Any,
@@ -53,7 +54,7 @@ def plan(
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
     with log.status("Reading …"):
-        loaded = _loaded(names, where.runs)
+        loaded = _loaded(names, where)
     with log.status("Simulating …"):
         made, several = _made(loaded, settings)
         if settings.html is not None:
@@ -61,10 +62,11 @@ def plan(
     _print(made, several, as_json)
 
 
-def _loaded(names: list[str], runs: Path) -> list[RunData]:
-    from analysis.data.load import find_run, load_run
+def _loaded(names: list[str], where: RunsSettings) -> list[RunData]:
+    from analysis.data.load import load_run
+    from analysis.summary.loading import run_folders
 
-    return [load_run(find_run(name, runs)) for name in dict.fromkeys(names)]
+    return [load_run(folder, where.tokenizer) for folder in run_folders(names, where.runs)]
 
 
 def _made(loaded: list[RunData], settings: PlanSettings) -> tuple[Plan, Alternatives | None]:

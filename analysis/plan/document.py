@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from analysis.plan.answer import Plan
 from analysis.plan.outcome import FIGURES
 from analysis.plan.replicas import BEYOND
@@ -22,7 +24,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "label": plan.label,
         "runs": plan.runs,
         "stages": plan.stages,
-        "peak": asdict(plan.load) | {"seconds": plan.peak_seconds},
+        "peak": msgspec.structs.asdict(plan.load) | {"seconds": plan.peak_seconds},
         "objectives": [str(one) for one in plan.objectives],
         "replicas": asdict(plan.replicas),
         "spares": plan.spares,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from analysis.plan.answer import Plan
-from records.view import Estimate
 from records.formatting import format_interval, format_seconds, format_share, significant
+from records.view import Estimate
 
 INACCURATE = 0.25  # error of a held-out prediction that is warned of
 ERRORS = {

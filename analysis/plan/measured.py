@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from analysis.data.chunks import chunks_within
 from analysis.data.load import RunData, with_metrics
 from analysis.data.windows import Window, windows_of
 from analysis.plan.errors import CannotPlan
 from analysis.plan.outcome import Requests, figures
-from analysis.plan.steps import Floats, Steps, find_steps, read_chunks
+from analysis.plan.steps import Floats, Steps, find_steps
 from analysis.plan.work import Lengths
 from analysis.summary.stage import FAILURES_BORNE
 from records.formatting import format_share
@@ -88,7 +89,7 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         think=_think(ok) if closed else np.zeros(0),
         failed=float((ended["outcome"] != "ok").sum()) / len(ended) if len(ended) else math.inf,
         steps=tuple(
-            steps for piece in read_chunks(run.table, window.start, window.end) if (steps := find_steps(piece))
+            steps for piece in chunks_within(run.table, window.start, window.end) if (steps := find_steps(piece))
         ),
     )
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from analysis.plan.answer import Plan
@@ -111,7 +112,7 @@ def _points(plan: Plan) -> list[tuple[int, Load]]:
 def _times(load: Load, factor: float) -> Load:
     if isinstance(load, Users):
         return Users(round(load.count * factor))
-    return replace(load, per_second=load.per_second * factor)
+    return msgspec.structs.replace(load, per_second=load.per_second * factor)
 
 
 def _ascending(points: list[tuple[int, Load]]) -> list[tuple[int, Load]]:

@@ -9,12 +9,11 @@ import numpy as np
 
 from analysis.plan.scalability import DRAWS, ENDS, draws
 from analysis.plan.steps import Floats, Generator
-from records.view import Estimate
 from analysis.summary.slo import Verdict, objective_text
-from records.view import StageView
 from analysis.summary.ttft_parts import NAMES
 from records.formatting import format_share
 from records.slo import Objective
+from records.view import Estimate, StageView
 
 DECODING = "decoding"
 NARROW = 1e-3  # width of an interval of a share, below which it counts no more

@@ -20,8 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from analysis.plan.steps import Floats, Generator
-from records.view import Estimate
-from records.view import StageView
+from records.view import Estimate, StageView
 
 DRAWS = 1000
 NORMAL = 1.96  # standard errors to either side hold 95 %

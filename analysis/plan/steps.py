@@ -7,50 +7,24 @@ requests ran in it and how many prompt tokens it prefilled can be read off the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from records.stage import SECOND
+from analysis.data.chunks import WindowChunks
 
 GAPS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 12e-3)  # seconds between chunks that may separate two steps
 SYNCHRONISED = 0.6  # share of steps in which every running request received a token, below which there is no batch
 TOGETHER = 0.5  # of a step: the chunks of one step arrive within this share of the time to the next
 LEAST_GROUPS = 20  # steps of several requests from which it is told that all of them had the same length
 ALIKE = 0.8  # share of such steps
-MOST_CHUNKS = 1_000_000  # of one stage; of longer ones, equal pieces are read
-PIECES = 10
 ONE_TOKEN = 0.05  # a step whose tokens differ from one by less than this share yields one: some tokens show no text
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Generator = np.random.Generator
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """The chunks that arrived in [`start`, `end`) in order, and the requests they belong to.
-
-    Instants are seconds since the run's start. `stamp`, `request` and `position` have one element a chunk, the rest one
-    a request.
-    """
-
-    start: float
-    end: float
-    stamp: Floats
-    request: Integers
-    position: Integers  # in its answer, from 0
-    due: Floats
-    first: Floats
-    last: Floats
-    prefilled: Floats  # prompt tokens that no prefix cache had
-    output: Floats  # tokens of the answer
-    count: Floats  # chunks of the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,56 +54,7 @@ class Steps:
     grouped: bool = False  # only requests of the same length receive a token together
 
 
-def read_chunks(table: Path, start: int, end: int) -> Iterator[Chunks]:
-    """The chunks of [`start`, `end`), nanoseconds since the run's start, in a few pieces where they are very many."""
-    here = pl.scan_parquet(table).filter(
-        pl.col("t_first").is_not_null() & (pl.col("t_sched") < end) & (pl.col("t_last") >= start)
-    )
-    total = here.select(pl.col("chunks").sum()).collect().item() or 0
-    pieces = PIECES if total > MOST_CHUNKS else 1
-    length = (end - start) // pieces
-    kept = min(length, round(length * MOST_CHUNKS / max(total, 1)))
-    for piece in range(pieces):
-        begin = start + piece * length
-        yield _read_piece(here, begin, begin + kept)
-
-
-def _read_piece(requests: pl.LazyFrame, start: int, end: int) -> Chunks:
-    prefilled = pl.col("prompt_tokens").fill_null(0) - pl.col("cached_tokens").fill_null(0)
-    rows = (
-        requests.filter((pl.col("t_sched") < end) & (pl.col("t_last") >= start))
-        .select("t_sched", "t_first", "t_last", "icl", "output_tokens", prefilled=prefilled)
-        .sort("t_first")
-        .collect()
-    )
-    first = rows["t_first"].to_numpy()
-    later = rows["icl"].list.len().cast(pl.Int64).to_numpy()
-    gaps = rows["icl"].explode(empty_as_null=False).to_numpy().astype(np.int64)
-    of_gap = np.repeat(np.arange(len(first)), later)
-    elapsed = np.cumsum(gaps)
-    preceding = np.cumsum(later) - later  # gaps of the requests before
-    before = np.concatenate(([0], elapsed))[preceding]
-    stamps = np.concatenate((first, first[of_gap] + elapsed - before[of_gap]))
-    request = np.concatenate((np.arange(len(first)), of_gap))
-    position = np.concatenate((np.zeros(len(first), dtype=np.int64), 1 + np.arange(len(gaps)) - preceding[of_gap]))
-    inside = np.flatnonzero((stamps >= start) & (stamps < end))
-    order = inside[np.argsort(stamps[inside], kind="stable")]
-    return Chunks(
-        start / SECOND,
-        end / SECOND,
-        stamps[order] / SECOND,
-        request[order],
-        position[order],
-        rows["t_sched"].to_numpy() / SECOND,
-        first / SECOND,
-        rows["t_last"].to_numpy() / SECOND,
-        rows["prefilled"].to_numpy().astype(np.float64),
-        rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64),
-        later + 1.0,
-    )
-
-
-def find_steps(chunks: Chunks) -> Steps | None:
+def find_steps(chunks: WindowChunks) -> Steps | None:
     """`None` where there are too few chunks to tell."""
     if len(chunks.stamp) < 20:
         return None
@@ -140,7 +65,7 @@ def find_steps(chunks: Chunks) -> Steps | None:
     return _grouped(chunks) or _unsynchronised(chunks, best.complete)
 
 
-def _grouped(chunks: Chunks) -> Steps | None:
+def _grouped(chunks: WindowChunks) -> Steps | None:
     """The steps of an engine that computes requests of the same length together; `None` where that is not to be seen.
 
     Lengths are known of requests with a chunk for every token. Steps with a prefill are left out.
@@ -160,7 +85,7 @@ def _grouped(chunks: Chunks) -> Steps | None:
     return _steps(chunks, cluster, grouped=True)
 
 
-def _clusters(chunks: Chunks, gap: float) -> Integers:
+def _clusters(chunks: WindowChunks, gap: float) -> Integers:
     """The cluster of each chunk: a new one begins after a `gap` in seconds, or when a request comes again."""
     cut = np.concatenate(([False], np.diff(chunks.stamp) > gap))
     group = np.cumsum(cut)
@@ -177,7 +102,7 @@ def _clusters(chunks: Chunks, gap: float) -> Integers:
     return np.asarray(np.cumsum(cut), dtype=np.int64)
 
 
-def _steps(chunks: Chunks, cluster: Integers, grouped: bool = False) -> Steps:
+def _steps(chunks: WindowChunks, cluster: Integers, grouped: bool = False) -> Steps:
     count = int(cluster[-1]) + 1
     end = chunks.stamp[np.searchsorted(cluster, np.arange(count))]
     # Requests that began before the piece have no first cluster in it, those that go on have no last one.
@@ -225,7 +150,9 @@ def _steps(chunks: Chunks, cluster: Integers, grouped: bool = False) -> Steps:
     )
 
 
-def _admissions(chunks: Chunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers) -> dict[str, Floats]:
+def _admissions(
+    chunks: WindowChunks, begins: Integers, busy: Flags, end: Floats, occupied: Integers
+) -> dict[str, Floats]:
     """When requests came, by what they just missed and just caught, and how long the others waited for an idle engine.
 
     Those that waited for more than a step may have waited for a slot, if others had them all.
@@ -246,7 +173,7 @@ def _admissions(chunks: Chunks, begins: Integers, busy: Flags, end: Floats, occu
     }
 
 
-def _tokens_per_step(chunks: Chunks, begins: Integers, ends: Integers, alone: Flags) -> float:
+def _tokens_per_step(chunks: WindowChunks, begins: Integers, ends: Integers, alone: Flags) -> float:
     """Of the answers that lie wholly in the piece: their tokens by the steps that they took part in."""
     whole = (begins >= 0) & (ends >= 0) & (ends < len(alone)) & (chunks.output > 1)
     decoded = np.cumsum(~alone)
@@ -259,7 +186,7 @@ def _near_one(tokens: float, steps: float) -> float:
     return 1.0 if abs(ratio - 1) < ONE_TOKEN else float(ratio)
 
 
-def _unsynchronised(chunks: Chunks, complete: float) -> Steps:
+def _unsynchronised(chunks: WindowChunks, complete: float) -> Steps:
     """Each request has steps of its own: its gaps between chunks, and its first chunk from when it was sent."""
     order = np.lexsort((chunks.stamp, chunks.request))
     request, stamp = chunks.request[order], chunks.stamp[order]

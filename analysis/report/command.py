@@ -36,16 +36,12 @@ OUTPUT = typer.Option(
     " or .json. An .html file replaces report.html in the run's folder, or beside several.",
     metavar="FILE",
 )
-TOKENIZER = typer.Option(
-    help="A tokenizer.json, to count the answers of servers that send no usage.", metavar="FILE", show_default=False
-)
 
 
 @with_flags(RunsSettings, ClaimSettings, PlanSettings, leave_out=NOT_ASKED)
 def report(
     names: Annotated[list[str] | None, RUNS] = None,
     output: Annotated[list[Path] | None, OUTPUT] = None,
-    tokenizer: Annotated[Path | None, TOKENIZER] = None,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
@@ -93,7 +89,7 @@ def report(
             start_engine()  # not before the runs have been found: a command ends only when the engine has started
             status.update(f"Reading {name} …")
 
-        summaries = summaries_of(names or (), folder.runs, plan.slo, tokenizer, reading, need_requests=True)
+        summaries = summaries_of(names or (), folder.runs, plan.slo, folder.tokenizer, reading, need_requests=True)
         made, files = _made(summaries, output or (), claims, plan, status)
     _print(made, files, as_json)
     if made.invalid and not claims.allow_invalid:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.report.index import IndexedRun
 
 
-@with_flags(RunsSettings)
+@with_flags(RunsSettings, leave_out={"tokenizer"})
 def list_runs(as_json: AsJson = False, **given: Any) -> None:
     """List the runs of a folder.
 

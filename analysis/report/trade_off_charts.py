@@ -61,7 +61,9 @@ def _dominates(other: Row, row: Row) -> bool:
 
 def pareto(rows: Sequence[Row], styles: Styles, per: str) -> Chart:
     """Rows have `speed`, `output`, `load` as a text, `slo`, and whether the point is on its engine's `frontier`."""
-    x = quantitative("speed", title="output tokens/s per user", scale={"zero": True}, axis={"grid": False, "tickCount": 6})
+    x = quantitative(
+        "speed", title="output tokens/s per user", scale={"zero": True}, axis={"grid": False, "tickCount": 6}
+    )
     y = quantitative("output", title=None, axis=charts.value_axis())
     at = {"x": x, "y": y, "color": charts.by_colour(styles)}
     told = [nominal("engine"), nominal("stage", title="at"), number("output", f"tokens/s per {per}")]

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import special
 
 from analysis.stats.estimate import Floats
-from records.view import Estimate
 from analysis.stats.repeats import REPEATS, ratio_test, t_test
 from analysis.stats.series import ranks_of
+from records.view import Estimate
 
 OUTLIER = 3.5  # modified z score above which a run is flagged: Iglewicz & Hoaglin (1993)
 NORMAL = 1.4826  # standard deviations of a normal distribution in one median absolute deviation
@@ -92,7 +92,10 @@ def compare_runs(
     """
     one, other = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     enough = min(len(one), len(other)) >= REPEATS and bool(np.isfinite(one).all() and np.isfinite(other).all())
-    ratio, p_ratio = ratio_test(ours, theirs, paired)
+    # Two sides with the same relative error r differ by an error of r · √(ā² + b̄²), and their ratio's is r · √2.
+    size = math.sqrt((float(one.mean()) ** 2 + float(other.mean()) ** 2) / 2) if len(one) and len(other) else 0.0
+    relative_error = least_error / size if size and math.isfinite(size) else 0.0
+    ratio, p_ratio = ratio_test(ours, theirs, paired, least_error=relative_error)
     difference, p_difference = _difference(one, other, paired, least_error)
     if not relative:
         difference = difference.within(-1, 1)

@@ -27,9 +27,9 @@ from analysis.stats.dependence import (
     with_users,
 )
 from analysis.stats.estimate import TAIL, Floats, least_samples
-from records.view import BEYOND_OBSERVED, Estimate
-from records.rules import nearest_rank
 from analysis.stats.tails import Sample, clopper_pearson, effective_size, needed
+from records.rules import nearest_rank
+from records.view import BEYOND_OBSERVED, Estimate
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"

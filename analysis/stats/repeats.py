@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from records.rules import MARGIN
 from analysis.stats.estimate import CONFIDENCE, Floats, t_p_value, t_quantile
+from records.rules import MARGIN
 from records.view import Estimate
 
 REPEATS = 3  # runs of each engine below which no winner is named
@@ -61,16 +61,20 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], pai
 
 
 def ratio_test(
-    numerator: Sequence[float], denominator: Sequence[float], paired: bool, confidence: float = CONFIDENCE
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    paired: bool,
+    confidence: float = CONFIDENCE,
+    least_error: float = 0.0,
 ) -> tuple[Estimate, float | None]:
-    """The ratio, and the two-sided p value of a ratio of 1."""
+    """The ratio, and the two-sided p value of a ratio of 1. `least_error` is that of the ratio's logarithm."""
     top, bottom = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     n = min(len(top), len(bottom))
     if paired and len(top) != len(bottom):
         raise ValueError("paired samples need as many runs of one engine as of the other")
     if n == 0 or not (np.isfinite(top).all() and np.isfinite(bottom).all()) or min(top.min(), bottom.min()) <= 0:
         return Estimate(None, n=n, why="a run has no value above zero"), None
-    difference, p = t_test(np.log(top), np.log(bottom), paired, confidence)
+    difference, p = t_test(np.log(top), np.log(bottom), paired, confidence, least_error)
     bounds = (difference.value, difference.low, difference.high)
     value, low, high = (None if bound is None else math.exp(bound) for bound in bounds)
     return Estimate(value, low, high, n, difference.why), p
@@ -93,12 +97,16 @@ def t_test(
         parts = [float(side.var(ddof=1)) / len(side) for side in (one, other)]
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (one, other), strict=True))
         error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / weights if weights > 0 else n - 1.0
-    if error < least_error:
-        error, freedom = least_error, math.inf
-    if error <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
+    if max(error, least_error) <= SAME * float(max(np.abs(one).max(), np.abs(other).max())):
         return Estimate(difference, difference, difference, n), float(difference == 0)
-    half = t_quantile(freedom, confidence) * error
-    p = t_p_value(difference / error, freedom)
+    # The floor never makes an interval narrower: a few runs may be alike by chance, and Student's t knows that.
+    halves, ps = [t_quantile(math.inf, confidence) * least_error], []
+    if error > 0:
+        halves.append(t_quantile(freedom, confidence) * error)
+        ps.append(t_p_value(difference / error, freedom))
+    if least_error > 0:
+        ps.append(t_p_value(difference / least_error, math.inf))
+    half, p = max(halves), max(ps)
     return Estimate(difference, difference - half, difference + half, n), p
 
 

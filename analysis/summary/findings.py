@@ -100,8 +100,7 @@ STAGE_RULES: tuple[Rule, ...] = (
     Rule(
         "gpu_throttled",
         stability.gpu_throttled,
-        "improve the cooling, raise the power limit or lock the clock rates, and measure again; engines are comparable "
-        "only if none of them was throttled",
+        "improve the cooling or the power supply, and measure again; compare engines only if none was throttled",
     ),
     Rule(
         "lock_step", stability.lock_step, "vary the lengths of prompts and answers, or give users a random think time"

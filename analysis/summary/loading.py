@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from analysis.data.load import NotARun, find_run, load_run
+from analysis.data.table import READ_ONLY
 from analysis.summary.run_summary import RunSummary, read_summary, summarise, write_summary
 from records.slo import Objective
 
@@ -27,11 +27,12 @@ def summaries_of(
 
     A name may be that of a folder of runs; files among several names are passed over, so that `runs/*` may hold a
     report beside the runs. Where two such folders have runs of one label, they are told apart by the
-    folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests`
-    refuses summaries without records. Raises `NotARun`, and `ValueError` for an objective that cannot be judged.
+    folder, `vllm (before)` and `vllm (after)`, unless `tell_apart` is false. `need_requests` refuses summaries without
+    records. A folder that cannot be written is left as it is. Raises `NotARun`, and `ValueError` for an objective that
+    cannot be judged.
     """
     names = [name for name in names if len(names) == 1 or not Path(name).is_file()] or names
-    groups = {name: _folders(name, runs) for name in names} if names else {"": (find_run(None, runs),)}
+    groups = {name: _folders(name, runs) for name in names or ("",)}
     found: dict[Path, RunSummary] = {}
     for folder in (folder for folders in groups.values() for folder in folders):
         if folder.resolve() not in found:
@@ -48,7 +49,16 @@ def summaries_of(
     return list(found.values())
 
 
+def run_folders(names: Sequence[str], runs: Path) -> list[Path]:
+    """The folder of each run once: of those that are named, and of all in the folders of runs that are named. Without
+    names that of the newest run. Raises `NotARun`."""
+    found = {folder.resolve(): folder for name in names or ("",) for folder in _folders(name, runs)}
+    return list(found.values())
+
+
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:
+    if not name:
+        return (find_run(None, runs),)
     path = Path(name)
     if path.is_dir() and not _is_run(path):
         several = tuple(sorted(one for one in path.iterdir() if _is_run(one)))
@@ -69,8 +79,11 @@ def _summary(
             raise NotARun(f"{folder} has a summary and no requests: compare it with `enginebench compare` or `gate`.")
         return read_summary(folder)
     summary = summarise(load_run(folder, tokenizer), objectives)
-    with suppress(OSError):  # it can be made again: runs may be where nothing can be written
+    try:
         write_summary(summary)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
     return summary
 
 

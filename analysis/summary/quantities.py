@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 
 import numpy as np
 import polars as pl
@@ -196,7 +195,7 @@ def _client_error(stage: StageData) -> float | None:
     rate, window = _chunk_rate(stage), stage.window
     if rate is None:
         return None
-    delay = stage.run.telemetry.of_worst_process(attrgetter("run_delay"), window.start, window.end)
+    delay = stage.run.telemetry.of_worst_process("run_delay", window.start, window.end)
     return stage.run.meta.client_error_at(rate, delay.mean if delay else 0.0)
 
 

@@ -16,14 +16,16 @@ import numpy as np
 
 from analysis.data.flow import Instants
 from analysis.data.load import NotARun, RunData
-from analysis.data.telemetry import GAUGES
-from analysis.data.windows import Flows, windows_of
+from analysis.data.windows import Flows, Window, windows_of
+from analysis.summary.distributions import distributions
 from analysis.summary.findings import findings_of_run
+from analysis.summary.quantities import StageData
 from analysis.summary.stage import view_of
 from records.files import write_atomically
 from records.run import RunFacts
-from records.slo import Objective, RunObjectives
+from records.slo import Objective, RunObjectives, of_tier
 from records.stage import SECOND
+from records.telemetry import GAUGES
 from records.view import FAILED, Finding, StageView
 
 SCHEMA_VERSION = 4
@@ -81,9 +83,15 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
     if not windows:
         raise NotARun(f"{run.folder} was stopped before its first steady window: there is nothing to report.")
     edges, step = _edges(run)
-    flows = Flows(run, windows, edges)
-    with ThreadPoolExecutor(2) as pool:  # NumPy and Polars let go of the interpreter's lock: two cores are in use
-        views = tuple(pool.map(lambda window: view_of(run, window, flows, objectives), windows))
+
+    def view(window: Window) -> StageView:
+        requests = window.scheduled(run.requests)  # with every metric: the larger half of a window, and so made once
+        metrics = distributions(requests)
+        return view_of(StageData(run, window, flows.result(), requests, metrics, of_tier(objectives)), objectives)
+
+    with ThreadPoolExecutor(2) as pool:  # NumPy and Polars release the interpreter's lock; two windows are in memory
+        flows = pool.submit(Flows, run, windows, edges)
+        views = tuple(pool.map(view, windows))
     findings = findings_of_run(run, views)
     stages = tuple(replace(view, findings=tuple(f for f in findings if f.stage == view.key)) for view in views)
     return RunSummary(
@@ -92,7 +100,7 @@ def summarise(run: RunData, objectives: tuple[Objective, ...] = ()) -> RunSummar
         requests=len(run.requests),
         objectives=objectives,
         stages=stages,
-        flow=_flow(run, flows, edges, step),
+        flow=_flow(run, flows.result(), edges, step),
         findings=findings,
     )
 

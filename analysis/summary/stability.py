@@ -139,11 +139,12 @@ def memory_grew(view: StageView) -> Evidence | None:
 
 
 def gpu_throttled(view: StageView) -> Evidence | None:
+    """Not by its power limit, at which a busy GPU may always be."""
     throttled = view.gauges.get("gpu_throttled")
     if throttled is None or throttled.mean <= THROTTLED_SHARE:
         return None
     share = format_share(throttled.mean)
-    return Evidence("warn", f"the GPU reduced its clock rates in {share} of the window: it was throttled")
+    return Evidence("warn", f"a GPU was throttled, by heat or by its power supply, in {share} of the window")
 
 
 def lock_step(view: StageView) -> Evidence | None:

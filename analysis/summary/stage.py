@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from analysis.data.load import RunData
-from analysis.data.telemetry import GAUGES
-from analysis.data.windows import Flows, Window
+from analysis.data.windows import Window
 from analysis.summary.breakdown import classes_of, turns_of
-from analysis.summary.distributions import chunk_gaps, curves, distributions
+from analysis.summary.distributions import chunk_gaps, curves
 from analysis.summary.objectives import judge, judge_grid
 from analysis.summary.quantities import StageData, counts_of, failures_of, quantities_of
 from records.load import Rate
 from records.metrics import ICL
-from records.slo import Objective, RunObjectives, of_tier
+from records.slo import Objective, RunObjectives
 from records.stage import SECOND
+from records.telemetry import GAUGES
 from records.view import Level, StageView
 
 CLIENT_GAUGES = ("client_cpu", "loop_lag", "run_delay")  # of the process of the load generator with the largest mean
 
 
-def view_of(run: RunData, window: Window, flows: Flows, objectives: tuple[Objective, ...]) -> StageView:
-    """Without findings. Raises `UserMistake` when an objective cannot be judged by what was measured."""
-    scheduled = window.scheduled(run.requests)
-    metrics = distributions(scheduled)
-    stage = StageData(run, window, flows, scheduled, metrics, of_tier(objectives))
+def view_of(stage: StageData, objectives: tuple[Objective, ...]) -> StageView:
+    """Without findings; `objectives` of all tiers are judged.
+
+    Raises `UserMistake` when an objective cannot be judged by what was measured.
+    """
+    run, window, scheduled = stage.run, stage.window, stage.scheduled
     return StageView(
         index=window.key.index,
         label=window.key.label,
@@ -43,7 +42,7 @@ def view_of(run: RunData, window: Window, flows: Flows, objectives: tuple[Object
         outcomes=dict(sorted(scheduled["outcome"].value_counts().iter_rows())),
         failures=failures_of(stage),
         counts=counts_of(stage),
-        metrics={**metrics, ICL.name: chunk_gaps(flows.gaps[window.key.index])},
+        metrics={**stage.metrics, ICL.name: chunk_gaps(stage.flows.gaps[window.key.index])},
         quantities=quantities_of(stage),
         gauges=_gauges(run, window),
         judgements=judge(scheduled, objectives),
@@ -66,7 +65,7 @@ def _gauges(run: RunData, window: Window) -> dict[str, Level]:
             ends = (None, None) if first is None or last is None else (first.mean, last.mean)
             gauges[name] = Level(level.mean, level.peak, *ends)
     for name in CLIENT_GAUGES:
-        level = run.telemetry.of_worst_process(attrgetter(name), window.start, window.end)
+        level = run.telemetry.of_worst_process(name, window.start, window.end)
         if level is not None:
             gauges[name] = level
     return gauges

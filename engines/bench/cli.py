@@ -46,7 +46,7 @@ def bench(
     time in fresh processes. Figures are medians with MAD and a 95 % interval, and shares of this machine's measured
     memory bandwidth and arithmetic.
 
-    Exit code: 0 good, 1 worse than the baseline, 2 a usage error, or an engine that could not be measured.
+    Exit code: 0 good, 1 worse than the baseline, 2 a usage error, or something that could not be measured.
 
     Examples:
 
@@ -155,7 +155,7 @@ def _judged(
     from analysis.compare import gate_outputs as outputs
     from engines.bench.gate import judge
 
-    gate = judge(before, found, gating.fail_at / 100, allow_different)
+    gate = judge(before, found, gating.fail_at / 100, allow_different, gating.allow_missing)
     outputs.write(gate, gating.junit, None)
     if not as_json:
         outputs.show(gate, as_json=False)

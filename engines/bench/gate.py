@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.compare.gate import Gate, GateRefused, gate_of
-from analysis.compare.gate_checks import Sample
+from analysis.compare.gate import BASELINE, Gate, GateRefused, gate_of
+from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
 from analysis.settings import CRITICAL
-from engines.bench.document import BenchResult, Measure, Result
+from engines.bench.document import BenchResult, Measure, Result, Series
 from records.formatting import in_words
+from records.metrics import Column, Quantity
+from records.view import Estimate
 
 NOT_JUDGED = {"kv cache"}  # neither more nor less of it is better
 HOST = ("cpu", "usable_cores", "memory")
 ASKED = ("prompt_tokens", "batch_tokens")
+PAGE = 4096  # bytes of memory that are given at a time
 
 
 def judge(
-    baseline: BenchResult, current: BenchResult, fail_at: float = CRITICAL, allow_different: bool = False
+    baseline: BenchResult,
+    current: BenchResult,
+    fail_at: float = CRITICAL,
+    allow_different: bool = False,
+    allow_missing: bool = False,
 ) -> Gate:
     """Raises `GateRefused`."""
-    differ = differences(baseline, current, allow_different)
-    before = {one.label: one for one in baseline.measured}
-    now = {one.label: one for one in current.measured}
-    found = [one for label, result in now.items() for one in _samples(before[label], result)]
-    if not any(isinstance(one, Sample) for one in found):
-        raise GateRefused("the bench and its baseline have no measure in common: save a new baseline.")
-    notes = [f"{label}: not measured" for label in before if label not in now]
+    notes = differences(baseline, current, allow_different)
+    before = {result.label: result for result in baseline.measured}
+    now = {result.label: result for result in current.measured}
+    missing = [f"{label} was not measured" for label in before if label not in now]
+    comparisons: list[MetricComparison] = []
+    for label, result in now.items():
+        for part in _parts(before[label], result):
+            if isinstance(part, str):
+                missing.append(part)
+            else:
+                comparisons.append(part)
+    rounds = len(current.rounds), len(baseline.rounds)
     try:
-        return gate_of(found, fail_at, len(current.rounds), len(baseline.rounds), [*notes, *differ])
+        return gate_of(comparisons, missing, fail_at, *rounds, notes, allow_missing)
     except GateRefused as error:
         raise GateRefused(f"{str(error).rstrip('.')}: a run is a round here, see --rounds.") from None
 
@@ -68,26 +80,30 @@ def _differences(baseline: BenchResult, current: BenchResult) -> Iterator[str]:
         yield from (f"{now.label}: {name} was {a} and is {b}" for name, (a, b) in pairs.items() if a != b)
 
 
-def _samples(before: Result, now: Result) -> Iterator[Sample | str]:
-    """Samples, and a sentence for what was not measured in every round."""
+def _parts(before: Result, now: Result) -> Iterator[MetricComparison | str]:
+    """Comparisons, and a sentence for what was not measured in every round."""
     for then in before.series:
         measure, here = then.measure, now.of(then.measure.name)
         if measure.name in NOT_JUDGED:
             continue
         if here is None or len(here.medians) < len(here.rounds) or len(then.medians) < len(then.rounds):
-            yield f"{now.label}: {measure.title} was not measured in every round"
+            yield f"{measure.title} of {now.label} was not measured in every round"
             continue
-        yield Sample(
-            engine=now.label,
-            stage=_load_of(measure),
-            measure=measure.name,
-            title=measure.title,
-            unit=measure.unit,
-            better=measure.better,
-            relative=measure.unit != "share",
-            baseline=tuple(then.medians),
-            current=tuple(here.medians),
-        )
+        ours, theirs = sample_of(now.label, here), sample_of(BASELINE, then)
+        comparison = compare_metric(_load_of(measure), column_of(measure), ours, theirs, paired=False)
+        if comparison is not None:
+            yield comparison
+
+
+def sample_of(label: str, series: Series) -> Sample:
+    """The median of each round."""
+    step = PAGE if series.measure.unit == "B" else 0.0
+    return Sample(label, tuple(Estimate(median) for median in series.medians), step)
+
+
+def column_of(measure: Measure) -> Column:
+    """As the analysis compares metrics."""
+    return Column(Quantity(measure.name, measure.title, measure.unit, "", measure.title, measure.better), "value")
 
 
 def _load_of(measure: Measure) -> str:

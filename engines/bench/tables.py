@@ -9,14 +9,19 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from analysis.compare.tables import TextTable, format_value
-from analysis.compare.terminal import print_table
+from analysis.compare.metric_comparison import Sample, ranked
+from analysis.compare.tables import ratio_text
+from analysis.console import TextTable, print_table
 from analysis.stats.estimate import interval_ranks, least_samples
-from analysis.stats.repeats import REPEATS, Ranking, repeats_interval, winner
+from analysis.stats.repeats import REPEATS, repeats_interval
 from engines.bench.document import DECODE, BenchResult, Result, Series
-from records.formatting import MISSING, format_ratio, format_share, in_words, significant
+from records.formatting import MISSING, format_share, format_value, in_words, significant
+from records.metrics import Column, Quantity
+from records.rules import MARGIN
+from records.view import Estimate
 
 MIDDLE = 0.5  # the quantile of a median
+DECODE_RATE = Column(Quantity("decode_rate", "decoding", "tokens/s", "", "tokens of one request", "higher"), "value")
 FAMILIES = {
     "Loading and memory": ("loading",),
     "Prefill": ("prefill",),
@@ -155,17 +160,16 @@ def sentence_of(found: BenchResult) -> str:
         middle = middle_of(series)
         assert middle is not None
         return f"{label} decodes a token in {format_value(middle.median, 's')} {_interval(middle, 's')}."
-    rates = {label: [1 / value for value in series.medians] for label, series in decodes.items()}
-    paired = len({len(values) for values in rates.values()}) == 1
-    return _ranking_sentence(winner(rates, paired=paired))
-
-
-def _ranking_sentence(ranking: Ranking) -> str:
-    second = ranking.leads[0]
-    ratio = second.ratio
-    if ranking.winner is None or ratio.value is None:
-        return f"No engine is named as the fastest at decoding: {ranking.why}."
-    return f"{ranking.winner} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second.over}."
+    samples = [
+        Sample(label, tuple(Estimate(1 / value) for value in series.medians)) for label, series in decodes.items()
+    ]
+    paired = len({len(sample.estimates) for sample in samples}) == 1
+    second, *others = ranked(DECODE_RATE, samples, paired, MARGIN)
+    for lead in (second, *others):
+        if lead.verdict != "better":
+            why = lead.why or "no difference is shown"
+            return f"No engine is named as the fastest at decoding: against {lead.over}, {why}."
+    return f"{second.engine} decodes {ratio_text(second.ratio)} the tokens/s of {second.over}."
 
 
 def print_result(console: Console, found: BenchResult) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from loadtests.harness.schedule.rates import parse_rates
 from loadtests.harness.schedule.search.prober import Prober, SearchPlan
 from loadtests.harness.schedule.stages import parse_users, plan_stages
@@ -56,7 +58,7 @@ class Scenario(RequestSettings, SearchSettings, LoadSettings):
         if trace is not None and not self.rate:
             return (trace_stage(self.trace, trace, self.warm_up),)
         stages = plan_stages(
-            tuple(replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
+            tuple(msgspec.structs.replace(rate, arrivals=self.arrivals) for rate in self.rate) or self.load,
             self.prompt_tokens,
             self.output_tokens,
             prefixes=self.shared_prefix_tokens,

@@ -4,7 +4,6 @@ Of synthetic records with every outcome. A real run is in tests/loadtests/scenar
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import statistics
@@ -13,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -58,7 +58,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
             t = 2 * NS + index * 320_000_000
             changes = odd[index % len(odd)]
             changes = changes | {"t_connect": t + 100 * index} if "t_connect" in changes else changes
-            one = dataclasses.replace(record(10_000 + index, t, t_send=t + 50_000, worker="1"), **changes)
+            one = msgspec.structs.replace(record(10_000 + index, t, t_send=t + 50_000, worker="1"), **changes)
             file.write(one.to_line())
         file.write(one.to_line()[:200])
     powered = [

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
 from records.files import read_meta, read_requests, read_telemetry, write_atomically, write_meta
@@ -17,10 +17,6 @@ CUT_OFF = record(2, outcome="cut_off", status=None, t_first=None, t_last=None, i
 SENT = SentRecord(request_id="0-3", worker="0", stage=0, t_sched=5, t_send=7)
 
 
-def line(one: Any) -> str:
-    return json.dumps(dataclasses.asdict(one)) + "\n"
-
-
 @pytest.mark.parametrize("one", [RECORD, CUT_OFF], ids=["answered", "cut off"])
 def test_a_record_comes_back_equal(one: RequestRecord, tmp_path: Path) -> None:
     (tmp_path / "requests-0.jsonl").write_text(one.to_line())
@@ -28,10 +24,10 @@ def test_a_record_comes_back_equal(one: RequestRecord, tmp_path: Path) -> None:
 
 
 def test_the_line_written_as_a_request_is_sent_is_no_finished_request(tmp_path: Path) -> None:
-    (tmp_path / "requests-0.jsonl").write_text(line(SENT) + RECORD.to_line())
+    (tmp_path / "requests-0.jsonl").write_text(SENT.to_line() + RECORD.to_line())
     assert list(read_requests(tmp_path)) == [RECORD]
-    assert json.loads(line(SENT)) == {
-        "request_id": "0-3", "worker": "0", "stage": 0, "t_sched": 5, "t_send": 7, "outcome": "sent",
+    assert json.loads(SENT.to_line()) == {
+        "event": "sent", "request_id": "0-3", "worker": "0", "stage": 0, "t_sched": 5, "t_send": 7,
     }  # fmt: skip
 
 
@@ -42,11 +38,9 @@ def test_a_line_cut_short_by_a_crash_is_skipped_and_the_rest_is_read(tmp_path: P
 
 
 def test_fields_of_a_later_version_are_ignored_and_optional_ones_are_filled(tmp_path: Path) -> None:
-    required = {
-        field.name for field in dataclasses.fields(RequestRecord) if field.default is dataclasses.MISSING
-    }  # fmt: skip
+    required = {field.name for field in msgspec.structs.fields(RequestRecord) if field.required}
     document = json.loads(RECORD.to_line())
-    short = {name: document[name] for name in required} | {"a_later_field": 1}
+    short = {name: document[name] for name in ("event", *required)} | {"a_later_field": 1}
     (tmp_path / "requests-0.jsonl").write_text(json.dumps(short) + "\n")
     (found,) = read_requests(tmp_path)
     assert found == RequestRecord(**{name: document[name] for name in required})
@@ -72,7 +66,7 @@ def test_open_loops_named_stages_and_stages_that_are_on_come_back_too(tmp_path: 
 
 
 def test_meta_of_a_later_version_of_the_same_schema_is_read(tmp_path: Path) -> None:
-    document = json.loads(json.dumps(dataclasses.asdict(META))) | {"a_later_field": 1}
+    document = json.loads(msgspec.json.encode(META)) | {"a_later_field": 1}
     document["stages"][0] |= {"a_later_field": 1}
     document["stages"][0]["plan"] |= {"a_later_field": 1}
     document["plan"][0]["window"] |= {"a_later_field": 1}
@@ -85,10 +79,11 @@ def test_meta_of_a_later_version_of_the_same_schema_is_read(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param('{"schema": 99}', "schema 99; this version reads 2", id="another schema"),
-        pytest.param("[]", "schema None; this version reads 2", id="no object"),
-        pytest.param('{"schema": 2, "run_id": "x"}', "cannot be understood", id="fields are missing"),
-        pytest.param('{"schema": 2, "plan": [{"load": 3}], "stages": []}', "cannot be understood", id="not as it was"),
+        pytest.param('{"schema": 99}', "schema 99; this version reads 3", id="another schema"),
+        pytest.param("[]", "cannot be understood", id="no object"),
+        pytest.param("{}", "schema None; this version reads 3", id="no schema"),
+        pytest.param('{"schema": 3, "run_id": "x"}', "cannot be understood", id="fields are missing"),
+        pytest.param('{"schema": 3, "plan": [{"load": 3}], "stages": []}', "cannot be understood", id="not as it was"),
     ],
 )
 def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
@@ -111,5 +106,5 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Pa
 
 def test_a_meta_json_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
-    with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Expecting property name"):
+    with pytest.raises(ValueError, match=r"/meta\.json cannot be understood \(Input data was truncated"):
         read_meta(tmp_path)

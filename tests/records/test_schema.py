@@ -48,7 +48,7 @@ def test_fields_of_later_versions_obey_it_too() -> None:
     "change",
     [
         pytest.param({"outcome": "fine"}, id="an unknown outcome"),
-        pytest.param({"outcome": "sent"}, id="a request that has only been sent"),
+        pytest.param({"event": "sent"}, id="a request that has only been sent"),
         pytest.param({"t_send": 0.5}, id="half a nanosecond"),
         pytest.param({"t_sched": None}, id="no planned instant"),
         pytest.param({"chunks": None}, id="a missing count"),
@@ -63,5 +63,5 @@ def test_the_schema_refuses_what_is_no_record(change: dict[str, object]) -> None
 
 def test_only_what_every_request_has_is_required() -> None:
     assert json_schema()["required"] == [
-        "outcome", "t_sched", "t_end", "request_id", "worker", "scenario", "stage",
+        "event", "outcome", "t_sched", "t_end", "request_id", "worker", "scenario", "stage",
     ]  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+import msgspec
 
 from records.load import Load, Users
 from records.request import RequestRecord
@@ -49,7 +50,7 @@ RECORD = RequestRecord(
 
 def record(number: int = 1, **changes: Any) -> RequestRecord:
     """`RECORD` under another number, with these fields changed."""
-    return dataclasses.replace(RECORD, request_id=f"0-{number}", **changes)
+    return msgspec.structs.replace(RECORD, request_id=f"0-{number}", **changes)
 
 
 TWO_USERS = Users(2)

@@ -198,15 +198,15 @@ def write_run(folder: Path, requests: int, source: str) -> int:
     )
     write_meta(folder, meta)
     if source == "parquet":
-        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), SCHEMA, folder / TABLE)
+        sink(lambda: (frame_of(drawn) for drawn in slices(requests)), folder / TABLE)
         return (folder / TABLE).stat().st_size
     path = folder / "requests-0.jsonl"
     with path.open("wb") as file:
         for drawn in slices(requests):
             frame = frame_of(drawn)
-            sent = frame.select("request_id", "worker", "stage", "t_sched", "t_send", outcome=pl.lit("sent"))
-            sent.write_ndjson(file)
-            frame.write_ndjson(file)
+            sent = frame.select("request_id", "worker", "stage", "t_sched", "t_send")
+            for event, lines in (("sent", sent), ("ended", frame)):
+                lines.select(pl.lit(event).alias("event"), pl.all()).write_ndjson(file)
     return path.stat().st_size
 
 

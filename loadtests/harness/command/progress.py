@@ -13,36 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from loadtests.harness.exporter.sketches import Sketches, milliseconds
 from records.files import Tail
-from records.request import SENT
+from records.request import RequestRecord
 from records.run import RunMeta
 from records.slo import RunObjectives
 from records.stage import SECOND, Stage, stage_at
 
 RECENT = 5 * SECOND  # tokens and good requests per second are those of the last five
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw on
-
-
-class Ended(msgspec.Struct):
-    """The part of a `RequestRecord` that is shown."""
-
-    stage: int
-    outcome: str
-    t_sched: int
-    request_class: str | None = None
-    t_send: int | None = None
-    t_first: int | None = None
-    t_last: int | None = None
-    t_end: int = 0
-    chunks: int = 0
-    first_chunk_tokens: int | None = None
-    output_tokens: int | None = None
-    unseen_tokens: int = 0
 
 
 @dataclass
@@ -59,16 +41,15 @@ class Tally:
     _recent: deque[tuple[int, int, bool]] = field(default_factory=deque)  # t_end, tokens, whether it was a good one
 
     def __post_init__(self) -> None:
-        self._records = Tail(self.folder, "requests*.jsonl")
+        self._records = Tail(self.folder)
 
     def update(self) -> None:
         """Read the lines that were written since the last call."""
-        for line in self._records.lines():
-            self._count(msgspec.json.decode(line, type=Ended))
+        for line in self._records.read():
+            if isinstance(line, RequestRecord):
+                self._count(line)
 
-    def _count(self, ended: Ended) -> None:
-        if ended.outcome == SENT:
-            return
+    def _count(self, ended: RequestRecord) -> None:
         if ended.stage > self.stage:  # only the current stage is shown
             self.stage = ended.stage
             self._sketches = Sketches()

@@ -11,8 +11,6 @@ import logging
 import os
 from pathlib import Path
 
-import msgspec
-
 from records.request import RequestRecord, SentRecord
 from records.telemetry import TelemetrySample
 
@@ -28,7 +26,6 @@ class Recorder:
         self.written = 0
         self.lost = 0
         self._told = False
-        self._encoder = msgspec.json.Encoder()
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._file).st_size
 
@@ -37,7 +34,7 @@ class Recorder:
         if self._file is None:  # a request that outlived the run's end
             self.lost += counts
             return
-        data = self._encoder.encode(line) + b"\n"
+        data = line.to_line().encode()
         try:
             complete = os.write(self._file, data) == len(data)
             if not complete:

@@ -16,7 +16,6 @@ import msgspec
 
 from loadtests.harness.run.host import clock_id
 from loadtests.harness.workload.workload import Workload
-from records.files import meta_from
 from records.run import RunMeta
 from settings.schema import UserMistake
 
@@ -65,6 +64,4 @@ def received(options: Namespace) -> RunPlan:
     sent: Any = getattr(options, OPTION, None)
     if sent is None:
         raise UserMistake("the master sent no plan: it must run the same scenario file as its workers.")
-    fields = msgspec.json.decode(sent)
-    meta, workload = meta_from(fields.pop("meta")), msgspec.convert(fields.pop("workload"), Workload)
-    return RunPlan(meta, workload, **fields)
+    return msgspec.json.decode(sent, type=RunPlan)

@@ -41,9 +41,9 @@ from records.stage import Stage
 
 logger = logging.getLogger(__name__)
 
-OBSERVED = tuple(field.name for field in fields(Observation))
+OBSERVED = Observation.__struct_fields__
 STAMPS = tuple(name for name in OBSERVED if name.startswith("t_") or name == "read_first")
-ASKED = tuple({field.name for field in fields(Ask)} & {field.name for field in fields(RequestRecord)})
+ASKED = tuple({field.name for field in fields(Ask)} & set(RequestRecord.__struct_fields__))
 RECENT_ANSWERS = 200
 LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 

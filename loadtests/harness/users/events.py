@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gevent
+import msgspec
 from gevent.event import Event
 from locust import argument_parser, events
 from locust.env import Environment
@@ -39,7 +40,7 @@ from loadtests.harness.users.conductor import PROGRESS_MESSAGE, STAGE_MESSAGE
 from loadtests.harness.users.disturbance import complete
 from loadtests.harness.users.failures import describe, end_run, forget, refusal
 from records.load import Rate, Users
-from records.stage import Extent, StagePlan, stage_from
+from records.stage import Extent, Stage, StagePlan
 from settings.schema import UserMistake, write_address
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ def _take_counts(msg: Any, **_: Any) -> None:
 def _enter_stage(msg: Any, **_: Any) -> None:
     data: Mapping[str, Any] = msg.data
     if _current is not None and _current.tracker is not None:
-        _current.enter(stage_from(data["stage"]), bool(data["over"]))
+        _current.enter(msgspec.convert(data["stage"], Stage), bool(data["over"]))
 
 
 @events.test_start.add_listener

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -186,9 +187,8 @@ def test_prompts_are_paired_where_they_are_the_same(tmp_path: Path) -> None:
                 assert one.t_send is not None
                 first = one.t_send + round(factor * (0.1 + 0.9 * (index * 7 % 20) / 19) * 1e9)
                 prompt = f"{k}-{index * 7 % 20}"
-                records.append(
-                    dataclasses.replace(one, prompt_id=prompt, t_first=first, t_last=first + 10**8, t_end=first + 10**8)
-                )
+                stamps = {"t_first": first, "t_last": first + 10**8, "t_end": first + 10**8}
+                records.append(msgspec.structs.replace(one, prompt_id=prompt, **stamps))
             write_run(tmp_path / "runs" / f"{label}-{k}", meta, records)
     runs = [summarise(load_run(folder)) for folder in sorted((tmp_path / "runs").iterdir())]
     pairs = found(contrast(runs), "ttft p50").by_prompt

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.data import chunks as slices
 from analysis.data import table as writer
-from analysis.data.chunks import Chunks, RunChunks, chunks_of
+from analysis.data.chunks import Chunks, RunChunks, chunks_of, chunks_within
 from analysis.data.flow import Arrivals
 from analysis.data.gaps import GapCounter, PooledGaps
 from analysis.data.lines import SCHEMA
@@ -30,7 +30,7 @@ def table(tmp_path: Path, gaps: list[list[int]]) -> Path:
         last = (one.t_first or 0) + sum(own)
         requests.append({name: getattr(one, name) for name in SCHEMA} | {"t_last": last, "t_end": last})
     frame = pl.DataFrame([row | {"icl": list(row["icl"])} for row in requests], schema=SCHEMA)
-    sink(lambda: iter([frame]), SCHEMA, tmp_path / TABLE)
+    sink(lambda: iter([frame]), tmp_path / TABLE)
     return tmp_path / TABLE
 
 
@@ -136,3 +136,25 @@ def test_arrivals_are_those_of_every_chunk_one_by_one(tmp_path: Path, monkeypatc
     assert arrivals.chunks.tolist() == expected.tolist()
     assert arrivals.tokens == pytest.approx(expected), "one token a chunk"
     assert not arrivals.uncounted.any()
+
+
+def test_chunks_of_a_window_are_those_of_every_answer_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    gaps = [rng.integers(0, 80_000_000, n).tolist() for n in rng.integers(0, 60, 50)]
+    path = table(tmp_path, gaps)
+    stamped = sorted(
+        (k * SECOND // 100 + SECOND // 10 + stamp, k, place)
+        for k, own in enumerate(gaps)
+        for place, stamp in enumerate(np.cumsum([0, *own]).tolist())
+    )
+    start, end = SECOND // 2, 2 * SECOND
+    expected = [stamp / SECOND for stamp, *_ in stamped if start <= stamp < end]
+    (window,) = chunks_within(path, start, end)
+    assert window.stamp.tolist() == expected
+    assert (window.due[window.request] <= window.stamp).all()
+    first = window.position == 0
+    assert (window.stamp[first] == window.first[window.request[first]]).all()
+    monkeypatch.setattr(slices, "MOST_CHUNKS", len(expected) // 2)
+    pieces = list(chunks_within(path, start, end))
+    assert len(pieces) == slices.PIECES
+    assert sum(len(piece.stamp) for piece in pieces) == pytest.approx(len(expected) / 2, rel=0.3)

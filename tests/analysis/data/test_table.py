@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 from pathlib import Path
-from threading import Barrier
 
+import msgspec
 import polars as pl
 import pytest
 
-from analysis.data import lines as reader
-from analysis.data import processes
 from analysis.data.formulas import expression
-from analysis.data.lines import KILLED, SCHEMA, Block, Lines
+from analysis.data.lines import KILLED, SCHEMA
 from analysis.data.load import NotARun, load_run, with_metrics
 from analysis.data.table import write_table
 from records.metrics import REQUEST_METRICS, Metric
@@ -21,10 +21,16 @@ from records.stage import SECOND
 from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, record, sent_line, stages_of, write_run
 
 META = meta_of(stages_of((1,), 10.0))
+REQUIRED = [field.name for field in msgspec.structs.fields(RequestRecord) if field.required]
 
 
 def uncounted(texts: list[str]) -> list[int] | None:
     return None
+
+
+def malformed(folder: Path, tokenizer: Path | None = None) -> int:
+    """How many lines were skipped as the table was written."""
+    return write_table(folder, uncounted, tokenizer)[1]
 
 
 def table(folder: Path) -> pl.DataFrame:
@@ -38,10 +44,11 @@ def metrics(tmp_path: Path, one: RequestRecord) -> dict[str, float | None]:
 
 
 def test_every_field_of_the_record_has_a_column() -> None:
-    assert set(SCHEMA) == set(RequestRecord.__dataclass_fields__)
+    assert set(SCHEMA) == set(RequestRecord.__struct_fields__)
     assert SCHEMA["icl"] == pl.List(pl.Int64)
     assert SCHEMA["server_queue"] == pl.Float64()
     assert SCHEMA["t_first"] == pl.Int64()
+    assert SCHEMA["chunks"] == pl.Int32()
 
 
 def test_metrics_of_one_request_by_hand(tmp_path: Path) -> None:
@@ -124,11 +131,11 @@ def test_a_formula_gives_the_same_on_a_request_and_on_a_column(metric: Metric) -
 
 def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_defaults(tmp_path: Path) -> None:
     whole = json.loads(record(0, 0).to_line())
-    least = {name: whole[name] for name in reader.REQUIRED}
+    least = {name: whole[name] for name in ("event", *REQUIRED)}
     write_run(tmp_path, META, [])
     lines = [whole | {"invented_later": {"deep": [1, {"er": None}]}}, least | {"request_id": "0-1"}]
     (tmp_path / "requests-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert write_table(tmp_path, uncounted) == 0
+    assert malformed(tmp_path) == 0
     first, second = table(tmp_path).rows(named=True)
     assert first["ttft"] == pytest.approx(0.1)
     defaults = {"stamps": "user", "chunks": 0, "merged_first": False, "icl": [], "streamed": True}
@@ -138,12 +145,12 @@ def test_unknown_fields_are_ignored_and_missing_optional_ones_have_their_default
 
 def test_a_request_that_was_sent_and_never_ended_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sent, one of them ended, in blocks that part the line of the sending from that of the end."""
-    monkeypatch.setattr(reader, "BLOCK_BYTES", 200)
+    monkeypatch.setattr("records.files.BLOCK_BYTES", 200)
     ended, *others = (record(k, k * SECOND) for k in range(3))
     write_run(tmp_path, META, [])
     lines = [sent_line(ended), sent_line(others[0]), ended.to_line(), sent_line(others[1])]
     (tmp_path / "requests-0.jsonl").write_text("".join(lines))
-    assert write_table(tmp_path, uncounted) == 0
+    assert malformed(tmp_path) == 0
     rows = {row["request_id"]: row for row in table(tmp_path).rows(named=True)}
     assert [rows[f"0-{k}"]["outcome"] for k in range(3)] == ["ok", "cut_off", "cut_off"]
     assert rows["0-1"]["detail"] == KILLED
@@ -155,7 +162,7 @@ def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
     write_run(tmp_path, META, [record(k, k * SECOND) for k in range(3)])
     path = tmp_path / "requests-0.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
-    assert write_table(tmp_path, uncounted) == 0
+    assert malformed(tmp_path) == 0
     assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-1"]
 
 
@@ -167,23 +174,44 @@ def test_malformed_lines_in_the_middle_are_skipped_and_counted(tmp_path: Path) -
     lines.append("{}\n")
     write_run(tmp_path, META, [])
     (tmp_path / "requests-0.jsonl").write_text("".join(lines))
-    assert write_table(tmp_path, uncounted) == 4
+    assert malformed(tmp_path) == 4
     assert table(tmp_path)["request_id"].to_list() == ["0-0", "0-2", "0-3", "0-5"]
 
 
-def test_spaces_in_a_list_and_a_list_that_is_null_are_read(tmp_path: Path) -> None:
-    spaced, without = (json.loads(record(k, k * SECOND, icl=(5, 7)).to_line()) for k in range(2))
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"icl": [1.5, "x"]}, id="gaps that are no whole numbers"),
+        pytest.param({"icl": None}, id="no list of gaps"),
+        pytest.param({"icl": [2**63]}, id="a gap of 64 bits"),
+        pytest.param({"t_end": 10**20}, id="an instant of more than 64 bits"),
+        pytest.param({"chunks": 2**31}, id="more chunks than an answer can have"),
+        pytest.param({"t_first": "soon"}, id="an instant that is a word"),
+        pytest.param({"outcome": "fine"}, id="an unknown outcome"),
+        pytest.param({"chunks": None}, id="no count"),
+    ],
+)
+def test_a_record_that_holds_something_else_is_skipped_and_counted(tmp_path: Path, change: dict[str, object]) -> None:
     write_run(tmp_path, META, [])
-    lines = [json.dumps(spaced), json.dumps(without | {"icl": None})]
-    (tmp_path / "requests-0.jsonl").write_text("\n".join([*lines, ""]))
-    assert write_table(tmp_path, uncounted) == 0
-    assert table(tmp_path)["icl"].to_list() == [[5, 7], []]
+    lines = [record(0, 0).to_line(), json.dumps(json.loads(record(1, SECOND).to_line()) | change) + "\n"]
+    (tmp_path / "requests-0.jsonl").write_text("".join(lines))
+    run = load_run(tmp_path)
+    assert (len(run.requests), run.malformed_lines) == (1, 1)
+
+
+def test_spaces_in_a_list_are_read(tmp_path: Path) -> None:
+    write_run(tmp_path, META, [])
+    line = json.dumps(json.loads(record(0, 0, icl=(5, 7)).to_line())) + "\n"
+    assert '"icl": [5, 7]' in line
+    (tmp_path / "requests-0.jsonl").write_text(line)
+    assert malformed(tmp_path) == 0
+    assert table(tmp_path)["icl"].to_list() == [[5, 7]]
 
 
 def test_blocks_do_not_cut_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, META, [record(k, k) for k in range(50)])
-    monkeypatch.setattr(reader, "BLOCK_BYTES", 333)  # less than a line
-    assert write_table(tmp_path, uncounted) == 0
+    monkeypatch.setattr("records.files.BLOCK_BYTES", 333)  # less than a line
+    assert malformed(tmp_path) == 0
     assert table(tmp_path)["t_sched"].to_list() == list(range(50))
 
 
@@ -194,45 +222,6 @@ def test_every_workers_file_is_read(tmp_path: Path) -> None:
     assert table(tmp_path)["worker"].to_list() == ["0", "1"]
 
 
-def test_several_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty blocks, two of them malformed, with a request that was sent and never ended."""
-    lines = [line for k in range(80) for one in [record(k, k * SECOND)] for line in (sent_line(one), one.to_line())]
-    lines[20] = "{}\n"
-    lines[101] = "no JSON\n"
-    for name in ("one", "several"):
-        write_run(tmp_path / name, META, [])
-        (tmp_path / name / "requests-0.jsonl").write_text("".join(lines))
-    monkeypatch.setattr(reader, "BLOCK_BYTES", len("".join(lines)) // 40)
-    assert write_table(tmp_path / "one", uncounted) == 2
-    monkeypatch.setattr(processes, "LARGE", 0)
-    monkeypatch.setattr("polars.thread_pool_size", lambda: 4)
-    started: list[Block] = []
-    monkeypatch.setattr(processes, "read_block", started.append)  # of this process
-    assert write_table(tmp_path / "several", uncounted) == 2
-    assert not started
-    assert table(tmp_path / "several").equals(table(tmp_path / "one"))
-    assert table(tmp_path / "one")["outcome"].value_counts(sort=True).rows() == [("ok", 79), ("cut_off", 1)]
-
-
-def test_two_blocks_are_read_at_a_time_and_few_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first two wait for each other; after the first answer, no more than were given out have been begun."""
-    both = Barrier(2, timeout=30)
-    begun: list[int] = []
-
-    def read(block: Block) -> Lines:
-        begun.append(block.start)
-        if block.start < 2:
-            both.wait()
-        return Lines(pl.DataFrame(), pl.DataFrame(), malformed=block.start)
-
-    monkeypatch.setattr(processes, "read_block", read)
-    blocks = [Block(tmp_path, k, k + 1) for k in range(20)]
-    answers = processes.read_blocks(blocks)
-    assert next(answers).malformed == 0
-    assert len(begun) <= processes.THREADS + 1
-    assert [lines.malformed for lines in answers] == list(range(1, 20))
-
-
 def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> None:
     texts = [record(0, 0, output_tokens=None, token_source=None, text="one two three four"), record(1, 1)]
     write_run(tmp_path, META, texts)
@@ -240,17 +229,16 @@ def test_answers_without_usage_are_counted_by_the_tokenizer(tmp_path: Path) -> N
     assert table(tmp_path).select("output_tokens", "token_source").rows() == [(4, "tokenizer"), (3, "usage")]
 
 
-def test_a_real_tokenizer_counts(tmp_path: Path) -> None:
+def a_tokenizer(folder: Path) -> Path:
+    """A folder with a tokenizer.json that knows two words."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
 
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    one = record(0, 0, output_tokens=None, token_source=None, text="hello world hello")
-    run = load_run(write_run(tmp_path / "run", META, [one]), tokenizer=tmp_path)
-    assert run.requests["output_tokens"].to_list() == [3]
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
 
 
 def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
@@ -263,10 +251,10 @@ def test_the_table_is_written_anew_when_what_it_was_made_from_has_changed(
     def written() -> bool:
         (tmp_path / "requests.parquet").touch()
         before = (tmp_path / "requests.parquet").stat()
-        assert write_table(tmp_path, uncounted) == 1, "the malformed line is told again"
+        assert malformed(tmp_path) == 1, "the malformed line is told again"
         return (tmp_path / "requests.parquet").stat().st_ino != before.st_ino
 
-    assert write_table(tmp_path, uncounted) == 1
+    assert malformed(tmp_path) == 1
     assert not written(), "nothing has changed"
     path.write_text(path.read_text() + record(1, 1).to_line())
     assert written(), "a line more"
@@ -293,12 +281,43 @@ def test_a_run_of_which_only_the_table_is_left_is_read(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_a_list_of_something_else_is_told(tmp_path: Path) -> None:
-    write_run(tmp_path, META, [])
-    line = record(0, 0).to_line().replace('"icl":[20000000,20000000]', '"icl":[1.5,"x"]')
-    (tmp_path / "requests-0.jsonl").write_text(line)
-    with pytest.raises(NotARun, match="lists hold something other than whole numbers"):
-        load_run(tmp_path)
+def test_a_run_is_counted_once_whatever_later_commands_name(tmp_path: Path) -> None:
+    tokenizer = a_tokenizer(tmp_path)
+    one = record(0, 0, output_tokens=None, token_source=None, text="hello world hello")
+    folder = write_run(tmp_path / "run", dataclasses.replace(META, model="unheard-of"), [one])
+    assert load_run(folder).requests["output_tokens"].to_list() == [None]
+    for named in (tokenizer, None):
+        assert load_run(folder, named).requests["output_tokens"].to_list() == [3]
+    path = folder / "requests-0.jsonl"
+    path.write_text(path.read_text() + record(1, SECOND, output_tokens=None, text="hello").to_line())
+    assert load_run(folder).requests["output_tokens"].to_list() == [3, 1], "more lines are counted in the same way"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Nothing can be written to `folder`, as on a read-only file system."""
+    touch = Path.touch
+
+    def refused(path: Path, *arguments: object) -> None:
+        if path.is_relative_to(folder):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", refused)
+
+
+def test_a_run_that_cannot_be_written_beside_has_its_table_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = write_run(tmp_path / "run", META, [record(k, k * SECOND) for k in range(3)])
+    refuse(monkeypatch, folder)
+    for _ in range(2):
+        run = load_run(folder)
+        assert len(run.requests) == 3
+        assert run.table.is_relative_to(tmp_path / "cache")
+    before = run.table.stat().st_mtime_ns
+    assert load_run(folder).table.stat().st_mtime_ns == before, "and is written once"
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "requests-0.jsonl"]
 
 
 def test_requests_are_in_the_order_of_their_schedule_whatever_that_of_their_ends(tmp_path: Path) -> None:

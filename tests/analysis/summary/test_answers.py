@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analysis.data.load import load_run
@@ -28,31 +28,33 @@ from tests.support.analysis.synthetic import FAILED, NOTHING_CAME, meta_of, reco
 
 def prompts_of(tokens: int, every: int) -> Change:
     """All are planned to have 40 tokens; every so many has `tokens`."""
-    return lambda k, one: dataclasses.replace(one, planned_prompt_tokens=40, prompt_tokens=40 if k % every else tokens)
+    return lambda k, one: msgspec.structs.replace(
+        one, planned_prompt_tokens=40, prompt_tokens=40 if k % every else tokens
+    )
 
 
 def late(lag: int, every: int = 50) -> Change:
-    return lambda k, one: dataclasses.replace(one, t_sched=one.t_sched - lag * MS) if k % every == 0 else one
+    return lambda k, one: msgspec.structs.replace(one, t_sched=one.t_sched - lag * MS) if k % every == 0 else one
 
 
 def reconnecting(k: int, one: RequestRecord) -> RequestRecord:
     """Connecting took 3 ms, which is neither send lag nor TTFT."""
     later = one.t_sched + 3 * MS
-    return dataclasses.replace(one, t_connect=one.t_sched, t_send=later) if k % 20 == 0 else one
+    return msgspec.structs.replace(one, t_connect=one.t_sched, t_send=later) if k % 20 == 0 else one
 
 
 def read_late(lag: int) -> Change:
-    return lambda _, one: dataclasses.replace(one, read_first=(one.t_first or 0) + lag * MS)
+    return lambda _, one: msgspec.structs.replace(one, read_first=(one.t_first or 0) + lag * MS)
 
 
 def slower(k: int, one: RequestRecord) -> RequestRecord:
     """TTFT grows from 50 ms to 250 ms."""
-    return dataclasses.replace(one, t_first=(one.t_first or 0) + k * MS, t_last=(one.t_last or 0) + k * MS)
+    return msgspec.structs.replace(one, t_first=(one.t_first or 0) + k * MS, t_last=(one.t_last or 0) + k * MS)
 
 
 def longer(k: int, one: RequestRecord) -> RequestRecord:
     """Requests end ever later: more and more of them are in flight."""
-    return dataclasses.replace(one, t_end=one.t_end + 30 * k * MS)
+    return msgspec.structs.replace(one, t_end=one.t_end + 30 * k * MS)
 
 
 def test_a_good_run_has_none(tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def test_few_samples(tmp_path: Path, count: int, severity: str) -> None:
 def test_few_requests_do_not_void_a_run(tmp_path: Path) -> None:
     """The p99 of 50 requests is one of them: late once is a warning."""
     records = [record(k, 4 * SECOND + k * SECOND // 4) for k in range(50)]
-    records[7] = dataclasses.replace(records[7], t_sched=records[7].t_sched - 500 * MS)
+    records[7] = msgspec.structs.replace(records[7], t_sched=records[7].t_sched - 500 * MS)
     assert {f.severity for f in findings(tmp_path, records) if f.kind == "client_late"} == {"warn"}
 
 
@@ -154,7 +156,7 @@ def test_nothing_that_ended_well_voids_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cut", "severity"), [(140, "invalid"), (50, "warn"), (1, "note")])
 def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, severity: str) -> None:
-    records = every_100_ms(lambda k, one: dataclasses.replace(one, **CUT_OFF) if 180 - cut <= k < 180 else one)
+    records = every_100_ms(lambda k, one: msgspec.structs.replace(one, **CUT_OFF) if 180 - cut <= k < 180 else one)
     found = [f for f in findings(tmp_path, records) if f.kind == "censored"]
     assert found[0].severity == severity
 
@@ -170,7 +172,7 @@ def test_what_the_end_of_the_run_cut_off_is_told(tmp_path: Path, cut: int, sever
             id="a buffering proxy that sends one chunk",
         ),
         pytest.param(
-            lambda _, one: dataclasses.replace(
+            lambda _, one: msgspec.structs.replace(
                 one, output_tokens=64, chunks=64, icl=(1000,) * 63, t_last=(one.t_first or 0) + 63_000
             ),
             "not_streamed",

@@ -52,10 +52,13 @@ def test_a_stage_that_has_only_begun_can_be_judged() -> None:
     assert [finding.kind for finding in findings_of_stage(begun, meta_of(()))] == ["too_few_samples"]
 
 
+THROTTLED = "a GPU was throttled, by heat or by its power supply, in 34 % of the window"
+
+
 @pytest.mark.parametrize(
     ("share", "evidence"),
     [
-        pytest.param(0.34, ["the GPU reduced its clock rates in 34 % of the window: it was throttled"], id="a third"),
+        pytest.param(0.34, [THROTTLED], id="a third"),
         pytest.param(0.01, [], id="one sample of a hundred"),
     ],
 )

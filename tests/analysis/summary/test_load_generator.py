@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analysis.data.load import load_run
@@ -33,13 +33,13 @@ def test_what_telemetry_tells(tmp_path: Path, telemetry: list[TelemetrySample], 
 
 
 def test_first_tokens_read_with_others_are_told_where_the_reader_was_late(tmp_path: Path) -> None:
-    together = [dataclasses.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
+    together = [msgspec.structs.replace(one, merged_first=at % 50 == 0) for at, one in enumerate(every_100_ms())]
     late = {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.03))}
     assert late == {"event_loop_late", "read_together"}
 
 
 def test_chunks_that_a_server_writes_at_once_are_no_fault_of_the_reader(tmp_path: Path) -> None:
-    together = [dataclasses.replace(one, merged_first=True) for one in every_100_ms()]
+    together = [msgspec.structs.replace(one, merged_first=True) for one in every_100_ms()]
     assert "read_together" not in {found.kind for found in findings(tmp_path, together, samples=samples(lag=0.0))}
 
 
@@ -55,7 +55,7 @@ def test_malformed_lines_and_missing_workers(tmp_path: Path) -> None:
 def of_workers(tmp_path: Path, users: dict[str, list[int]], planned: int = 10) -> tuple[Finding, ...]:
     """A run of so many planned users; each worker's users at 1 s, 2 s, … as long as it lived."""
     folder = write_run(tmp_path, meta_of(stages_of((planned,), 20.0), workers=len(users)), every_100_ms(), samples())
-    write_samples(folder / "telemetry.jsonl", [dataclasses.replace(one, users=None) for one in samples()])
+    write_samples(folder / "telemetry.jsonl", [msgspec.structs.replace(one, users=None) for one in samples()])
     for worker, there in users.items():
         lived = [TelemetrySample(t * SECOND, 0.1, users=number) for t, number in enumerate(there, 1)]
         ended = len(there) > 15
@@ -84,7 +84,7 @@ def test_users_that_are_missing_after_a_worker_died_are_told(tmp_path: Path) -> 
 
 
 def test_one_process_without_its_last_sample_is_told(tmp_path: Path) -> None:
-    killed = [dataclasses.replace(sample, last=False) for sample in samples()]
+    killed = [msgspec.structs.replace(sample, last=False) for sample in samples()]
     assert "process_lost" in {f.kind for f in findings(tmp_path, every_100_ms(), samples=killed)}
 
 
@@ -151,7 +151,7 @@ def test_the_error_is_withheld_where_the_machine_was_busier_than_calibrated(
     tmp_path: Path, delay: float, error: float | None
 ) -> None:
     calibration = ((100.0, 0.01, 0.0001), (100.0, 0.2, 0.0004))
-    busy = [dataclasses.replace(sample, run_delay=delay) for sample in samples()]
+    busy = [msgspec.structs.replace(sample, run_delay=delay) for sample in samples()]
     folder = write_run(tmp_path, meta_of(STAGES, client_error=calibration), every_100_ms(), busy)
     summary = summarise(load_run(folder))
     assert summary.stages[0].value("client_error") == error

@@ -79,10 +79,14 @@ def test_too_few_samples_say_why_there_is_no_interval() -> None:
 
 
 def test_who_decodes_fastest_needs_rounds() -> None:
-    fast, slow = decoding("burn", 0.01), decoding("candle", 0.02)
-    assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00×")
+    fast, slow = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 0.99, 1.01))
+    assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00× [1.97, 2.03]")
+    same = sentence_of(bench(fast, decoding("candle", 0.02)))
+    assert same.endswith("against candle, the runs do not vary, and their error is unknown.")
     one = [replace(each, series=(series("decode", [0.01] * 3),)) for each in (fast, slow)]
-    assert sentence_of(bench(*one, rounds=1)) == "No engine is named as the fastest at decoding: 1 < 3 repeats."
+    assert sentence_of(bench(*one, rounds=1)) == (
+        "No engine is named as the fastest at decoding: against candle, 1 < 3 repeats."
+    )
     assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
     assert sentence_of(bench(result("burn", failure="no model"))) == "Nothing was measured."
 
@@ -115,7 +119,7 @@ def test_the_gate_has_the_rules_of_the_gate(factor: float, severity: str, passes
     gate = judge(bench(decoding("burn", 0.01)), bench(decoding("burn", 0.01 * factor)))
     assert gate.passed is passes
     assert [check.severity for check in gate.checks] == [severity]
-    assert gate.checks[0].sample.title == "time per decoded token"
+    assert gate.checks[0].comparison.column.title == "time per decoded token"
 
 
 def test_less_throughput_is_worse() -> None:
@@ -124,7 +128,7 @@ def test_less_throughput_is_worse() -> None:
 
     gate = judge(batch(100.0), batch(70.0))
     assert not gate.passed
-    assert gate.checks[0].sample.stage == "8 requests"
+    assert gate.checks[0].comparison.stage == "8 requests"
     assert judge(batch(100.0), batch(130.0)).passed
 
 

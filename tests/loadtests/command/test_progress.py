@@ -1,7 +1,6 @@
 """What a run is doing right now, from records that are still growing."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def test_progress_reads_records_as_they_grow(tmp_path: Path) -> None:
     tally = Tally(tmp_path)
     tally.update()
     assert tally.sentence(SECOND) == "0 requests, 0 failed, 0 tokens/s"
-    sent = json.dumps(dataclasses.asdict(SentRecord(request_id="0-9", worker="0", stage=0, t_sched=1, t_send=2))) + "\n"
+    sent = SentRecord(request_id="0-9", worker="0", stage=0, t_sched=1, t_send=2).to_line()
     first = 20_000_000  # nanoseconds after the start of each
     starts = [number * SECOND for number in range(1, 5)]
     lines = [

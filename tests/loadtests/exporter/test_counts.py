@@ -78,8 +78,8 @@ def test_a_request_is_counted_in_each_of_its_metrics() -> None:
 
 
 def test_failures_count_as_infinite_and_what_was_cut_off_by_what_is_known() -> None:
-    failed = replace(ANSWERED, outcome="timeout")
-    cut_off = replace(ANSWERED, outcome="cut_off", t_last=None)
+    failed = msgspec.structs.replace(ANSWERED, outcome="timeout")
+    cut_off = msgspec.structs.replace(ANSWERED, outcome="cut_off", t_last=None)
     stage = counted(failed, cut_off).stages[0]
     assert stage.histograms["ttft"].counts[-1] == 1
     assert sum(stage.histograms["ttft"].counts) == 2
@@ -93,7 +93,7 @@ def test_processes_are_added_up_from_their_messages() -> None:
     buckets = Buckets(OBJECTIVES)
     received = [Counts(buckets), Counts(buckets)]
     for sender, receiver in zip(
-        (counted(ANSWERED), counted(ANSWERED, replace(ANSWERED, stage=1))), received, strict=True
+        (counted(ANSWERED), counted(ANSWERED, msgspec.structs.replace(ANSWERED, stage=1))), received, strict=True
     ):
         for _ in range(2):  # the second message has nothing new
             receiver.take(msgspec.msgpack.decode(msgspec.msgpack.encode(sender.message())))
@@ -146,7 +146,7 @@ def test_what_does_not_apply_is_absent() -> None:
 
 
 def test_buckets_never_decrease() -> None:
-    records = [replace(ANSWERED, t_first=(1 + 7 * k) * MS, t_last=(300 + k) * MS) for k in range(40)]
+    records = [msgspec.structs.replace(ANSWERED, t_first=(1 + 7 * k) * MS, t_last=(300 + k) * MS) for k in range(40)]
     found = page(counted(*records))
     buckets = [
         (math.inf if key[1] == "+Inf" else float(key[1]), count)

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loadtests.harness.recording.collect import collect
@@ -14,7 +15,7 @@ from tests.support.records import META, record
 def part(folder: Path, worker: int, run_id: str = "a-run") -> Path:
     folder.mkdir()
     write_meta(folder, dataclasses.replace(META, run_id=run_id))
-    line = dataclasses.replace(record(), worker=str(worker), request_id=f"{worker}-1").to_line()
+    line = msgspec.structs.replace(record(), worker=str(worker), request_id=f"{worker}-1").to_line()
     (folder / f"requests-{worker}.jsonl").write_text(line)
     (folder / f"telemetry-{worker}.jsonl").write_text("{}\n")
     return folder

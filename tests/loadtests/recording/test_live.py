@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import httpx
+import msgspec
 import pytest
 
 from loadtests.harness.exporter.counts import Buckets, Counts, together
@@ -70,7 +70,7 @@ def test_workers_send_what_changed_and_the_master_adds_them_up(exported: bool) -
         for worker, (here, there) in enumerate(zip(workers, master, strict=True)):
             for _ in range(10):
                 here.request_scheduled()
-                here.request_ended(replace(ended(ttft=0.1 * (1 + worker)), stage=turn))
+                here.request_ended(msgspec.structs.replace(ended(ttft=0.1 * (1 + worker)), stage=turn))
             there.take(json.loads(json.dumps(here.message())))
     assert workers[0].message()["stages"] == []
     total = together(master, buckets)
@@ -87,7 +87,7 @@ def test_a_row_for_each_stage_the_newest_first() -> None:
     counts = Counts(Buckets(RunObjectives()))
     for _ in range(4):
         counts.request_scheduled()
-    counts.request_ended(replace(ended(ttft=0.25, tpot=0.02, tokens=51), stage=1))
+    counts.request_ended(msgspec.structs.replace(ended(ttft=0.25, tpot=0.02, tokens=51), stage=1))
     newest, first = rows((Stage(0, plan, 0, end=10 * SECOND), Stage(1, plan, 10 * SECOND)), counts, 12 * SECOND)
     assert set(newest) == set(COLUMNS)
     assert (newest["stage"], newest["load"], newest["answered"], newest["in_flight"]) == ("2", "4 users", "1", "3")

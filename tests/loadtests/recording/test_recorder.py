@@ -29,7 +29,7 @@ def test_a_request_is_on_disk_as_it_is_sent(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "requests-0.jsonl")
     recorder.write(SentRecord(request_id="0-1", worker="0", stage=2, t_sched=5, t_send=7))
     (line,) = recorder.path.read_text().splitlines()
-    assert line == '{"request_id":"0-1","worker":"0","stage":2,"t_sched":5,"t_send":7,"outcome":"sent"}'
+    assert line == '{"event":"sent","request_id":"0-1","worker":"0","stage":2,"t_sched":5,"t_send":7}'
     assert list(read_requests(tmp_path)) == [], "it has not ended"
 
 

@@ -83,6 +83,6 @@ def test_a_spike_is_felt_and_got_over(tmp_path: Path) -> None:
     assert sorted(due) == pytest.approx(list(drawn), abs=1e-6)
     findings = summarise(load_run(locust.run)).findings
     (finding,) = [finding for finding in findings if finding.kind == "recovery"]
-    assert finding.evidence.startswith("after the burst to 80 req/s: TTFT was ")
+    assert finding.evidence.startswith("after the burst to 80 req/s: TTFT (user) peaked at ")
     assert "after its end TTFT (user) was back within" in finding.evidence
     assert not [finding for finding in findings if finding.kind == "never_steady"], "it was not meant to be"

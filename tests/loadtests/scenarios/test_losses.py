@@ -18,7 +18,6 @@ from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
 from enginebench import app
 from loadtests.harness.run.host import free_port
-from records.request import SENT
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.loadtests.locust_process import MS, ROOT, Locust, listens, start
 from tests.support.servers.scripted import Script, ScriptedServer
@@ -105,7 +104,7 @@ def in_flight(locust: Locust) -> dict[str, set[str]]:
     found = {}
     for path in locust.run.glob("requests-*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        ended = {line["request_id"] for line in lines if line["outcome"] != SENT}
+        ended = {line["request_id"] for line in lines if line["event"] == "ended"}
         found[path.stem.partition("-")[2]] = {line["request_id"] for line in lines} - ended
         assert len(lines) == 2 * len(ended) + len(found[path.stem.partition("-")[2]]), "one line each way, no more"
     return found

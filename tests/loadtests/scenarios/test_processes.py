@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -235,7 +235,7 @@ def test_clocks_of_two_hosts_are_never_mixed(collected: tuple[Result, Path]) -> 
 def shift(record: RequestRecord, late: int) -> RequestRecord:
     stamps = ("t_sched", "t_send", "t_headers", "t_first", "t_first_out", "t_last", "t_end", "read_first")
     moved: dict[str, Any] = {name: getattr(record, name) + late for name in stamps}
-    return dataclasses.replace(record, **moved)
+    return msgspec.structs.replace(record, **moved)
 
 
 @HOSTS

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
-from records.request import SENT
 from records.schema import json_schema
 from tests.support.loadtests.locust_process import start
 from tests.support.servers.served import served
@@ -66,7 +65,7 @@ def test_nothing_failed_and_the_server_says_where_the_time_went(reported: tuple[
 
 def test_every_record_obeys_the_published_schema(reported: tuple[Path, dict[str, Any]]) -> None:
     lines = [line for path in reported[0].glob("requests*.jsonl") for line in path.read_text().splitlines()]
-    ended = [line for line in map(json.loads, lines) if line["outcome"] != SENT]
+    ended = [line for line in map(json.loads, lines) if line["event"] == "ended"]
     assert len(ended) > 50
     assert len(lines) == 2 * len(ended), "one line as a request is sent, one as it ends"
     schema = json_schema()

@@ -6,11 +6,11 @@ import gzip
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scaled
@@ -169,7 +169,7 @@ def test_retries_of_a_run_are_not_played_as_arrivals(tmp_path: Path) -> None:
         request_id="a", worker="0", scenario="rate", stage=0, outcome="rejected", t_sched=0, t_send=0, t_end=1,
         planned_prompt_tokens=9, planned_output_tokens=5,
     )  # fmt: skip
-    again = replace(first, request_id="b", outcome="ok", t_sched=SECOND, t_send=SECOND, attempt=1)
+    again = msgspec.structs.replace(first, request_id="b", outcome="ok", t_sched=SECOND, t_send=SECOND, attempt=1)
     (tmp_path / "requests-0.jsonl").write_text(first.to_line() + again.to_line())
     assert rows(str(tmp_path)) == [(0, 9, 5, None)]
 

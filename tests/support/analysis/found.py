@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from analysis.data.load import load_run
 from analysis.summary.run_summary import summarise
@@ -33,11 +34,11 @@ def _stamps(k: int) -> dict[str, Any]:
 
 
 def changed(**changes: Any) -> Change:
-    return lambda _, one: dataclasses.replace(one, **changes)
+    return lambda _, one: msgspec.structs.replace(one, **changes)
 
 
 def now_and_then(every: int, **changes: Any) -> Change:
-    return lambda k, one: dataclasses.replace(one, **changes) if k % every == 0 else one
+    return lambda k, one: msgspec.structs.replace(one, **changes) if k % every == 0 else one
 
 
 def samples(cpu: float = 0.2, lag: float = 0.001, tokens: float = 30.0, users: int = 1) -> list[TelemetrySample]:

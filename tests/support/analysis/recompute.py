@@ -25,7 +25,7 @@ def lines_of(folder: Path) -> list[Line]:
     for path in folder.glob("requests*.jsonl"):
         text = path.read_text()
         lines += [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    return sorted((line for line in lines if line["outcome"] != "sent"), key=lambda line: line["t_sched"])
+    return sorted((line for line in lines if line["event"] == "ended"), key=lambda line: line["t_sched"])
 
 
 def samples_of(folder: Path) -> list[Line]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import msgspec
 
 from records.files import write_meta
 from records.load import Load, Users
@@ -127,7 +128,7 @@ def record(number: int, t_sched: int, **changes: Any) -> RequestRecord:
         server_prefill=None,
         server_decode=None,
     )
-    return dataclasses.replace(whole, **changes)
+    return msgspec.structs.replace(whole, **changes)
 
 
 def sent_line(one: RequestRecord) -> str:
@@ -136,7 +137,7 @@ def sent_line(one: RequestRecord) -> str:
     sent = SentRecord(
         request_id=one.request_id, worker=one.worker, stage=one.stage, t_sched=one.t_sched, t_send=one.t_send
     )
-    return json.dumps(dataclasses.asdict(sent)) + "\n"
+    return sent.to_line()
 
 
 def write_run(
@@ -151,12 +152,12 @@ def write_run(
 
 
 def write_samples(path: Path, samples: list[TelemetrySample]) -> None:
-    path.write_text("".join(json.dumps(dataclasses.asdict(sample)) + "\n" for sample in samples))
+    path.write_text("".join(sample.to_line() for sample in samples))
 
 
 def in_order(samples: list[TelemetrySample]) -> list[TelemetrySample]:
     """With the mark of a process that ended in order on the last one."""
-    return [*samples[:-1], dataclasses.replace(samples[-1], last=True)]
+    return [*samples[:-1], msgspec.structs.replace(samples[-1], last=True)]
 
 
 def simulate(
@@ -248,7 +249,7 @@ FAILED: dict[str, Any] = NOTHING_CAME | {"outcome": "rejected", "status": 429, "
 
 
 def _cut_off(one: RequestRecord, end: int) -> RequestRecord:
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         one, **NOTHING_CAME | {"outcome": "cut_off", "t_end": end, "text": "", "t_headers": None}
     )
 

@@ -1,0 +1,82 @@
+"""From the names on a command line to runs: every command takes the same, also where nothing can be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from analysis.summary.loading import run_folders
+from enginebench import app
+from tests.support.analysis.synthetic import Engine, simulate
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name in ("a-1", "a-2"):
+        simulate(tmp_path / "runs" / name, Engine("a"), (2, 6), 10.0, run_id=name)
+    return tmp_path / "runs"
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def test_names_are_runs_ids_and_folders_of_runs(runs: Path) -> None:
+    both = [runs / "a-1", runs / "a-2"]
+    assert run_folders([str(runs)], Path("elsewhere")) == both
+    assert run_folders([str(both[1]), str(runs), "a-1"], runs) == [both[1], both[0]], "each once"
+    assert run_folders(["a-2"], runs) == both[1:]
+    assert len(run_folders([], runs)) == 1
+
+
+def test_a_plan_takes_a_folder_of_runs_as_a_report_does(runs: Path) -> None:
+    done = invoke("plan", runs, "--peak", "12users", "--slo", "ttft_p90=5", "--peak-seconds", "20", "--json")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "gate", "plan"])
+def test_every_command_that_reads_records_can_be_told_the_tokenizer(command: str) -> None:
+    assert "--tokenizer" in invoke(command, "--help").output
+
+
+def test_runs_in_a_folder_that_cannot_be_written_are_read(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = sorted(runs.rglob("*"))
+    make_read_only(monkeypatch, runs)
+    page = tmp_path / "report.html"
+    for command in (
+        ("report", runs, "-o", page),
+        ("compare", runs, "--baseline", "a"),
+        ("runs", "--runs", runs),
+        ("plan", runs, "--peak", "12users", "--slo", "ttft_p90=5", "--peak-seconds", "20"),
+    ):
+        done = invoke(*command)
+        assert "cannot be" not in done.output
+        assert "Read-only" not in done.output
+        assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert page.exists()
+    assert sorted(runs.rglob("*")) == before
+
+
+def make_read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As a read-only file system is: not even root can write."""
+    of_system = os.open
+
+    def refuse(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and Path(os.fsdecode(path)).is_relative_to(folder):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return of_system(path, flags, *arguments, **named)
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        os.close(refuse(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        return path.open("wb").write(data)
+
+    monkeypatch.setattr(os, "open", refuse)  # `Path.touch`
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
