@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from analysis.compare.capacity import SloCapacity, load_text
 from analysis.compare.engine_runs import over_runs
-from analysis.data.telemetry import GAUGES
 from analysis.report import charts
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Spec, Styles, data, layer, nominal, quantitative
@@ -19,6 +18,7 @@ from analysis.report.ends import upper_end
 from analysis.report.figure import Drawn, Figure, figure
 from records.formatting import MISSING, Unit, format_seconds
 from records.metrics import Column, Metric
+from records.telemetry import GAUGES
 from records.view import Estimate, TurnView
 
 HELD = "A vertical line is the highest measured load at which an engine meets all objectives."

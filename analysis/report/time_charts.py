@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.compare.engine_runs import EngineRuns
-from analysis.data.telemetry import GAUGES
 from analysis.report import charts
 from analysis.report.charts import Chart, Row, Spec, data, nominal, number, quantitative, rounded
 from analysis.report.figure import Drawn, Figure, figure
 from analysis.report.load_charts import GPUS, gauge_title
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_count
+from records.telemetry import GAUGES
 from records.view import SEVERITIES, in_order
 
 COLOURS = dict(zip(SEVERITIES, (charts.BAD, charts.WARN, charts.MUTED), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.compare.capacity import PARTS
+from analysis.compare.growth import PARTS
 from analysis.plan.scalability import Scalability
 from analysis.report import charts
 from analysis.report.axis import Axis
