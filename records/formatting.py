@@ -123,9 +123,10 @@ def interval_ends(low: float | None, high: float | None) -> tuple[str, str] | No
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
     """3.1× [2.9, 3.3]: two significant digits are enough to tell who won, three where the two are close. More where
-    both ends would look alike, and as many as keep an end that is not 1 from being printed as 1.
+    both ends would look alike, and as many as keep an end that is not 1 from being printed as 1. An interval without
+    width is none.
     """
-    digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
+    few = digits = 3 if 0.8 < value < 1.25 or value >= 10 else 2
     if low is None or high is None:
         return f"{_factor(value, digits)}×"
     while digits < MOST_DIGITS and (
@@ -133,6 +134,8 @@ def format_ratio(value: float, low: float | None, high: float | None) -> str:
         or any(end != 1 and _factor(end, digits) == _factor(1, digits) for end in (low, high))
     ):
         digits += 1
+    if _factor(low, digits) == _factor(high, digits):
+        return f"{_factor(value, few)}×"
     return f"{_factor(value, digits)}× [{_factor(low, digits)}, {_factor(high, digits)}]"
 
 

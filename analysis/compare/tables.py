@@ -34,14 +34,22 @@ LEFT_OUT = (
     ANSWERS,
 )
 """Columns that a narrow terminal goes without, in this order: none of a verdict is among them."""
+COLUMN_NAMES = ("name", "statistic", "key", "full_title", "unit", "better")  # of a column, in a document
 
 
 def tables_of(comparison: Comparison) -> list[TextTable]:
     """Empty where there is nothing to compare."""
     if len(comparison.engines) < 2:
         return []
-    tables = [_capacities(comparison), _loads(comparison), _metrics(comparison), _runs(comparison)]
-    return [table for table in tables if table.rows]
+    details = (_metrics(comparison), _runs(comparison))
+    return [*overview_of(comparison), *(table for table in details if table.rows)]
+
+
+def overview_of(comparison: Comparison) -> list[TextTable]:
+    """The first of them: the engines by capacity, and at every load."""
+    if len(comparison.engines) < 2:
+        return []
+    return [table for table in (_capacities(comparison), _loads(comparison)) if table.rows]
 
 
 def criteria(comparison: Comparison) -> str:
@@ -243,8 +251,7 @@ def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> di
 def as_document(value: Any) -> Any:
     """As JSON has it, with a column of the declared metrics as what names it."""
     if isinstance(value, Column):
-        names = ("name", "statistic", "key", "full_title", "unit", "better")
-        return {name: getattr(value, name) for name in names}
+        return {name: getattr(value, name) for name in COLUMN_NAMES}
     if is_dataclass(value):
         return {field.name: as_document(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.compare.comparison import DECIDING, FAILURES_BORNE, Comparison
-from analysis.compare.engine_runs import EngineRuns, paired
+from analysis.compare.comparison import Comparison
+from analysis.compare.engine_runs import DECIDING, EngineRuns, paired
+from analysis.compare.winner import FAILURES_BORNE
 from analysis.console import TextTable
 from analysis.plan.prices import gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
@@ -72,8 +73,8 @@ def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
     """The stage whose numbers stand for the engine: its highest load within the objectives; without objectives that of
     the comparison."""
     capacity = comparison.capacity(engine.label)
-    if capacity is None:
-        return comparison.stage
+    if capacity is None:  # no probe of a search stands for the whole run
+        return None if any(run.search is not None for run in engine.runs) else comparison.stage
     return next((load.label for load in capacity.loads if load.load == capacity.met), None)
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from analysis.compare.frame import rows_of
 from analysis.console import TextTable
-from analysis.data.telemetry import GAUGES
-from analysis.report.ends import has_ends, upper_end
-from analysis.report.table import names_of
+from analysis.report.table import interval_of, names_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import MISSING, format_bytes, format_value
+from records.formatting import MISSING, column_unit, format_bytes, format_value
 from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
+from records.telemetry import GAUGES
 from records.view import Estimate
 
 TITLES = {metric.name: metric.title for metric in (*REQUEST_METRICS, ICL)}
@@ -51,9 +50,8 @@ def _text(estimate: Estimate, unit: str) -> str:
     """`12.3 ms [11.0 ms, 14.0 ms]`"""
     text = format_value(estimate.value, unit)
     text += f" {unit}" if unit not in {"", "s", "B", "share"} and estimate.value is not None else ""
-    if not has_ends(estimate):
-        return text
-    return f"{text} [{format_value(estimate.low, unit)}, {upper_end(estimate, lambda end: format_value(end, unit))}]"
+    low, high = interval_of(estimate, column_unit(unit, [estimate.value]))
+    return text if low is None else f"{text} [{low}, {high}]"
 
 
 Section = tuple[str, list[tuple[str, list[str], bool]]]

@@ -22,11 +22,12 @@ import polars as pl
 
 from analysis.compare.capacity import SloCapacity
 from analysis.compare.frame import SCHEMA, frame
-from analysis.compare.tables import comparison_rows
+from analysis.compare.tables import COLUMN_NAMES, as_document, comparison_rows
 from analysis.report.contents import Report
 from analysis.report.markdown import markdown
 from analysis.report.page import render
-from analysis.summary.run_summary import SCHEMA_VERSION, as_document, without_infinities
+from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
+from analysis.summary.run_summary import as_document as run_document
 from records.files import write_atomically
 from records.metrics import Column
 from records.slo import write_objectives
@@ -35,26 +36,9 @@ from settings.schema import UserMistake
 
 def as_json_document(report: Report) -> dict[str, Any]:
     """What `--json` prints: every run's `summary.json`, the comparison and the conclusions."""
-    document: dict[str, Any] = without_infinities(
-        {name: _plain(value) for name, value in _fields(report).items() if name != "runs"}
-    )
-    document["runs"] = [as_document(run) | {"folder": str(run.folder)} for run in report.runs]
-    return document
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    """A column of the declared metrics is its key, such as `ttft p95`."""
-    if isinstance(value, Column):
-        return value.key
-    if dataclasses.is_dataclass(value):
-        return {name: _plain(part) for name, part in _fields(value).items()}
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+    runs = [run_document(run) | {"folder": str(run.folder)} for run in report.runs]
+    document: dict[str, Any] = without_infinities(as_document(dataclasses.replace(report, runs=())))
+    return document | {"runs": runs}
 
 
 def json_schema() -> dict[str, Any]:
@@ -77,7 +61,7 @@ def json_schema() -> dict[str, Any]:
 def _document_type(kind: Any) -> Any:
     """The type of a value once it is in the document: as `_plain` writes it."""
     if kind is Column:
-        return str
+        return msgspec.defstruct("Column", [(name, str | None if name == "better" else str) for name in COLUMN_NAMES])
     if kind is float:
         return float | None  # JSON has no infinity
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):

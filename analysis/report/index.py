@@ -88,7 +88,7 @@ def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
     findings: dict[str, int] = dict(Counter(finding.severity for finding in summary.findings))
     known = replace(run, requests=summary.requests, headline=headline(comparison, [summary]), findings=findings)
     stage = stage_of(engine, comparison) or (None if summary.search is not None else comparison.stage)
-    if stage is None:  # of a search for capacity that certified none
+    if stage is None:
         return known
     values = {column.key: engine.column(stage, column).value for column in COLUMNS}
     return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from analysis.compare.tables import criteria
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
@@ -31,8 +32,10 @@ def markdown(report: Report) -> str:
     parts += [_list([f"**{answer}**: {text}" for answer, text in report.judged])] if report.judged else []
     for table in tables_of(report):
         parts += _section(table)
-    for table in comparison_tables(report.comparison):
+    compared = comparison_tables(report.comparison)
+    for table in compared:
         parts += _section(table)
+    parts += [criteria(report.comparison)] if compared else []
     classes = class_table(report.runs)
     parts += [] if classes is None else [*_section(classes), *class_sentences(report.runs)]
     advice = [f"**{advice.heading}**: {advice.text}" for advice in report.decision.advice]

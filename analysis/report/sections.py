@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
-from analysis.compare.comparison import DECIDING
-from analysis.compare.engine_runs import engine_runs_of, since_due
+from analysis.compare.engine_runs import DECIDING, engine_runs_of, since_due
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
@@ -16,7 +15,6 @@ from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
     format_count,
-    format_interval,
     format_seconds,
     format_share,
     format_value,
@@ -76,7 +74,8 @@ def _within(capacity: SloCapacity | None, missed: str = "") -> str:
 def _count(replicas: Replicas) -> str:
     if replicas.count is None:
         return MISSING
-    return f"{replicas.count} {format_interval(replicas.low, replicas.high)}".rstrip()
+    high = "no bound" if replicas.high is None else replicas.high
+    return f"{replicas.count} [{replicas.low}, {high}]"
 
 
 def _dollars(amount: float | None) -> str:
@@ -113,17 +112,19 @@ def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:
 def tables_of(report: Report) -> list[TextTable]:
     """Below the table of stages: capacity within tiers of objectives and within a grid of limits, and a search's
     probes."""
-    tables = [_tiers(report.capacities), matrix_table(report), _probes(report.runs)]
+    tables = [_tiers(report), matrix_table(report), _probes(report.runs)]
     return [table for table in tables if table is not None]
 
 
-def _tiers(capacities: Sequence[SloCapacity]) -> TextTable | None:
-    """The load of each engine within each tier of objectives."""
-    if not capacities:
-        return None
-    unit = capacities[0].unit
+def _tiers(report: Report) -> TextTable | None:
+    """The load of each engine within each tier of objectives. That of several engines within one is compared, in a
+    table of the comparison's own."""
+    capacities = report.capacities
     tiers = {capacity.objectives[0].tier: capacity.slo for capacity in capacities}
     several = len(tiers) > 1
+    if not capacities or (len(report.comparison.engines) > 1 and not several):
+        return None
+    unit = capacities[0].unit
     headers = (
         *(("tier",) if several else ()),
         "engine",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due
 from analysis.report.axis import Axis, Place, axis_of
-from analysis.report.ends import INFINITE, has_ends
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
@@ -33,6 +32,7 @@ NOTES = {
     "unbounded": "∞: the upper end lies beyond the largest value observed.",
 }
 COUNTS = "28 < 468: there are 28 independent observations, and the interval needs 468."
+INFINITE = "∞"
 REASONS = 2  # of a missing number, that a note lists for a column
 
 
@@ -212,7 +212,7 @@ def _cells(estimates: Sequence[Estimate], answered: Sequence[float | None], unit
 
 def interval_of(estimate: Estimate, unit: Unit) -> tuple[str | None, str | None]:
     """Both ends; neither where there is no interval, or all of it lies among the failed requests."""
-    if not has_ends(estimate) or estimate.low is None or estimate.high is None:
+    if estimate.low is None or estimate.high is None or math.isinf(estimate.low):
         return None, None
     ends = interval_ends(estimate.low * unit.scale, estimate.high * unit.scale)
     if ends is None:

@@ -9,24 +9,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.compare.comparison import DECIDING
-from analysis.compare.engine_runs import since_due
-from analysis.console import PIPE_WIDTH, print_table, ruled_table
+from analysis.compare.engine_runs import DECIDING, since_due
+from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
+from analysis.console import PIPE_WIDTH, SEVERITY_STYLES, print_table, ruled_table
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
-from analysis.report.findings_text import Remark, remarks
+from analysis.report.findings_text import Remark
 from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_count
 from records.metrics import columns
 from records.rules import Answer
-from records.view import Finding, Severity
 
-STYLES: dict[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 ANSWERS: dict[Answer, str] = {"met": "green", "not enough evidence": "yellow", "missed": "bold red"}
-CELLS = {str(answer): style for answer, style in ANSWERS.items()}
 MATRIX_ROWS = 12  # of a capacity matrix, up to which a terminal shows it
 Lines = tuple[str, str]  # a number, and under it its spread
 Side = Literal["left", "right"]
@@ -52,7 +49,11 @@ def print_report(console: Console, report: Report) -> None:
     matrix = matrix_table(report)
     for table in tables_of(report):
         if table != matrix or len(table.rows) <= MATRIX_ROWS:
-            print_table(console, table, ("because", "undecided", "to"), CELLS)
+            print_table(console, table, ("because", "undecided", "to"), STYLES)
+    compared = overview_of(report.comparison)  # `enginebench compare` has all
+    for table in compared:
+        print_table(console, table, ("limited by", *LEFT_OUT), STYLES)
+    _print_block(console, [criteria(report.comparison), ""] if compared else [])
     _print_classes(console, report.runs)
     if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
         print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "in words"))
@@ -168,13 +169,8 @@ def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
     table = class_table(summaries, spreads=False)
     if table is None:
         return
-    print_table(console, table, [""], CELLS)
+    print_table(console, table, [""], STYLES)
     _print_block(console, [*class_sentences(summaries), ""])
-
-
-def print_findings(console: Console, findings: Sequence[Finding], labels: Sequence[str] = ()) -> None:
-    """`labels` are those of all runs."""
-    _print_remarks(console, remarks(findings, labels))
 
 
 def _print_caveats(console: Console, caveats: Sequence[Remark]) -> None:
@@ -190,7 +186,7 @@ def _print_remarks(console: Console, shown: Sequence[Remark]) -> None:
     for remark in shown:
         where = f"{remark.where}: " if remark.where else ""
         text = Text.assemble(f"{where}{remark.evidence}. ", (f"→ {remark.remedy}", "dim"))
-        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), text)
+        grid.add_row(Text(remark.severity, style=SEVERITY_STYLES[remark.severity]), text)
     if shown:
         console.print(grid)
         console.print()

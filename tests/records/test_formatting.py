@@ -59,6 +59,7 @@ def test_significant(value: float, text: str) -> None:
         pytest.param(1.1, 1.0004, 1.21, "1.1000× [1.0004, 1.2100]", id="however close to 1 it is"),
         pytest.param(0.5, 0.2, 0.996, "0.500× [0.200, 0.996]", id="and likewise an end below 1"),
         pytest.param(1.28, 1.0, 1.62, "1.3× [1.0, 1.6]", id="an end of exactly 1 is"),
+        pytest.param(3.0, 3.0, 3.0, "3.0×", id="an interval without width is none"),
     ],
 )
 def test_format_ratio(value: float, low: float | None, high: float | None, text: str) -> None:

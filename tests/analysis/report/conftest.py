@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.compare.winner import compare
 from analysis.data.load import load_run
 from analysis.report.page import render
 from analysis.summary.run_summary import RunSummary, summarise
+from tests.support.analysis.printed import reported
 from tests.support.analysis.synthetic import Engine, simulate
 
 SLOW = Engine("transformers", slots=1, prefill=0.02, tpot=0.01)
@@ -29,4 +29,4 @@ def summaries(folders: tuple[Path, Path]) -> list[RunSummary]:
 
 @pytest.fixture(scope="session")
 def page(summaries: list[RunSummary]) -> str:
-    return render(summaries, compare(summaries))
+    return render(reported(summaries))

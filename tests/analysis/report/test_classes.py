@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import html
-import io
 import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from analysis.compare.winner import compare
+from analysis.console import TextTable
 from analysis.data.load import load_run
-from analysis.report.classes import Classes, classes_of_runs
+from analysis.report.classes import class_sentences, class_table
+from analysis.report.markdown import markdown
 from analysis.report.page import render
-from analysis.report.terminal import print_report
 from analysis.summary.run_summary import RunSummary, summarise
 from records.request import RequestRecord
 from records.stage import SECOND
+from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import FAILED, meta_of, record, stages_of, write_run
 
 MS = SECOND // 1000
@@ -50,56 +49,60 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
 
 
 @pytest.fixture(scope="module")
-def classes(summary: RunSummary) -> Classes:
-    found = classes_of_runs([summary])
-    assert found is not None
-    return found
+def classes(summary: RunSummary) -> TextTable:
+    table = class_table([summary])
+    assert table is not None
+    return table
 
 
-def test_a_class_in_the_mix_stands_beside_itself_alone(classes: Classes) -> None:
-    assert [(row.name, row.stage, row.requests, row.failed) for row in classes.rows] == [
-        ("batch", NAMES[0], 300, 0), ("batch", NAMES[2], 300, 1),
-        ("chat", NAMES[0], 300, 0), ("chat", NAMES[1], 300, 0),
+def test_a_class_in_the_mix_stands_beside_itself_alone(classes: TextTable) -> None:
+    assert [(*row[:2], *row[3:5]) for row in classes.rows] == [
+        ("batch", NAMES[0], "300", "0"), ("batch", NAMES[2], "300", "1"),
+        ("chat", NAMES[0], "300", "0"), ("chat", NAMES[1], "300", "0"),
     ]  # fmt: skip
-    assert classes.headers == (("TTFT p50", ""), ("TTFT p95", ""), ("TPOT p95", ""), ("goodput", "req/s"))
-    by_place = {(row.name, row.stage): [number.value for number, _ in row.cells] for row in classes.rows}
+    assert classes.headers[5:10] == ("TTFT p50", "TTFT p95", "TTFT p99", "TPOT p50", "TPOT p95")
+    medians = {(row[0], row[1]): row[5] for row in classes.rows}
     for (kind, stage), seconds in SECONDS.items():
-        assert by_place[kind, NAMES[stage]][:2] == pytest.approx([seconds, seconds])
+        assert medians[kind, NAMES[stage]].startswith(f"{1000 * seconds:.0f} ms")
 
 
-def test_each_class_is_judged_by_its_own_objectives(classes: Classes) -> None:
-    answers = {(row.name, row.stage): (row.answer, row.attainment) for row in classes.rows}
-    assert answers["chat", NAMES[0]] == ("missed", "ttft_p95=0.25: 0 %")
-    assert answers["chat", NAMES[1]] == ("met", "ttft_p95=0.25: 100 %")
-    assert answers["batch", NAMES[0]] == ("met", "ttft_p95=2: 100 %")
-    assert answers["batch", NAMES[2]][1] == "ttft_p95=2: 99.7 %", "a failure is no good request"
-    goodput = {(row.name, row.stage): row.cells[-1][0].value for row in classes.rows}
-    assert goodput["chat", NAMES[0]] == 0
-    assert goodput["chat", NAMES[1]] == pytest.approx(300 / 7)
-    assert goodput["batch", NAMES[2]] == pytest.approx(299 / 7)
+def test_each_class_is_judged_by_its_own_objectives(classes: TextTable) -> None:
+    judged = {(row[0], row[1]): row[-2:] for row in classes.rows}
+    assert judged["chat", NAMES[0]] == ("missed", "TTFT p95 ≤ 250 ms: 0 %")
+    assert judged["chat", NAMES[1]] == ("met", "TTFT p95 ≤ 250 ms: 100 %")
+    assert judged["batch", NAMES[0]] == ("met", "TTFT p95 ≤ 2.00 s: 100 %")
+    assert judged["batch", NAMES[2]][1] == "TTFT p95 ≤ 2.00 s: 99.7 %", "a failure is no good request"
 
 
-def test_what_a_class_loses_in_the_mix_is_said_in_a_sentence(classes: Classes) -> None:
-    batch, chat = classes.sentences
-    assert chat.startswith(f"fake, chat at {NAMES[0]}, compared with {NAMES[1]}: TTFT p95 3.00× [3.00, 3.00] (300 ms")
+def test_goodput_counts_what_met_the_objectives_of_the_class(summary: RunSummary) -> None:
+    goodput = {(view.name, stage.label): view.goodput for stage in summary.stages for view in stage.classes}
+    expected = {("chat", NAMES[0]): 0, ("chat", NAMES[1]): 300 / 7, ("batch", NAMES[2]): 299 / 7}
+    for place, value in expected.items():
+        found = goodput[place]
+        assert found is not None
+        assert found.value == pytest.approx(value)
+
+
+def test_what_a_class_loses_in_the_mix_is_a_sentence(summary: RunSummary) -> None:
+    batch, chat = class_sentences([summary])
+    assert chat.startswith(f"fake, chat at {NAMES[0]}, compared with {NAMES[1]}: TTFT p95 3.0× (300 ms")
     assert f"batch at {NAMES[0]}, compared with {NAMES[2]}: TTFT p95 1.0" in batch
     assert "TPOT p95 1.0" in chat
 
 
-def test_the_page_and_the_terminal_show_them(summary: RunSummary, classes: Classes) -> None:
-    page = html.unescape(re.sub(r"<(?!/?t[dr]|/?section|h2)[^>]*>", "", render([summary], compare([summary]))))
+def test_page_markdown_and_terminal_show_them(summary: RunSummary) -> None:
+    report = reported([summary])
+    page = html.unescape(re.sub(r"<(?!/?t[dr]|/?section|h2)[^>]*>", "", render(report)))
     (section,) = re.findall(r"<section>\s*<h2 id=\"classes\">.*?</section>", page, re.DOTALL)
-    file = io.StringIO()
-    print_report(Console(file=file, width=200, highlight=False), [summary], compare([summary]))
-    for text in (section, file.getvalue()):
-        assert all(sentence in re.sub(r"\s+", " ", text) for sentence in classes.sentences)
-        assert re.search(r"300 ms.*800 ms|800 ms.*300 ms", text, re.DOTALL)
     assert section.count("<tr") == 5
-    assert "ttft_p95=2: 99.7 %" in section
+    for text in (section, printed(report, 200), markdown(report)):
+        assert all(sentence in re.sub(r"\s+", " ", text) for sentence in class_sentences([summary]))
+        assert re.search(r"300 ms.*800 ms|800 ms.*300 ms", text, re.DOTALL)
+        assert "TTFT p95 ≤ 2.00 s: 99.7 %" in text
 
 
 def test_a_run_without_classes_has_no_such_section(tmp_path: Path) -> None:
     plain = [record(k, 2 * SECOND + k * 10 * MS) for k in range(100)]
     summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages_of((1,), 10.0)), plain)))
-    assert classes_of_runs([summary]) is None
-    assert "Classes of requests" not in render([summary], compare([summary]))
+    assert class_table([summary]) is None
+    assert "Classes of requests" not in render(reported([summary]))

@@ -72,8 +72,9 @@ def test_json_is_one_document(folders: tuple[Path, Path], tmp_path: Path) -> Non
     assert document["objectives"] is None
     assert document["invalid"] is False
     assert document["report"] == str(page)
-    assert [run["client_error"] for run in document["runs"]] == [0.00004, 0.00004]
-    assert {stage["client"]["error"] for run in document["runs"] for stage in run["stages"]} <= {0.00002, 0.00004}
+    errors = {s["quantities"]["client_error"]["value"] for run in document["runs"] for s in run["stages"]}
+    assert errors <= {0.00002, 0.00004}
+    assert document["headline"].startswith("mistralrs served ")
     kept = json.loads((folders[0] / "summary.json").read_text())
     assert {name: document["runs"][0][name] for name in kept} == kept
 
@@ -98,7 +99,7 @@ def test_objectives_set_the_exit_code(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["--slo", "nonsense"], "an objective is METRIC_pN=SECONDS", id="an objective that is none"),
+        pytest.param(["--slo", "nonsense"], "an objective is [TIER:]METRIC_pN=SECONDS", id="an objective that is none"),
         pytest.param(["--peak", "40users"], "--peak needs an objective, such as", id="a peak without an objective"),
         pytest.param(["--gpu", "abacus"], "no GPU called `abacus`", id="a GPU without a price"),
         pytest.param(["nowhere"], "there is no run `nowhere`", id="a run that is not there"),
@@ -127,5 +128,66 @@ def test_an_invalid_run_exits_with_2_unless_allowed(tmp_path: Path) -> None:
     done = command(late)
     assert done.exit_code == 2
     assert "invalid" in done.stdout
-    assert "the load generator was late" in done.stdout
+    assert done.stdout.index("invalid") < done.stdout.index("Second lines"), "above the numbers"
     assert command(late, "--allow-invalid").exit_code == 0
+
+
+def test_files_among_the_runs_are_passed_over(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """`enginebench report runs/*`, once there is a page beside the runs."""
+    for folder in folders:
+        shutil.copytree(folder, tmp_path / folder.name)
+    first = command(*sorted(tmp_path.iterdir()))
+    assert first.exit_code == 0, first.stderr
+    assert (tmp_path / "report.html").exists()
+    again = command(*sorted(tmp_path.iterdir()))
+    assert again.exit_code == 0, again.stderr
+    assert "mistralrs served " in again.stdout
+    alone = command(tmp_path / "report.html")
+    assert alone.exit_code == 2
+
+
+def test_runs_where_nothing_can_be_written_are_reported(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folders[0], run)
+    assert command(run).exit_code == 0
+    (run / "report.html").unlink()
+    replace = Path.replace
+
+    def refuse(path: Path, target: Path) -> Path:
+        if run in Path(target).parents:
+            raise PermissionError(30, "Read-only file system")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    done = command(run)
+    assert done.exit_code == 0, done.output
+    assert "transformers served " in done.stdout
+    assert "cannot be written to, so there is no page: -o report.html writes one" in " ".join(done.stderr.split())
+    elsewhere = command(run, "-o", tmp_path / "page.html")
+    assert elsewhere.exit_code == 0
+    assert (tmp_path / "page.html").exists()
+    assert "cannot be written" not in elsewhere.stderr
+    refused = command(run, "-o", run / "page.html")
+    assert refused.exit_code == 2
+    assert "cannot be written (Read-only file system)" in " ".join(refused.stderr.split())
+
+
+def test_tiers_give_each_engine_a_capacity_within_each(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    tiers = ["--slo", "fast:ttft_p50=0.05,tpot_p50=0.03", "--slo", "relaxed:ttft_p50=5"]
+    names = ("r.json", "r.csv", "r.md")
+    done = command(*folders, *tiers, *(part for name in names for part in ("-o", tmp_path / name)))
+    document = json.loads((tmp_path / "r.json").read_text())
+    held = {(each["objectives"][0]["tier"], each["engine"]): each["met"] for each in document["capacities"]}
+    assert held == {
+        ("fast", "transformers"): None,
+        ("fast", "mistralrs"): 8.0,
+        ("relaxed", "transformers"): 16.0,
+        ("relaxed", "mistralrs"): 16.0,
+    }
+    assert document["headline"].startswith("mistralrs holds 8 users within TTFT p50 ≤ 50.0 ms and TPOT p50 ≤ 30.0 ms")
+    assert "fast:ttft_p50=0.05,fast:tpot_p50=0.03" in (tmp_path / "r.csv").read_text()
+    for text in (done.stdout, (tmp_path / "r.md").read_text()):
+        assert "Users within the objectives" in text
+        assert "relaxed" in text

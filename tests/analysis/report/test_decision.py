@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analysis.compare.winner import compare
+from analysis.compare.comparison import compare
 from analysis.data.load import load_run
 from analysis.plan.settings import PlanSettings
-from analysis.report.costs import saved, table
-from analysis.report.decision import Advice, Decision, decide
+from analysis.report.contents import report_of
+from analysis.report.costs import Costs, cost_table, saved
+from analysis.report.decision import Decision, Replicas, decide
+from analysis.report.markdown import markdown
 from analysis.report.page import render
+from analysis.report.sections import answer_table
 from analysis.summary.run_summary import RunSummary, summarise
 from records.slo import parse_objectives
 from records.view import Estimate
+from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import Engine, simulate
 
 
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
-    """Three runs of each of two engines, one with twice the places."""
+    """Three runs of each of two engines, one with twice the slots, within 10 s at every load."""
     folder = tmp_path_factory.mktemp("repeats")
     slow, quick = Engine("slow", slots=2), Engine("quick", slots=4)
     return [
@@ -36,33 +40,73 @@ def repeats(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
     ]
 
 
-def said(decision: Decision, topic: str, engine: str | None) -> Advice:
-    (found,) = [one for one in decision.advice if (one.topic, one.engine) == (topic, engine)]
-    return found
+def texts(decision: Decision, topic: str, engine: str | None) -> list[str]:
+    return [each.text for each in decision.advice if (each.topic, each.engine) == (topic, engine)]
 
 
-def test_cost_is_the_inverse_of_throughput_with_its_interval(repeats: list[RunSummary]) -> None:
-    decision = decide(repeats, compare(repeats), PlanSettings(price=(("", "3.6"),)))
-    assert decision.costs is not None
-    slow, quick = decision.costs.engines
-    assert slow.throughput.value is not None
-    assert slow.cost.value == pytest.approx(1e6 / slow.throughput.value / 3600 * 3.6)
-    assert slow.throughput.high is not None
-    assert slow.cost.low == pytest.approx(1e6 / slow.throughput.high / 3600 * 3.6)
+def costs_of(runs: list[RunSummary], **prices: str) -> Costs:
+    settings = PlanSettings(price=tuple((label.removeprefix("all"), price) for label, price in prices.items()))
+    costs = decide(runs, compare(runs), settings).costs
+    assert costs is not None
+    return costs
+
+
+def test_cost_is_the_price_of_an_hour_over_the_tokens_of_an_hour(repeats: list[RunSummary]) -> None:
+    costs = costs_of(repeats, all="3.6")
+    slow, quick = costs.of("slow"), costs.of("quick")
+    for cost in (slow, quick):
+        assert cost.stage == "8 users"
+        assert cost.throughput.value is not None
+        assert cost.throughput.high is not None
+        assert cost.cost.value == pytest.approx(1e6 / cost.throughput.value / 3600 * 3.6)
+        assert cost.cost.low == pytest.approx(1e6 / cost.throughput.high / 3600 * 3.6)
+    tokens = compare(repeats).of("8 users", "quick", "throughput", "slow")
+    assert tokens is not None
+    assert costs.baseline == "slow"
+    assert quick.against == tokens.ratio.inverse, "the comparison's own ratio"
     assert quick.against.value == pytest.approx(0.5, rel=0.05)
-    assert quick.against.low is not None
-    assert quick.against.high is not None
-    assert quick.against.low < quick.against.value < quick.against.high < 1  # type: ignore[operator]
-    assert "less [" in said(decision, "cost", "quick").said
+    assert slow.against.value == 1
+
+
+def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[RunSummary]) -> None:
+    """One engine waits for slots from two users on, and the other from four."""
+    slo = parse_objectives(["ttft_p50=0.15"])
+    runs = [summarise(load_run(run.folder), slo) for run in repeats]
+    costs = costs_of(runs, all="3.6")
+    slow, quick = costs.of("slow"), costs.of("quick")
+    assert (slow.stage, quick.stage) == ("1 user", "4 users")
+    assert slow.throughput.value is not None
+    assert quick.throughput.value is not None
+    assert quick.against.value == pytest.approx(slow.throughput.value / quick.throughput.value, rel=0.01)
+    report = report_of(runs, compare(runs), decide(runs, compare(runs), PlanSettings(price=(("", "3.6"),))))
+    answer = answer_table(report)
+    assert answer is not None
+    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens", "at")
+    assert [row[:2] for row in answer.rows] == [("quick", "4 (8 missed)"), ("slow", "1 (4 missed)")]
+    assert [row[3] for row in answer.rows] == ["4 users", "1 user"]
 
 
 def test_a_dearer_replica_must_be_faster_by_as_much(repeats: list[RunSummary]) -> None:
-    prices = (("slow", "1"), ("quick", "3"))
-    costs = decide(repeats, compare(repeats), PlanSettings(price=prices)).costs
-    assert costs is not None
-    assert costs.engines[1].against.value == pytest.approx(1.5, rel=0.05)
-    assert "more [" in saved(costs.engines[1].against)
-    assert table(costs).headers[3:5] == ("price of an hour", "cost per 1M tokens")
+    costs = costs_of(repeats, slow="1", quick="3")
+    assert costs.of("quick").against.value == pytest.approx(1.5, rel=0.05)
+    assert "more [" in saved(costs.of("quick").against)
+    assert cost_table(costs).headers[4:6] == ("price of an hour", "cost per 1M tokens")
+
+
+def test_what_differs_in_format_is_compared_and_named(repeats: list[RunSummary]) -> None:
+    other = [replace(run, engine={**(run.engine or {}), "dtype": "float32"}) for run in repeats[3:]]
+    costs = costs_of([*repeats[:3], *other], all="2")
+    assert costs.of("quick").against.value == pytest.approx(0.5, rel=0.05)
+    table = cost_table(costs)
+    assert [row[table.headers.index("differs in")] for row in table.rows] == ["", "number format"]
+    host = [replace(run, host={**run.host, "cpu": "another"}) for run in repeats[3:]]
+    blocked = costs_of([*repeats[:3], *host], all="2")
+    assert blocked.of("quick").against.value is None
+    assert blocked.of("quick").cost.value is not None
+    assert "quick (quick and slow" in cost_table(blocked).caption or "different clients" in cost_table(blocked).caption
+    allowed = decide([*repeats[:3], *host], compare([*repeats[:3], *host], allow_different=True)).costs
+    assert allowed is not None
+    assert allowed.of("quick").against.value == pytest.approx(0.5, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +115,7 @@ def test_a_dearer_replica_must_be_faster_by_as_much(repeats: list[RunSummary]) -
         pytest.param(Estimate(0.5, 0.4, 0.6), "50 % less [40 %, 60 %]", id="cheaper"),
         pytest.param(Estimate(1.5, 1.2, 1.8), "50 % more [20 %, 80 %]", id="dearer"),
         pytest.param(Estimate(0.9, 0.8, 1.1), "no difference is shown", id="the interval holds 1"),
-        pytest.param(Estimate(0.5, why="1 < 3 repeats"), "n/a, 1 < 3 repeats", id="no interval"),
+        pytest.param(Estimate(0.5, why="1 < 3 repeats"), "–", id="no interval"),
     ],
 )
 def test_a_saving_is_claimed_only_where_the_interval_allows_it(against: Estimate, text: str) -> None:
@@ -79,37 +123,26 @@ def test_a_saving_is_claimed_only_where_the_interval_allows_it(against: Estimate
 
 
 def test_a_winner_is_recommended_and_a_draw_is_not(repeats: list[RunSummary]) -> None:
-    found = compare(repeats)
-    assert said(decide(repeats, found), "engine", "quick").said.startswith("Serve with quick. quick served ")
+    assert texts(decide(repeats, compare(repeats)), "engine", "quick") == ["Serve with quick."]
     single = [repeats[0], repeats[3]]
-    none = said(decide(single, compare(single)), "engine", None)
-    assert none.text is None
-    assert "none is recommended over the others, because 1 < 3 repeats" in none.said
+    assert [each for each in decide(single, compare(single)).advice if each.topic == "engine"] == []
 
 
-def test_the_load_of_a_replica_is_the_lower_end_of_its_interval(repeats: list[RunSummary]) -> None:
+def test_there_is_one_answer_to_how_many_users(repeats: list[RunSummary]) -> None:
+    comparison = compare(repeats)
+    capacity = comparison.capacity("slow")
+    assert capacity is not None
+    assert texts(decide(repeats, comparison), "load", "slow") == [capacity.sentence]
+    assert (capacity.met, capacity.missed) == (8.0, None)
+    assert reported(repeats).capacities == comparison.capacities
+
+
+def test_a_fitted_maximum_is_named_as_fitted(repeats: list[RunSummary]) -> None:
     decision = decide(repeats[:3], compare(repeats[:3]))
-    text = said(decision, "load", "slow").said
-    assert text == (
-        "Give a replica at most 8 users: every objective is met up to 8 users [8, 8] "
-        "(met at 8 users, the highest measured)."
-    )
-    blind = [
-        dataclasses.replace(run, stages=tuple(dataclasses.replace(stage, attainment=None) for stage in run.stages))
-        for run in repeats[:3]
-    ]
-    assert "--slo" in said(decide(blind, compare(blind)), "load", "slow").said
-
-
-def test_the_law_passes_through_what_was_measured(repeats: list[RunSummary]) -> None:
-    (law,) = decide(repeats[:3], compare(repeats[:3])).laws
-    largest = max(stage.concurrency.average for run in repeats[:3] for stage in run.stages)
-    assert law.fit.curve[-1].in_flight == pytest.approx(largest), "it is drawn no further than it was measured"
-    for run in repeats[:3]:
-        for stage in run.stages:
-            near = min(law.fit.curve, key=lambda point: abs(point.in_flight - stage.concurrency.average)).throughput
-            assert near.value == pytest.approx(stage.throughput.value, rel=0.25)
-            assert near.low < near.value < near.high  # type: ignore[operator]
+    (text,) = texts(decision, "limit", "slow")
+    assert text == f"{decision.laws['slow'].sentence}."
+    assert "measured at most" in text
+    assert "the fitted law" in text
 
 
 def test_what_failed_has_no_cost(tmp_path: Path) -> None:
@@ -117,37 +150,44 @@ def test_what_failed_has_no_cost(tmp_path: Path) -> None:
     costs = decide([run], compare([run])).costs
     assert costs is not None
     assert costs.engines[0].hours.value is None
-    assert "failed" in (costs.engines[0].hours.why or "")
+    assert "bad (" in cost_table(costs).caption
+    assert "failed" in cost_table(costs).caption
 
 
-def test_what_is_not_known_of_several_engines_for_one_reason_is_said_once() -> None:
-    advice = (
-        Advice("load", "a", None, "no objective"),
-        Advice("cost", "a", "A million tokens cost $2."),
-        Advice("load", "b", None, "no objective"),
-        Advice("cost", "b", None, "no price"),
-        Advice("load", "c", None, "no objective"),
-        Advice("cost", "c", None, "no price"),
-        Advice("limit", "a", "100 tokens/s."),
-    )
-    assert [(one.heading, one.said) for one in Decision(advice, None, ()).for_reading] == [
-        ("load", "n/a: no objective."),
-        ("a, cost", "A million tokens cost $2."),
-        ("cost", "n/a: no price (b and c)."),
-        ("a, limit", "100 tokens/s."),
+def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) -> None:
+    replicas = [
+        Replicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas."),
+        Replicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
-    both = Decision((*advice[-2:], Advice("cost", "b", "A million tokens cost $3.")), None, ())
-    assert [one.heading for one in both.for_reading] == ["c, cost", "b, cost", "a, limit"], "topic by topic"
+    report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
+    answer = answer_table(report)
+    assert answer is not None
+    cells = {row[0]: row[2:4] for row in answer.rows}
+    assert answer.headers[2:4] == ("replicas for 80 users", "a month")
+    assert cells == {"slow": ("10 [9, 12]", "$1,606"), "quick": ("–", "–")}
+    for text in (printed(report, 160), markdown(report)):
+        assert "Not planned: too few." in text
+
+
+def test_what_was_not_asked_for_is_one_line(repeats: list[RunSummary]) -> None:
+    plain = [
+        replace(run, objectives=(), stages=tuple(replace(s, judgements=()) for s in run.stages)) for run in repeats
+    ]
+    report = reported(plain)
+    line = "Not asked for: users within an SLO (--slo ttft_p99=1), replicas for a peak (--peak 80users) and costs"
+    assert report.decision.not_asked.startswith(line)
+    for text in (printed(report, 300), markdown(report), html.unescape(render(report))):
+        assert text.count("Not asked for: ") == 1
+        assert text.index("Second lines") < text.index("Not asked for")
+    assert "--slo" not in reported(repeats).decision.not_asked
 
 
 def test_the_page_has_every_sentence_and_every_number(repeats: list[RunSummary]) -> None:
-    comparison = compare(repeats)
-    decision = decide(repeats, comparison, PlanSettings(price=(("", "2"),)))
-    page = render(repeats, comparison, decision)
-    assert page.count("<dt>") >= len(decision.for_reading)
+    report = reported(repeats, PlanSettings(price=(("", "2"),)))
+    page = render(report)
     text = html.unescape(re.sub("<[^>]+>", "", page))
-    assert [one.said for one in decision.advice if one.text and one.said not in text] == []
-    assert decision.costs is not None
-    for row in table(decision.costs).rows:
+    assert [each.text for each in report.decision.advice if each.text not in text] == []
+    assert report.decision.costs is not None
+    for row in cost_table(report.decision.costs).rows:
         for cell in row:
-            assert f">{cell}</td>" in page
+            assert f">{cell}</td>" in page or f"</i>{cell}</td>" in page

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from analysis.report.document import json_schema
 from enginebench import app
-from records.formatting import significant
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.served import ROOT
 
@@ -55,29 +54,34 @@ def test_every_number_of_the_long_table_is_the_summarys(written: Path) -> None:
             (found,) = of.filter(metric=metric, statistic=statistic).to_dicts()
             return found
 
-        for metric in ("ttft", "tpot", "e2e_user", "icl"):
-            for p in ("p50", "p99"):
-                found, expected = row(metric, p), stage["latencies"][metric][p]
-                assert {name: found[name] for name in expected} == expected
+        for metric, distribution in stage["metrics"].items():
+            for p, expected in distribution["percentiles"].items():
+                found = row(metric, p)
+                assert {name: found[name] for name in ("value", "low", "high", "n", "why")} == {
+                    name: expected[name] for name in ("value", "low", "high", "n", "why")
+                }
                 assert found["unit"] == "s"
-        assert row("throughput", "rate")["value"] == stage["throughput"]["value"]
-        assert row("failed", "count")["value"] == stage["failed"]
-        assert row("ttft_queue", "mean")["value"] == stage["ttft_parts"]["queue"]
-        assert row("attainment", "share")["n"] == stage["attainment"]["share"]["n"]
+        for name, expected in stage["quantities"].items():
+            assert row(name, "value")["value"] == expected["value"]
+        for outcome, count in stage["outcomes"].items():
+            assert row(outcome, "count")["value"] == count
+    findings = numbers.filter(metric="finding")
+    assert findings["statistic"].to_list() == [found["kind"] for found in summary(written)["findings"]]  # type: ignore[attr-defined]
 
 
 def test_the_markdown_has_the_table_and_the_findings(written: Path) -> None:
     text = (written / "r.md").read_text()
-    assert text.startswith("# fake: load test\n\n**fake served ")
-    rows = [line.split("|") for line in text.partition("## Deployment")[0].splitlines() if line.startswith("|")]
+    assert text.startswith("# fake: load test\n\n**fake ")
+    stages = text.partition("## Results by stage")[2].partition("## ")[0]
+    rows = [line.split("|") for line in stages.splitlines() if line.startswith("|")]
     assert len({len(row) for row in rows}) == 1, "as many cells in every row"
     assert [row[1].strip() for row in rows] == ["users", "---:", "2", "4", "12"]
-    assert "**missed**: fake, ttft_p95 ≤ 200 ms" in text
-    assert "- **" in text.partition("## Findings")[2]
-    advice, _, costs = text.partition("## Deployment recommendation")[2].partition("## Costs")
-    assert "- **fake, limit**: Throughput of a replica " in advice
-    tokens = significant(summary(written)["stages"][-1]["throughput"]["value"])  # type: ignore[index]
-    assert f"| fake | {tokens} " in costs
+    assert "**missed**: fake, TTFT p95 ≤ 200 ms" in text
+    assert "- **" in text.partition(" caveat")[2]
+    assert "| TTFT p95 ≤ 500 ms |" in text.partition("## Users within pairs of limits")[2]
+    advice, _, costs = text.partition("## Deployment recommendation")[2].partition("## Cost of the tokens")
+    assert "- **fake, limit**: " in advice
+    assert "| fake | 4 users | " in costs
 
 
 def test_the_json_obeys_its_published_schema(written: Path) -> None:

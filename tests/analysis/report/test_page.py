@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import msgspec
-
-from analysis.compare.winner import compare
 from analysis.data.load import load_run
+from analysis.report.axis import axis_of
+from analysis.report.figures import figures_of
 from analysis.report.page import render
 from analysis.report.palette import variables
 from analysis.summary.run_summary import RunSummary, summarise
-from tests.support.analysis.printed import printed
+from tests.support.analysis.printed import printed, reported
 from tests.support.analysis.synthetic import (
     FAILED,
     NOTHING_CAME,
@@ -76,11 +75,12 @@ def test_the_page_needs_nothing_else(page: str) -> None:
     assert len(page.encode()) < 2_000_000
 
 
-def test_every_chart_has_a_sentence_and_a_table(page: str) -> None:
+def test_every_chart_has_a_sentence_and_a_table(page: str, summaries: list[RunSummary]) -> None:
     figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
-    assert (
-        len(figures) == 12
-    )  # TTFT, throughput, E2E, TPOT, memory, scalability, parts, three distributions, and the flow of each run
+    report = reported(summaries)
+    drawn = figures_of(report.runs, report.comparison, axis_of(report.runs), report.decision.laws)
+    assert [f'<figure id="{figure.key}">' in page for figure in drawn] == [True] * len(figures)
+    assert page.index("<figure") < page.index("Results by stage"), "one picture before the numbers"
     for figure in figures:
         title = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)
         assert title is not None
@@ -104,10 +104,10 @@ def test_every_colour_of_a_chart_is_a_variable_of_the_page(page: str) -> None:
 def test_what_a_server_says_is_text_not_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     records = [record(k, k * 10**8) for k in range(100)]
-    records[50] = msgspec.structs.replace(records[50], outcome="http_error", detail=evil)
+    records[50] = dataclasses.replace(records[50], outcome="http_error", detail=evil)
     meta = meta_of(stages_of((1,), 10.0), label=evil, model=evil, command=("enginebench", evil))
     summary = summarise(load_run(write_run(tmp_path, meta, records)))
-    page = render([summary], compare([summary]))
+    page = render(reported([summary]))
     assert evil not in page
     assert "&lt;script&gt;alert(1)" in page
     assert r"\u003cscript\u003ealert(1)" in page, "in the charts' data"
@@ -125,17 +125,16 @@ def test_a_run_without_streams_timing_and_telemetry_has_a_page(tmp_path: Path) -
     records = [record(k, k * 10**8, **whole) for k in range(100)]
     meta = meta_of(stages_of((1,), 10.0), engine=None, model=None)
     summary = summarise(load_run(write_run(tmp_path, meta, records)))
-    comparison = compare([summary])
-    assert "half of the answers were complete within 140 ms" in comparison.sentence
-    page = render([summary], comparison)
-    assert page.count("<figure") == 4  # throughput, E2E, its distribution and the timeline; there is no first token
-    assert "n/a" in page
+    report = reported([summary])
+    assert "half of the answers were complete within 140 ms" in report.headline
+    page = render(report)
+    assert "<figure" in page
+    assert "of TTFT" not in page
 
 
 def test_repeats_of_one_engine_are_one_line_and_one_row(summaries: list[RunSummary]) -> None:
     repeats = [dataclasses.replace(summaries[0], repeat=k) for k in range(3)]
-    page = render(repeats, compare(repeats))
-    assert page.count("<figure") == 11
+    page = render(reported(repeats))
     assert len(re.findall(r'<th scope="row" class="text"><i class="dot"[^>]*></i>transformers</th>', page)) == 3
     assert "<small>3 runs</small>" in page
     assert "transformers #3" in page, "the settings and details of every run"
@@ -152,8 +151,7 @@ def test_a_share_of_failures_is_of_the_requests_that_were_not_cut_off(tmp_path: 
     outcomes: list[dict[str, Any]] = [{}] * 8 + [FAILED] * 2 + [NOTHING_CAME | {"outcome": "cut_off"}] * 10
     records = [record(k, begin + k * second, **changes) for k, changes in enumerate(outcomes)]
     summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), records, [])))
-    page, table = render([summary], compare([summary])), printed([summary], 160)
-    assert "<dt>failed</dt><dd>20 %</dd>" in page
+    page, table = render(reported([summary])), printed([summary], 160)
     assert '<data value="2">2</data><small>20 %</small>' in page
     assert "20 %" in table
     assert "10 %" not in page + table
@@ -161,13 +159,13 @@ def test_a_share_of_failures_is_of_the_requests_that_were_not_cut_off(tmp_path: 
 
 def test_what_failed_altogether_has_no_interval_of_failures(tmp_path: Path) -> None:
     summary = summarise(load_run(simulate(tmp_path / "run", Engine("fake", failures=1.0), (2, 4), 12.0)))
-    page, table = render([summary], compare([summary])), printed([summary], 160)
-    assert not re.search(r"failed, failed|failed–failed|failed to failed|n/a, failed|answered: n/a", page + table)
+    page, table = render(reported([summary])), printed([summary], 160)
+    assert not re.search(r"failed, failed|failed–failed|failed to failed|–, failed|answered: –", page + table)
 
 
 def test_one_request_is_one(tmp_path: Path) -> None:
     stages = stages_of((1,), 10.0)
     summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages), [record(0, 3 * 10**9)], [])))
-    page = render([summary], compare([summary]))
+    page = render(reported([summary]))
     assert "<span>1 request measured</span>" in page
     assert "1 request succeeded in the steady window" in page

@@ -5,18 +5,24 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from pathlib import Path
 
 import pytest
 
-from analysis.compare.winner import compare
-from analysis.data.load import load_run
 from analysis.report.page import render
-from analysis.report.terminal import objective_lines
-from analysis.summary.run_summary import RunSummary, summarise
+from analysis.summary.run_summary import RunSummary
 from records.formatting import significant
-from records.slo import parse_objectives
-from tests.support.analysis.printed import printed
+from records.view import Estimate
+from tests.support.analysis.printed import printed, reported
+
+
+def stage_table_of(text: str) -> str:
+    """From its upper rule to its lower one."""
+    lines = text.splitlines()
+    first = next(index for index, line in enumerate(lines) if re.match(r"\s*users +engine", line)) - 1
+    last = next(
+        index for index, line in enumerate(lines) if re.match(r"Second lines|A terminal of|failed:|TTFT ±", line)
+    )
+    return "\n".join(lines[first:last])
 
 
 @pytest.mark.parametrize(
@@ -29,13 +35,13 @@ from tests.support.analysis.printed import printed
 )
 def test_the_table_fits_its_terminal(summaries: list[RunSummary], width: int, interval: str | None) -> None:
     text = printed(summaries, width)
-    table = text[: text.index("\n\n")]
+    table = stage_table_of(text)
     assert max(len(line) for line in table.splitlines()) <= width
     assert "…" not in table
     for summary in summaries:
         assert table.count(summary.label) == 3
         for stage in summary.stages:
-            assert significant(stage.throughput.value or 0) in table
+            assert significant(stage.value("throughput") or 0) in table
     assert (interval is None) == (not re.search(r"\d–\d|\[\d", table))
     if interval is not None:
         assert len(re.findall(interval, table)) >= 12
@@ -45,17 +51,17 @@ def test_ttft_has_its_error_beside_it(summaries: list[RunSummary]) -> None:
     """Both runs are at loads for which the next heavier calibrated one had an error of 0.04 ms."""
     line = "TTFT ± 0.040 ms: the load generator's own error at p99"
     assert line in printed(summaries, 120)
-    page = render(summaries, compare(summaries))
-    assert line in html.unescape(page)
-    assert page.count("<small>± 0.040 ms</small>") == 2, "on each card"
-    blind = dataclasses.replace(summaries[1], client_error=None)
+    assert line in html.unescape(render(reported(summaries)))
+    stages = [
+        dataclasses.replace(s, quantities={**s.quantities, "client_error": Estimate(None)}) for s in summaries[1].stages
+    ]
+    blind = dataclasses.replace(summaries[1], stages=tuple(stages))
     assert "TTFT ± 0.040 ms (transformers): the load" in printed([summaries[0], blind], 120)
     assert "±" not in printed([blind], 120)
 
 
 def test_a_narrow_terminal_loses_no_number(summaries: list[RunSummary]) -> None:
-    table = printed(summaries, 40)
-    assert "…" not in table[: table.index("A terminal of ")]
+    assert "…" not in stage_table_of(printed(summaries, 40))
 
 
 def test_it_names_a_width_at_which_the_intervals_are_shown(summaries: list[RunSummary]) -> None:
@@ -68,27 +74,35 @@ def test_it_names_a_width_at_which_the_intervals_are_shown(summaries: list[RunSu
 
 
 def test_decimal_points_stand_in_line(summaries: list[RunSummary]) -> None:
-    lines = [
-        line for line in printed(summaries, 120).splitlines() if re.match(r"\s+\d*\s+(transformers|mistralrs)\s", line)
-    ]
+    table = stage_table_of(printed(summaries, 120))
+    lines = [line for line in table.splitlines() if re.match(r"\s+\d*\s+(transformers|mistralrs)\s", line)]
     ends = {max(match.start() for match in re.finditer(r"\.", line)) for line in lines if line.rstrip()[-2:-1] == "."}
     assert len(lines) == 6
     assert len(ends) <= 1
 
 
-def test_the_last_line_is_the_sentence(summaries: list[RunSummary]) -> None:
+def test_the_answer_is_first_and_the_caveats_follow_the_numbers(summaries: list[RunSummary]) -> None:
+    report = reported(summaries)
+    text = printed(report, 400)
+    assert text.splitlines()[0] == report.headline
+    assert report.headline.startswith("mistralrs served ")
+    assert "in this run. No winner is named" in report.headline
+    caveats = re.search(r"^\d+ caveats?$", text, re.MULTILINE)
+    assert caveats is not None
+    assert text.index("Second lines") < caveats.start()
+    assert "▁" in text or "█" in text, "a picture of the throughput over the loads"
+
+
+def test_a_cell_is_a_number_or_a_dash_and_the_reason_stands_once(summaries: list[RunSummary]) -> None:
     text = printed(summaries, 200)
-    assert text.rstrip().splitlines()[-1] == compare(summaries).sentence
-    assert compare(summaries).sentence.startswith("mistralrs served ")
-    assert "in this run. No winner is named" in compare(summaries).sentence
+    assert "n/a" not in text
+    assert text.count("No interval: ") == 1
+    assert re.search(r"No interval: .*TTFT p99 \(\d+ < 468", text)
+    assert "<" not in stage_table_of(text)
 
 
-def test_repeats_are_judged_together(folders: tuple[Path, Path]) -> None:
-    """What one repeat meets and another misses is not decided."""
-    strict, lenient = (
-        summarise(load_run(folders[0]), parse_objectives([f"ttft_p50={limit}"])) for limit in (0.001, 100)
-    )
-    (line,) = objective_lines([lenient, lenient])
-    assert line == ("met", "transformers (2 runs), ttft_p50 ≤ 100 s: met at 4, 8 and 16 users")
-    ((answer, _),) = objective_lines([strict, lenient])
-    assert answer == "not enough evidence"
+def test_a_long_matrix_is_left_to_the_page(summaries: list[RunSummary]) -> None:
+    assert "within pairs of limits" in printed(summaries, 120)
+    many = [dataclasses.replace(summaries[0], label=f"engine-{k}") for k in range(4)]
+    assert "within pairs of limits" not in printed(many, 120)
+    assert "within pairs of limits" in render(reported(many))

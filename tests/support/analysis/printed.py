@@ -1,17 +1,27 @@
-"""A report as a terminal shows it."""
+"""A report of summaries, and as a terminal shows it."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 
-from analysis.compare.winner import compare
+from analysis.compare.comparison import compare
+from analysis.plan.settings import PlanSettings
+from analysis.report.contents import Report, report_of
+from analysis.report.decision import decide
 from analysis.report.terminal import print_report
 from analysis.summary.run_summary import RunSummary
 
 
-def printed(summaries: list[RunSummary], width: int) -> str:
+def reported(summaries: Sequence[RunSummary], settings: PlanSettings | None = None) -> Report:
+    comparison = compare(summaries)
+    return report_of(summaries, comparison, decide(summaries, comparison, settings))
+
+
+def printed(report: Report | Sequence[RunSummary], width: int) -> str:
     file = io.StringIO()
-    print_report(Console(file=file, width=width, highlight=False), summaries, compare(summaries))
+    whole = report if isinstance(report, Report) else reported(report)
+    print_report(Console(file=file, width=width, highlight=False), whole)
     return file.getvalue()
