@@ -14,6 +14,7 @@ from analysis.compare.contrasts import Contrasts
 from analysis.compare.engine_runs import Contender, by_load, contenders_of
 from analysis.compare.tables import contrasts_of
 from analysis.compare.winner import Comparison
+from analysis.plan.measured import load_points
 from analysis.plan.safe_load import safe_load
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
@@ -155,7 +156,7 @@ def laws_of(engines: Sequence[Contender]) -> tuple[Law, ...]:
         stages = [stage for run in one.runs for stage in run.stages]
         if len(stages) < 3 or not by_load(one.runs):
             continue
-        fit = scalability(stages)
+        fit = scalability(load_points(stages))
         if fit is not None:
             found.append(Law(one.label, fit))
     return tuple(found)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.compare.engine_runs import Contender, contenders_of
-from analysis.data.load import load_run
-from analysis.plan.answer import make_plan
-from analysis.plan.errors import CannotPlan
-from analysis.plan.settings import PlanSettings
+from analysis.plan.plan import make_plan
+from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.report.decision import Advice
 from analysis.summary.run_summary import RunSummary
 
@@ -20,7 +18,7 @@ def plans_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> dict[st
 
 def _plan(one: Contender, settings: PlanSettings) -> Advice:
     try:
-        made = make_plan(one.label, [load_run(run.folder) for run in one.runs], one.runs, settings)
+        made = make_plan(one.label, one.runs, settings)
     except CannotPlan as refused:
         return Advice("replicas", one.label, None, str(refused).rstrip("."))
     return Advice("replicas", one.label, made.sentence)

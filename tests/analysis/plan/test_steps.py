@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.data.load import load_run
-from analysis.plan.errors import CannotPlan
-from analysis.plan.hold_out import fit_stages
+from analysis.plan.accuracy import fit_stages
 from analysis.plan.measured import MeasuredStage, measured_stages
 from analysis.plan.model import FittedModel, fit_model, saturated_slots
+from analysis.plan.settings import CannotPlan
 from analysis.plan.steps import Chunks, find_steps
 from records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
