@@ -14,7 +14,6 @@ from analysis.compare.engine_runs import over_runs
 from analysis.report import charts
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Spec, Styles, data, layer, nominal, quantitative
-from analysis.report.ends import upper_end
 from analysis.report.figure import Drawn, Figure, figure
 from records.formatting import MISSING, Unit, format_seconds
 from records.metrics import Column, Metric
@@ -134,7 +133,8 @@ def _row(engine: str, place: Place, estimate: Estimate, unit: Unit) -> Row:
     ends = {"value": estimate.value, "low": None if failed else estimate.low, "high": None if failed else estimate.high}
     interval = f"{MISSING}, {estimate.why}" if estimate.why else MISSING
     if estimate.low is not None and estimate.high is not None:
-        interval = f"{unit.write(estimate.low)} to {upper_end(estimate, unit.write)} {unit.name}".rstrip()
+        high = "∞" if estimate.unbounded else unit.write(estimate.high)
+        interval = f"{unit.write(estimate.low)} to {high} {unit.name}".rstrip()
     return {
         "engine": engine,
         "stage": place.label,
