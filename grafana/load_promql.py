@@ -20,6 +20,7 @@ OUTPUT_TOKENS = "enginebench_load_output_tokens_total"
 RUN_INFO = "enginebench_load_run_info"
 RUN_START = "enginebench_load_run_start_seconds"
 OBJECTIVE = "enginebench_load_objective_seconds"
+USERS, OFFERED_RATE = "enginebench_load_users", "enginebench_load_offered_rate"
 
 FINISHED, FAILED = 'outcome!="cut_off"', 'outcome!~"ok|cut_off"'
 CHOSEN_RUN = 'run=~"$run",engine=~"$engine",model=~"$model"'
@@ -73,3 +74,16 @@ def objective(metric: str) -> Query:
     """The tightest limit given for a metric, in seconds, as a line named `SLO`."""
     limits = of_run(f'{OBJECTIVE}{{objective=~"{metric}.*"}}')
     return Query(f"min ({limits})", "SLO")
+
+
+def quantile_by_stage(q: float, histogram: str) -> str:
+    """Of all requests of each stage so far, at one instant; absent where it falls among failed requests."""
+    buckets = f"sum by (engine, stage, le) ({of_run(histogram + '_bucket')})"
+    return f"histogram_quantile({q}, {buckets}) < {LAST_EDGE}"
+
+
+def load_by_stage() -> str:
+    """Users of each stage of the chosen runs, or requests per second in an open loop. The gauges have the newest stage
+    only, so that of earlier ones the last value is looked up."""
+    ever = " or ".join(f"last_over_time({name}[30d])" for name in (USERS, OFFERED_RATE))
+    return f"max by (engine, stage) ({ever}) and on (engine, stage) {of_run(TTFT + '_count')}"

@@ -138,8 +138,45 @@ def labels_table(
     title: str, description: str, query: Query, columns: Mapping[str, str], *, width: int = 12, empty: str = NO_DATA
 ) -> Panel:
     """The labels of a series as rows; `columns` maps each label to its heading, in order."""
-    target = _target(query) | {"format": "table", "instant": True, "range": False}
-    panel = _panel("table", title, description, "short", [target], [(None, TRANSPARENT)], empty, width=width)
+    return _table(title, description, "short", [query], columns, width=width, empty=empty)
+
+
+def values_table(
+    title: str,
+    description: str,
+    unit: str,
+    queries: Mapping[str, Query],
+    labels: Mapping[str, str],
+    *,
+    width: int = 24,
+    empty: str = NO_DATA,
+) -> Panel:
+    """A row for each combination of `labels`, which map to headings, and a column for each query, by its heading. Rows
+    are in the order of the first query, which has no unit."""
+    columns = {**labels, **{f"Value #{ref}": heading for ref, heading in zip("ABCDEFGH", queries, strict=False)}}
+    panel = _table(title, description, unit, list(queries.values()), columns, width=width, empty=empty)
+    first = next(iter(queries))
+    plain = [{"id": "unit", "value": "short"}]
+    panel["fieldConfig"]["overrides"] = [{"matcher": {"id": "byName", "options": first}, "properties": plain}]
+    panel["options"]["sortBy"] = [{"displayName": first, "desc": False}]
+    panel["transformations"].insert(0, {"id": "merge", "options": {}})
+    return panel
+
+
+def _table(
+    title: str,
+    description: str,
+    unit: str,
+    queries: Sequence[Query],
+    columns: Mapping[str, str],
+    *,
+    width: int,
+    empty: str,
+) -> Panel:
+    """Of instant queries. `columns` maps each field to its heading, in order."""
+    as_table = {"format": "table", "instant": True, "range": False}
+    targets = [_target(query, ref_id) | as_table for ref_id, query in zip("ABCDEFGH", queries, strict=False)]
+    panel = _panel("table", title, description, unit, targets, [(None, TRANSPARENT)], empty, width=width)
     panel["fieldConfig"]["defaults"]["custom"] = {"align": "auto", "inspect": False}
     panel["options"] = {
         "cellHeight": "sm",
@@ -150,7 +187,7 @@ def labels_table(
     }
     chosen = {
         "includeByName": dict.fromkeys(columns, True),
-        "indexByName": {label: index for index, label in enumerate(columns)},
+        "indexByName": {field: index for index, field in enumerate(columns)},
         "renameByName": dict(columns),
         "excludeByName": {},
     }

@@ -172,7 +172,7 @@ class Unit:
 SECONDS, MILLISECONDS = Unit("s", 1, "seconds"), Unit("ms", 1e3, "milliseconds")
 MICROSECONDS = Unit("µs", 1e6, "microseconds")
 PLAIN = Unit("", 1)
-IN_TABLES = {"share": Unit("%", 100), "B": Unit("GB", 1e-9)}
+IN_TABLES = {"share": Unit("%", 100), "B": Unit("GB", 1e-9), "Hz": Unit("GHz", 1e-9)}
 
 
 def time_unit(seconds: Iterable[float | None]) -> Unit:

@@ -41,35 +41,37 @@ def pair_by_prompt(
     engine: Sequence[RunSummary], baseline: Sequence[RunSummary], stage: str, metrics: Sequence[str]
 ) -> dict[str, PromptPairs]:
     """By metric. The i-th runs belong to one repeat. Empty where the runs have too few prompts in common."""
-    pairs = [_pair(one, other, stage, metrics) for one, other in zip(engine, baseline, strict=True)]
-    if not pairs or any(pair is None for pair in pairs):
-        return {}
-    found = [pair for pair in pairs if pair is not None]
+    pairs = []
+    for ours, theirs in zip(engine, baseline, strict=True):
+        pair = _pair(ours, theirs, stage, metrics)
+        if pair is None:
+            return {}
+        pairs.append(pair)
     return {
         metric: PromptPairs(
-            ratio_interval([pair[metric][0] for pair in found], [1.0] * len(found), paired=True),
-            min(pair[metric][1] for pair in found),
+            ratio_interval([pair[metric][0] for pair in pairs], [1.0] * len(pairs), paired=True),
+            min(pair[metric][1] for pair in pairs),
         )
         for metric in metrics
-        if all(metric in pair for pair in found)
+        if all(metric in pair for pair in pairs)
     }
 
 
 def _pair(
-    one: RunSummary, other: RunSummary, stage: str, metrics: Sequence[str]
+    engine: RunSummary, baseline: RunSummary, stage: str, metrics: Sequence[str]
 ) -> dict[str, tuple[float, int]] | None:
-    """Of each metric the ratio of `other` over `one`, and over how many prompts."""
-    ours, theirs = (_by_prompt(run, stage, metrics) for run in (one, other))
+    """Of each metric the ratio of the baseline's over the engine's, and over how many prompts."""
+    ours, theirs = (_by_prompt(run, stage, metrics) for run in (engine, baseline))
     if ours is None or theirs is None:
         return None
     both = ours.join(theirs, on="prompt_id", suffix="_other")
-    found = {}
+    ratios = {}
     for metric in metrics:
         apart = (both[f"{metric}_other"].log() - both[metric].log()).drop_nulls()
         mean = apart.mean()
         if len(apart) >= LEAST_PROMPTS and isinstance(mean, float):
-            found[metric] = (math.exp(mean), len(apart))
-    return found or None
+            ratios[metric] = (math.exp(mean), len(apart))
+    return ratios or None
 
 
 def _by_prompt(run: RunSummary, label: str, metrics: Sequence[str]) -> pl.DataFrame | None:
@@ -132,6 +134,8 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
     if any(run.workload.get("temperature", 0) for run in (*engine, *baseline)):
         return SameAnswers(label, 0, 0, 0, 0, "not greedy: --temperature 0")
     ours, theirs = (_digests(runs, stage) for runs in (engine, baseline))
+    if ours is None or theirs is None:
+        return SameAnswers(label, 0, 0, 0, 0, "no prompt in common")
     both = ours.join(theirs, on=ASKED, suffix="_other", nulls_equal=True)
     one_answer = pl.col("answers").list.len() == 1
     identical = both.filter(one_answer & (pl.col("answers") == pl.col("answers_other")))
@@ -140,16 +144,16 @@ def same_answers(engine: Sequence[RunSummary], baseline: Sequence[RunSummary], s
     return SameAnswers(label, len(both), len(identical), len(again), len(again.filter(one_answer)), why)
 
 
-def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame:
-    """For each question its different answers in order, and how many times it was answered in the stage.
+def _digests(runs: Sequence[RunSummary], label: str) -> pl.DataFrame | None:
+    """For each question its different answers in order, and how many times it was answered in the stage; `None` where
+    no run has a table of its requests.
 
     An answer of the warm-up counts like any other: only its time would not.
     """
     parts = [part for run in runs if (part := answered_prompts(run, label)) is not None]
-    known = [part.filter(pl.col("answer_digest").is_not_null()).select(_NONE.columns).collect() for part in parts]
-    answered = pl.concat(known or [_NONE])
+    columns = [pl.col(*ASKED, "answer_digest")]
+    known = [part.filter(pl.col("answer_digest").is_not_null()).select(columns).collect() for part in parts]
+    if not known:
+        return None
     answers = pl.col("answer_digest").unique().sort()
-    return answered.group_by(ASKED).agg(answers=answers, times=pl.len())
-
-
-_NONE = pl.DataFrame(schema={"prompt_id": pl.String, "planned_output_tokens": pl.Int64, "answer_digest": pl.String})
+    return pl.concat(known).group_by(ASKED).agg(answers=answers, times=pl.len())

@@ -33,7 +33,7 @@ from settings.schema import UserMistake
 CountTokens = Callable[[list[str]], list[int] | None]  # None: there is no tokenizer
 TABLE, ORIGIN = "requests.parquet", "requests.parquet.json"
 UNCOUNTED = pl.col("output_tokens").is_null() & (pl.col("text").fill_null("") != "")
-ROWS = 50_000  # of a row group
+ROWS = 20_000  # of a row group, all of which is in memory as it is written
 LAYOUT = 2  # of the table: another number has all tables written anew
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 

@@ -27,10 +27,6 @@ class Axis:
     quantitative: bool
     places: tuple[Place, ...]
 
-    def text_at(self, at: float) -> str:
-        """The label of the stage at a place on the axis."""
-        return next(place.label for place in self.places if place.at == at)
-
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(place.label for place in self.places)

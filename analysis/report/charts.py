@@ -15,7 +15,6 @@ import vl_convert
 from markupsafe import Markup
 
 from analysis.report.palette import Style
-from records.formatting import Unit, time_unit
 
 Spec = dict[str, Any]
 """A part of a chart in Vega-Lite: https://vega.github.io/vega-lite/docs."""
@@ -23,8 +22,6 @@ Row = dict[str, Any]
 """What is drawn: `engine`, where it is one engine's, and what else the chart needs, by name."""
 Styles = Mapping[str, Style]
 """How each engine looks, by label."""
-
-UNITS = {"share": Unit("%", 100), "B": Unit("GB", 1e-9), "Hz": Unit("GHz", 1e-9)}  # in which axes show these
 
 WIDTH, HEIGHT = 400, 230  # pixels of a chart's plane: half a page, so that it is legible on a telephone too
 LOGARITHMIC = 20  # an axis whose values span more than this factor is logarithmic
@@ -83,11 +80,6 @@ def _still(part: Any) -> Any:
 
 def _follows_pointer(layer: Spec) -> bool:
     return any(param.get("select", {}).get("nearest") for param in layer.get("params", []))
-
-
-def unit_of(unit: str, values: Iterable[float | None]) -> Unit:
-    """The unit of an axis for values that are in `unit`."""
-    return time_unit(values) if unit == "s" else UNITS.get(unit, Unit(unit, 1))
 
 
 def data(rows: Sequence[Mapping[str, Any]]) -> Spec:

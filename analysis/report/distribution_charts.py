@@ -6,30 +6,30 @@ from collections.abc import Sequence
 
 from analysis.report import charts
 from analysis.report.charts import Chart, Row, Spec, Styles, data, nominal, number, quantitative, rounded
-from analysis.report.figure import Drawn, Figure, figure
+from analysis.report.figure import Figure, FigureSource, figure
 from analysis.summary.distributions import CURVE
-from records.formatting import format_seconds
+from records.formatting import column_unit, format_seconds
 from records.metrics import Metric
 
 PANELS = 4  # from the first stage to the last
 TABLE = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99", 0.999: "p99.9", 1.0: "largest"}
 
 
-def distribution_figure(drawn: Drawn, metric: Metric) -> Figure | None:
+def distribution_figure(source: FigureSource, metric: Metric) -> Figure | None:
     """A line for each run of an engine, at some of the stages; the table has all of them."""
     curves = [
         (engine.label, place.label, run, view.curves[metric.name])
-        for engine, place in drawn.measured
+        for engine, place in source.measured
         for run, view in enumerate(engine.at(place.label))
         if metric.name in view.curves
     ]
     if not curves:
         return None
-    unit = charts.unit_of(metric.unit, [curve[-1] for _, _, _, curve in curves])
-    chosen = shown_stages([label for label in drawn.axis.labels if label in {stage for _, stage, _, _ in curves}])
+    unit = column_unit(metric.unit, [curve[-1] for _, _, _, curve in curves])
+    chosen = shown_stages([label for label in source.axis.labels if label in {stage for _, stage, _, _ in curves}])
     shares = rounded(100 * q for q in (0.0, *CURVE))
     rows: list[Row] = []
-    for label, stage, run, curve in sorted(curves, key=lambda curve: drawn.axis.labels.index(curve[1])):
+    for label, stage, run, curve in sorted(curves, key=lambda curve: source.axis.labels.index(curve[1])):
         if stage in chosen:
             times = rounded(time * unit.scale for time in (curve[0], *curve))
             rows.append({"engine": label, "stage": stage, "run": run, "time": times, "share": shares})
@@ -37,11 +37,11 @@ def distribution_figure(drawn: Drawn, metric: Metric) -> Figure | None:
         {"engine": label, "stage": stage} | {p: format_seconds(curve[CURVE.index(q)]) for q, p in TABLE.items()}
         for label, stage, _, curve in curves
     ]
-    several = any(len(engine.runs) > 1 for engine in drawn.engines)
+    several = any(len(engine.runs) > 1 for engine in source.engines)
     note = f"{'A line for each run; answered' if several else 'Answered'} requests only; logarithmic scale."
     title = f"Share of requests whose {metric.title} was at most so long"
-    chart, fields = distributions(rows, drawn.styles, unit.name), {name: name for name in table[0]}
-    return figure(f"{metric.name}-curves", title, note, chart, fields, table, drawn.names)
+    chart, fields = distributions(rows, source.styles, unit.name), {name: name for name in table[0]}
+    return figure(f"{metric.name}-curves", title, note, chart, fields, table, source.names)
 
 
 def shown_stages(labels: Sequence[str]) -> list[str]:

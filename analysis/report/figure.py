@@ -12,7 +12,7 @@ from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Styles
 from analysis.report.palette import styles_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import MISSING, significant
+from records.formatting import format_count, significant
 from records.metrics import PERCENTILES, Column, Metric
 from records.slo import Objective, of_tier
 
@@ -41,7 +41,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FigureSource:
     """What all figures of a page are made of: the runs of each engine, its style, and the axis of the stages.
 
     `loads`: the stages differ in nothing but their load. `capacities` are the engines' within the SLO.
@@ -54,10 +54,10 @@ class Drawn:
     capacities: tuple[SloCapacity, ...]
 
     @staticmethod
-    def of(summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis) -> Drawn:
+    def of(summaries: Sequence[RunSummary], comparison: Comparison, axis: Axis) -> FigureSource:
         styles = styles_of(summary.label for summary in summaries)
         loads = by_load(summaries)
-        return Drawn(engine_runs_of(summaries), styles, axis, loads, comparison.capacities if loads else ())
+        return FigureSource(engine_runs_of(summaries), styles, axis, loads, comparison.capacities if loads else ())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,4 +94,6 @@ def figure(
 
 
 def _cell(value: str | float | None) -> str | Number:
-    return value if isinstance(value, str) else Number(value, MISSING if value is None else significant(value))
+    if isinstance(value, str):
+        return value
+    return Number(value, format_count(value) if value is None or isinstance(value, int) else significant(value))

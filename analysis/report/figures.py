@@ -13,7 +13,7 @@ from analysis.compare.engine_runs import engine_runs_of, since_due
 from analysis.plan.scalability import Scalability
 from analysis.report.axis import Axis
 from analysis.report.distribution_charts import distribution_figure
-from analysis.report.figure import Drawn, Figure
+from analysis.report.figure import Figure, FigureSource
 from analysis.report.load_charts import column_figure, gauges_figure, memory_figure, turns_figure
 from analysis.report.time_charts import run_figure
 from analysis.report.trade_off_charts import pareto_figure, parts_figure, scalability_figure
@@ -31,20 +31,20 @@ def figures_of(
 
     `laws` are the fitted ones by engine, for those that have one.
     """
-    drawn = Drawn.of(summaries, comparison, axis)
+    source = FigureSource.of(summaries, comparison, axis)
     shown = columns("chart", since_due(summaries))
-    limited = [column for column in shown if drawn.limits(column)]
+    limited = [column for column in shown if source.limits(column)]
     figures = [
-        *(column_figure(drawn, column) for column in limited),
-        pareto_figure(drawn),
-        *(column_figure(drawn, column) for column in shown if column not in limited),
-        scalability_figure(drawn, laws),
-        turns_figure(drawn),
-        parts_figure(drawn),
-        memory_figure(drawn),
-        gauges_figure(drawn),
-        *(distribution_figure(drawn, metric) for metric in REQUEST_METRICS if metric.shown.curve),
-        *(run_figure(drawn, engine, index) for index, engine in enumerate(drawn.engines)),
+        *(column_figure(source, column) for column in limited),
+        pareto_figure(source),
+        *(column_figure(source, column) for column in shown if column not in limited),
+        scalability_figure(source, laws),
+        turns_figure(source),
+        parts_figure(source),
+        memory_figure(source),
+        gauges_figure(source),
+        *(distribution_figure(source, metric) for metric in REQUEST_METRICS if metric.shown.curve),
+        *(run_figure(source, engine, index) for index, engine in enumerate(source.engines)),
     ]
     return [figure for figure in figures if figure is not None]
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from analysis.compare.capacity import SloCapacity, load_text
 from analysis.compare.engine_runs import over_runs
 from analysis.report import charts
 from analysis.report.axis import Axis, Place
 from analysis.report.charts import Chart, Row, Spec, Styles, data, layer, nominal, quantitative
-from analysis.report.figure import Drawn, Figure, figure
-from records.formatting import MISSING, Unit, format_seconds
+from analysis.report.figure import Figure, FigureSource, figure
+from records.formatting import MISSING, Unit, column_unit, format_seconds
 from records.metrics import Column, Metric
 from records.telemetry import GAUGES
 from records.view import Estimate, TurnView
@@ -31,22 +32,22 @@ Point = tuple[str, Place, Estimate]
 """An engine, a place on the axis, and the value there."""
 
 
-def column_figure(drawn: Drawn, column: Column) -> Figure | None:
+def column_figure(source: FigureSource, column: Column) -> Figure | None:
     """A declared statistic, with the SLO's limits to its metric and the loads that engines hold within the SLO."""
-    points = [(engine.label, place, engine.column(place.label, column)) for engine, place in drawn.measured]
-    unit = charts.unit_of(column.unit, [estimate.value for _, _, estimate in points])
+    points = [(engine.label, place, engine.column(place.label, column)) for engine, place in source.measured]
+    unit = column_unit(column.unit, [estimate.value for _, _, estimate in points])
     rows = load_rows(points, unit)
     if all(row["value"] is None for row in rows):
         return None
-    limits = [{"text": limit.text, "value": limit.limit * unit.scale} for limit in drawn.limits(column)]
-    held = [capacity for capacity in drawn.capacities if limits and capacity.met is not None]
+    limits = [{"text": limit.text, "value": limit.limit * unit.scale} for limit in source.limits(column)]
+    held = [capacity for capacity in source.capacities if limits and capacity.met is not None]
     marks = [{"engine": capacity.engine, "load": capacity.met, "text": capacity.bracket} for capacity in held]
     name = f"{column.of.title} {column.statistic}" if isinstance(column.of, Metric) else column.of.title
     title = name[0].upper() + name[1:] + (f", in {unit.word or unit.name}" if unit.name else "")
     title += f": {capacity_title(held)}" if held else ""
     notes = [HELD] * bool(held) + [FAILED] * any(row["failed"] for row in rows)
-    chart = over_loads(rows, drawn.styles, drawn.axis, limits, marks)
-    return figure(column.key.replace(" ", "-"), title, " ".join(notes), chart, TABLE, rows, drawn.names)
+    chart = over_loads(rows, source.styles, source.axis, limits, marks)
+    return figure(column.key.replace(" ", "-"), title, " ".join(notes), chart, TABLE, rows, source.names)
 
 
 def capacity_title(held: Iterable[SloCapacity]) -> str:
@@ -56,14 +57,14 @@ def capacity_title(held: Iterable[SloCapacity]) -> str:
     return ", ".join([most, *(f"{other.engine} {load_text(other.met)}" for other in others)])
 
 
-def turns_figure(drawn: Drawn) -> Figure | None:
+def turns_figure(source: FigureSource) -> Figure | None:
     """TTFT by turn, at the last stage that has conversations."""
-    stages = [place.label for engine, place in drawn.measured if any(view.turns for view in engine.at(place.label))]
+    stages = [place.label for engine, place in source.measured if any(view.turns for view in engine.at(place.label))]
     if not stages:
         return None
-    last = max(stages, key=drawn.axis.labels.index)
+    last = max(stages, key=source.axis.labels.index)
     points, table = [], []
-    for engine in drawn.engines:
+    for engine in source.engines:
         turns: dict[int, list[TurnView]] = {}
         for turn in (turn for view in engine.at(last) for turn in view.turns):
             turns.setdefault(turn.turn, []).append(turn)
@@ -76,50 +77,52 @@ def turns_figure(drawn: Drawn) -> Figure | None:
             row = {"engine": engine.label, "turn": number, "requests": sum(view.requests for view in views)}
             length = sum(lengths) / len(lengths) if lengths else None
             table.append(row | {"prompt tokens": length, "TTFT p50": format_seconds(ttft.value)})
-    unit = charts.unit_of("s", [ttft.value for _, _, ttft in points])
+    unit = column_unit("s", [ttft.value for _, _, ttft in points])
     rows = load_rows(points, unit)
     if all(row["value"] is None for row in rows):
         return None
     axis = Axis("turn", True, tuple({place.at: place for _, place, _ in sorted(points, key=_at)}.values()))
     title = f"Median TTFT of the turns of conversations at {last}, in {unit.word}"
-    chart, fields = over_loads(rows, drawn.styles, axis), {name: name for name in table[0]}
-    return figure("turns", title, "Each turn sends all before it.", chart, fields, table, drawn.names)
+    chart, fields = over_loads(rows, source.styles, axis), {name: name for name in table[0]}
+    return figure("turns", title, "Each turn sends all before it.", chart, fields, table, source.names)
 
 
 def _at(point: Point) -> float:
     return point[1].at
 
 
-def memory_figure(drawn: Drawn) -> Figure | None:
+def memory_figure(source: FigureSource) -> Figure | None:
     """Device memory first, where there is a GPU, and the host's beside it."""
     names = sorted(MEMORY, key=lambda name: not name.startswith("gpu"))
-    return _gauges(drawn, "memory", "Memory, mean over each stage", names)
+    return _gauges(source, "memory", "Memory, mean over each stage", names)
 
 
-def gauges_figure(drawn: Drawn) -> Figure | None:
+def gauges_figure(source: FigureSource) -> Figure | None:
     names = [name for name in GAUGES if name not in {*MEMORY, GPUS}]
-    return _gauges(drawn, "gauges", "What the servers reported, mean over each stage", names)
+    return _gauges(source, "gauges", "What the servers reported, mean over each stage", names)
 
 
-def _gauges(drawn: Drawn, key: str, title: str, names: Iterable[str]) -> Figure | None:
+def _gauges(source: FigureSource, key: str, title: str, names: Iterable[str]) -> Figure | None:
     rows: list[Row] = []
     for name in names:
         points = []
-        for engine, place in drawn.measured:
+        for engine, place in source.measured:
             levels = [level for view in engine.at(place.label) if (level := view.gauges.get(name)) is not None]
             if levels:
                 mean = over_runs([Estimate(level.mean, why="a mean over the window") for level in levels])
                 mean = mean.within(0.0, 1.0) if GAUGES[name].unit == "share" else mean
                 points.append((engine.label, place, mean))
-        unit = charts.unit_of(GAUGES[name].unit, [mean.value for _, _, mean in points])
+        unit = column_unit(GAUGES[name].unit, [mean.value for _, _, mean in points])
         rows += [{"gauge": gauge_title(name, unit)} | row for row in load_rows(points, unit)]
     if not rows:
         return None
-    return figure(key, title, "", panels(rows, drawn.styles, drawn.axis), {"gauge": "gauge"} | TABLE, rows, drawn.names)
+    chart, fields = panels(rows, source.styles, source.axis), {"gauge": "gauge", **TABLE}
+    return figure(key, title, "", chart, fields, rows, source.names)
 
 
 def gauge_title(name: str, unit: Unit) -> str:
-    return f"{GAUGES[name].title}, {unit.name}".removesuffix(", ")
+    title = GAUGES[name].title
+    return f"{title}, {unit.name}" if unit.name not in title else title
 
 
 def load_rows(points: Iterable[Point], unit: Unit) -> list[Row]:
@@ -131,19 +134,23 @@ def load_rows(points: Iterable[Point], unit: Unit) -> list[Row]:
 def _row(engine: str, place: Place, estimate: Estimate, unit: Unit) -> Row:
     failed = estimate.value == math.inf
     ends = {"value": estimate.value, "low": None if failed else estimate.low, "high": None if failed else estimate.high}
-    interval = f"{MISSING}, {estimate.why}" if estimate.why else MISSING
-    if estimate.low is not None and estimate.high is not None:
-        high = "∞" if estimate.unbounded else unit.write(estimate.high)
-        interval = f"{unit.write(estimate.low)} to {high} {unit.name}".rstrip()
+    interval = f"none ({estimate.why})" if estimate.why and not failed else MISSING
+    if estimate.low is not None and estimate.high is not None and math.isfinite(estimate.low):
+        high = "∞" if estimate.unbounded else _text(estimate.high, unit)
+        interval = f"{_text(estimate.low, unit)} to {high}"
     return {
         "engine": engine,
         "stage": place.label,
         "load": place.at,
         **{name: None if end is None or math.isinf(end) else end * unit.scale for name, end in ends.items()},
         "failed": failed,
-        "text": f"{unit.write(estimate.value or 0.0)} {'' if failed else unit.name}".rstrip(),
+        "text": _text(estimate.value or 0.0, unit),
         "interval": interval,
     }
+
+
+def _text(value: float, unit: Unit) -> str:
+    return unit.write(value) if math.isinf(value) else f"{unit.write(value)} {unit.name}".rstrip()
 
 
 def over_loads(
@@ -151,28 +158,52 @@ def over_loads(
 ) -> Chart:
     """`limits` are the SLO's, with `value` and `text`; `capacities` the loads that engines hold within it, with
     `engine`, `load` and `text`."""
-    values = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
-    scale = charts.value_scale([*values, *(limit["value"] for limit in limits)])
-    x, y = _place(axis), quantitative("value", scale=scale, axis=charts.value_axis())
-    layers = [*_capacities(capacities, styles, x), *_limits(limits, y), *_series(styles, x, y, scale["domain"][1])]
+    x, y = _place(axis), _values(rows, [limit["value"] for limit in limits])
+    rules = [*_capacities(capacities, styles, x), *_limits(limits, y)]
+    layers = [*rules, *_series(styles, x, y, params=[charts.zoom("xy" if axis.quantitative else "y")])]
     return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
 def panels(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
     """A small chart for each `gauge` of the rows, which has an axis of values of its own."""
-    x, y = _place(axis), quantitative("value", scale={"zero": True}, axis=charts.value_axis(ticks=4))
-    panel = {"layer": _series(styles, x, y), "width": charts.WIDTH / 2 - 20, "height": charts.HEIGHT / 2}
-    gauges = nominal("gauge", title=None, sort=list(dict.fromkeys(row["gauge"] for row in rows)))
-    apart = {"scale": {"y": "independent"}, "axis": {"x": "independent"}}
-    whole = {"facet": gauges, "columns": 2, "spacing": 18, "resolve": apart, "spec": panel}
-    return charts.draw({**data(rows), **whole})
+    size = {"width": charts.WIDTH / 2 - 20, "height": charts.HEIGHT / 2}
+    drawings: list[Spec] = []
+    names: list[str] = []
+    for gauge in dict.fromkeys(row["gauge"] for row in rows):
+        own = [row for row in rows if row["gauge"] == gauge]
+        names.append(f"gauge_{len(names)}")
+        layers = _series(styles, _place(axis), _values(own, ticks=4), name=names[-1])
+        drawings.append({**data(own), "layer": layers, "title": gauge, **size})
+    zoom = [charts.zoom("x", *names)] if axis.quantitative else []
+    return charts.draw({"concat": drawings, "columns": 2, "spacing": 18, "params": zoom})
 
 
-def _series(styles: Styles, x: Spec, y: Spec, top: float | None = None) -> list[Spec]:
-    """Lines, intervals and marks. What lies beyond all that was observed is drawn at `top`."""
+def _values(rows: Sequence[Row], others: Sequence[float] = (), ticks: int = 6) -> Spec:
+    values = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
+    return quantitative(
+        "value", title=None, scale=charts.value_scale([*values, *others]), axis=charts.value_axis(ticks=ticks)
+    )
+
+
+def _place(axis: Axis) -> Spec:
+    """Loads where they are; named stages at equal distances."""
+    if axis.quantitative:
+        loads = [place.at for place in axis.places]
+        margin = (loads[-1] - loads[0]) * 0.04 or 1
+        scale = {"domain": [loads[0] - margin, loads[-1] + margin], "nice": False, "zero": False}
+        marks = {"values": loads, "grid": False, "labelOverlap": True, "format": ",.6~r"}
+        return quantitative("load", title=axis.title, scale=scale, axis=marks)
+    crowded = sum(map(len, axis.labels)) * LETTER > charts.WIDTH
+    names = {"grid": False, "labelOverlap": True, "labelAngle": -35 if crowded else 0, "labelLimit": 140}
+    return {"field": "stage", "type": "ordinal", "scale": {"domain": list(axis.labels)}, "title": None, "axis": names}
+
+
+def _series(styles: Styles, x: Spec, y: Spec, **of_lines: Any) -> list[Spec]:
+    """Lines, intervals and marks. What lies beyond all that was observed is drawn at the end of the axis."""
+    top = y["scale"]["domain"][1]
     known, served, failed = ({"filter": test} for test in ("isValid(datum.low)", "!datum.failed", "datum.failed"))
-    bounded = {"calculate": f"isValid(datum.low) && !isValid(datum.high) ? {top or 0} : datum.high", "as": "high"}
-    risen = {"calculate": f"datum.failed ? {top or 0} : datum.value", "as": "value"}
+    bounded = {"calculate": f"isValid(datum.low) && !isValid(datum.high) ? {top} : datum.high", "as": "high"}
+    risen = {"calculate": f"datum.failed ? {top} : datum.value", "as": "value"}
     at = {"x": x, "y": y, "color": charts.by_colour(styles)}
     spread = at | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
     tooltip = [nominal("engine"), nominal("stage", title="at"), nominal("text", title="value"), nominal("interval")]
@@ -183,21 +214,10 @@ def _series(styles: Styles, x: Spec, y: Spec, top: float | None = None) -> list[
         layer(charts.BAND, spread, bounded),
         layer(charts.BAR, spread, known, bounded),
         layer(charts.LINE | {"strokeDash": [3, 3], "opacity": 0.6}, at, risen),
-        layer(charts.LINE, at, served, params=[charts.zoom("xy" if x["type"] == "quantitative" else "y")]),
+        layer(charts.LINE, at, served, **of_lines),
         layer(charts.POINT, at | marks, served),
         layer(cross, at | {"y": {"value": 0}, "tooltip": tooltip}, failed),
     ]
-
-
-def _place(axis: Axis) -> Spec:
-    """Loads where they are; named stages at equal distances."""
-    if axis.quantitative:
-        loads = {"values": [place.at for place in axis.places], "grid": False, "labelOverlap": True, "format": ",.6~r"}
-        scale = {"zero": False, "nice": False, "padding": 16}
-        return quantitative("load", title=axis.title, scale=scale, axis=loads)
-    crowded = sum(map(len, axis.labels)) * LETTER > charts.WIDTH
-    names = {"grid": False, "labelOverlap": True, "labelAngle": -35 if crowded else 0, "labelLimit": 140}
-    return {"field": "stage", "type": "ordinal", "sort": list(axis.labels), "title": None, "axis": names}
 
 
 def _limits(limits: Sequence[Row], y: Spec) -> list[Spec]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from analysis.compare.engine_runs import EngineRuns
 from analysis.report import charts
 from analysis.report.charts import Chart, Row, Spec, data, nominal, number, quantitative, rounded
-from analysis.report.figure import Drawn, Figure, figure
+from analysis.report.figure import Figure, FigureSource, figure
 from analysis.report.load_charts import GPUS, gauge_title
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_count
+from records.formatting import column_unit, format_count
 from records.telemetry import GAUGES
 from records.view import SEVERITIES, in_order
 
@@ -19,7 +19,7 @@ HIGH, LOW = 90, 54  # pixels of a panel: of what was measured, and of a gauge
 MEASURED = 2  # panels that are high
 
 
-def run_figure(drawn: Drawn, engine: EngineRuns, index: int) -> Figure:
+def run_figure(source: FigureSource, engine: EngineRuns, index: int) -> Figure:
     """The first run of an engine, with every gauge that it has."""
     run, flow = engine.runs[0], engine.runs[0].flow
     series: list[Row] = [
@@ -28,7 +28,7 @@ def run_figure(drawn: Drawn, engine: EngineRuns, index: int) -> Figure:
     ]
     for name, values in flow.gauges.items():
         if name != GPUS:
-            unit = charts.unit_of(GAUGES[name].unit, values)
+            unit = column_unit(GAUGES[name].unit, values)
             scaled = [None if value is None else value * unit.scale for value in values]
             series.append({"title": gauge_title(name, unit), "values": scaled})
     rows = [
@@ -39,7 +39,7 @@ def run_figure(drawn: Drawn, engine: EngineRuns, index: int) -> Figure:
     every = "every second" if flow.step == 1 else f"every {flow.step:g} s"
     scope = f"{which}, {format_count(run.requests)} requests, {every}."
     note = f"{scope} Only the shaded steady windows count; a triangle marks a finding."
-    chart, fields = timeline(series, run, drawn.styles[engine.label].colour), {name: name for name in rows[0]}
+    chart, fields = timeline(series, run, source.styles[engine.label].colour), {name: name for name in rows[0]}
     return figure(f"flow-{index}", f"{engine.label} from start to end", note, chart, fields, rows)
 
 
@@ -56,7 +56,7 @@ def timeline(series: Sequence[Row], run: RunSummary, colour: str) -> Chart:
     ]
     drawings[0]["layer"].append(_marks(_seconds(run.flow.step * len(run.flow.in_flight))))
     whole = {"vconcat": drawings, "spacing": 12, "params": [charts.zoom("x", *names)]}
-    return charts.draw({**data(windows(run)), **whole})
+    return charts.draw({"datasets": {"windows": windows(run)}, **whole})
 
 
 def _seconds(end: float, last: bool = False) -> Spec:
@@ -71,23 +71,20 @@ def _panel(series: Row, name: str, step: float, colour: str, last: bool) -> Spec
     encoding = {"x": x, "y": y, "color": {"value": colour}}
     told = [number("t", "seconds"), number("value", series["title"])]
     index, seconds = {"window": [{"op": "row_number", "as": "t"}]}, {"calculate": f"(datum.t - 1) * {step}", "as": "t"}
-    own = data([{"value": rounded([*values, values[-1]])}]) | {"transform": [{"flatten": ["value"]}, index, seconds]}
     curve = charts.LINE | {"interpolate": "step-after", "strokeWidth": 1.5}
     layers = [
         _window({"type": "rect", "color": charts.SHADE}, x=x | {"field": "start"}, x2={"field": "end"}),
-        {"name": name, "mark": curve, "encoding": encoding, **own},
-        charts.nearest(f"near_{name}", encoding, told, **own),
+        {"name": name, "mark": curve, "encoding": encoding},
+        charts.nearest(f"near_{name}", encoding, told),
     ]
-    return {"layer": layers, "title": {"text": series["title"], "color": charts.MUTED}}
+    rows = data([{"value": rounded([*values, values[-1]])}])
+    title = {"text": series["title"], "color": charts.MUTED}
+    return {**rows, "transform": [{"flatten": ["value"]}, index, seconds], "layer": layers, "title": title}
 
 
 def _window(mark: Spec, test: str = "true", **encoding: Spec) -> Spec:
-    tooltip = [nominal(field) for field in ("stage", "window", "found")]
-    return {
-        "mark": {"clip": True, **mark},
-        "transform": [{"filter": test}],
-        "encoding": encoding | {"tooltip": tooltip},
-    }
+    shown = {"data": {"name": "windows"}, "transform": [{"filter": test}], "mark": {"clip": True, **mark}}
+    return {**shown, "encoding": encoding | {"tooltip": [nominal(field) for field in ("stage", "window", "found")]}}
 
 
 def _marks(x: Spec) -> Spec:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.compare.growth import PARTS
+from analysis.compare.growth import PARTS, mean_parts
 from analysis.plan.scalability import Scalability
 from analysis.report import charts
 from analysis.report.axis import Axis
 from analysis.report.charts import Chart, Row, Styles, data, layer, nominal, number, quantitative, rounded
-from analysis.report.figure import Drawn, Figure, figure
+from analysis.report.figure import Figure, FigureSource, figure
 from analysis.report.load_charts import GPUS
 from records.formatting import MISSING, format_seconds, in_words
 from records.metrics import QUANTITY_BY_NAME
@@ -29,15 +29,15 @@ OPACITIES = (0.16, 0.4, 0.68, 1.0)  # of the parts of TTFT, in the engine's own 
 ENDS = ("value", "low", "high")
 
 
-def pareto_figure(drawn: Drawn) -> Figure | None:
+def pareto_figure(source: FigureSource) -> Figure | None:
     """Of two loads or more. Per GPU where the servers of all engines say how many they have, else per replica."""
-    if not drawn.loads or len(drawn.axis.places) < 2:
+    if not source.loads or len(source.axis.places) < 2:
         return None
-    devices = [engine.gauge(place.label, GPUS) for engine, place in drawn.measured]
+    devices = [engine.gauge(place.label, GPUS) for engine, place in source.measured]
     per = "GPU" if all(devices) else "replica"
-    answers = {(each.engine, load.label): load.answer for each in drawn.capacities for load in each.loads}
+    answers = {(each.engine, load.label): load.answer for each in source.capacities for load in each.loads}
     rows: list[Row] = []
-    for (engine, place), count in zip(drawn.measured, devices, strict=True):
+    for (engine, place), count in zip(source.measured, devices, strict=True):
         speed, output = (engine.value(place.label, name) for name in ("user_throughput", "throughput"))
         if speed and output:
             row = {"engine": engine.label, "stage": place.label, "load": place.text, "speed": speed}
@@ -50,7 +50,7 @@ def pareto_figure(drawn: Drawn) -> Figure | None:
     fields = {"engine": "engine", "stage": "stage", f"tokens/s per {per}": "output", "tokens/s per user": "speed"}
     fields |= {"SLO": "slo"} if answers else {}
     title = f"Output tokens/s per {per} against tokens/s per user"
-    return figure("pareto", title, STEPS, pareto(rows, drawn.styles, per), fields, rows, drawn.names)
+    return figure("pareto", title, STEPS, pareto(rows, source.styles, per), fields, rows, source.names)
 
 
 def _dominates(other: Row, row: Row) -> bool:
@@ -78,9 +78,9 @@ def pareto(rows: Sequence[Row], styles: Styles, per: str) -> Chart:
     return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
-def scalability_figure(drawn: Drawn, laws: Mapping[str, Scalability]) -> Figure | None:
+def scalability_figure(source: FigureSource, laws: Mapping[str, Scalability]) -> Figure | None:
     rows: list[Row] = []
-    for label, stage in ((engine.label, stage) for engine in drawn.engines for stage in engine.stages):
+    for label, stage in ((engine.label, stage) for engine in source.engines for stage in engine.stages):
         output, in_flight = stage.estimate("throughput"), stage.value("concurrency")
         if label in laws and output.value and in_flight:
             ends = {end: getattr(output, end) for end in ENDS}
@@ -88,7 +88,7 @@ def scalability_figure(drawn: Drawn, laws: Mapping[str, Scalability]) -> Figure 
     if not rows:
         return None
     table = [row for label, law in laws.items() for row in _law_rows(label, law, rows)]
-    chart = scalability(rows, [_curve(label, law) for label, law in laws.items()], drawn.styles)
+    chart = scalability(rows, [_curve(label, law) for label, law in laws.items()], source.styles)
     fields = {"engine": "engine", "parameter": "parameter", "value": "value", "from": "low", "to": "high"}
     title = "Output tokens/s against requests in flight, with a fitted law"
     return figure("scalability", title, LAW, chart, fields, table, laws)
@@ -121,7 +121,8 @@ def scalability(rows: Sequence[Row], curves: Sequence[Row], styles: Styles) -> C
     highest = max(row["high"] or row["value"] for row in rows)
     fitted = max(max(curve["high"]) for curve in curves)
     scale = charts.value_scale([highest, min(fitted, ROOM * highest)], logarithmic=False)
-    x = quantitative("in_flight", title="requests in flight", axis={"grid": False, "tickCount": 6})
+    most = charts.value_scale([row["in_flight"] for row in rows], logarithmic=False)
+    x = quantitative("in_flight", title="requests in flight", scale=most, axis={"grid": False, "tickCount": 6})
     y = quantitative("value", scale=scale, title=None, axis=charts.value_axis())
     at = {"x": x, "y": y, "color": charts.by_colour(styles)}
     spread = at | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
@@ -137,16 +138,15 @@ def scalability(rows: Sequence[Row], curves: Sequence[Row], styles: Styles) -> C
     return charts.draw({**data(rows), "layer": layers, "width": charts.WIDTH, "height": charts.HEIGHT})
 
 
-def parts_figure(drawn: Drawn) -> Figure | None:
+def parts_figure(source: FigureSource) -> Figure | None:
     """Where TTFT goes, of the engines whose servers say it."""
     titles = {name: QUANTITY_BY_NAME[name].title.removeprefix("TTFT: ") for name in PARTS}
     rows: list[Row] = []
     table: list[Row] = []
-    for engine, place in drawn.measured:
-        means = {name: engine.value(place.label, name) for name in PARTS}
-        lengths = {titles[name]: mean for name, mean in means.items() if mean is not None}
+    for engine, place in source.measured:
+        lengths = {titles[name]: length for name, length in mean_parts(engine, place.label).items()}
         total = sum(lengths.values())
-        if len(lengths) == len(PARTS) and total:
+        if total:
             at = {"engine": engine.label, "stage": place.label}
             table.append(at | {part: format_seconds(length) for part, length in lengths.items()})
             for order, (part, length) in enumerate(lengths.items()):
@@ -157,7 +157,7 @@ def parts_figure(drawn: Drawn) -> Figure | None:
         return None
     parts = in_words([title if title == PARTS[name] else f"{title} ({PARTS[name]})" for name, title in titles.items()])
     note = f"Of the answered requests, from light to full colour: {parts}."
-    chart, fields = ttft_parts(rows, drawn.styles, drawn.axis), {name: name for name in table[0]}
+    chart, fields = ttft_parts(rows, source.styles, source.axis), {name: name for name in table[0]}
     return figure("parts", "Mean TTFT by its parts", note, chart, fields, table)
 
 
@@ -169,7 +169,12 @@ def ttft_parts(rows: Sequence[Row], styles: Styles, axis: Axis) -> Chart:
         "y": nominal("engine", title=None, sort=list(styles), axis={"labelLimit": 150}),
         "x": quantitative("share", title=None, scale={"domain": [0, 1]}, axis=shares),
         "color": charts.by_colour(styles),
-        "opacity": {"field": "order", "type": "ordinal", "scale": {"range": OPACITIES}, "legend": None},
+        "opacity": {
+            "field": "order",
+            "type": "ordinal",
+            "scale": {"type": "ordinal", "range": OPACITIES},
+            "legend": None,
+        },
         "order": quantitative("order"),
         "tooltip": told,
     }

@@ -13,7 +13,7 @@ from grafana.promql import Query
 
 RUN_A, RUN_B = 'run="$run_a"', 'run="$run_b"'
 SHIFT = " offset ${shift}s"
-OFFERED = ("enginebench_load_users", "enginebench_load_offered_rate")  # a run has one of them
+OFFERED = (load.USERS, load.OFFERED_RATE)  # a run has one of them
 EMPTY = "choose two runs, and a time range that holds run A"
 
 

@@ -10,7 +10,7 @@ from grafana import variables
 from grafana.boards.board import RUN_ENDS, RUN_STARTS, STAGES, Board
 from grafana.load_promql import FAILED, FINISHED, NO_RUN, NO_SLO
 from grafana.palette import ATTAINED, BLUE, FEW_FAIL, GREEN, GREY, ORANGE, PURPLE, RED
-from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile
+from grafana.panels import TOKENS_PER_SECOND, Panel, lines, tile, values_table
 from grafana.promql import Query
 
 OUTCOME_COLOURS = {
@@ -33,7 +33,11 @@ def board() -> Board:
         "load generator itself keeps up.",
         variables=[variables.DATA_SOURCE, variables.RUN, variables.ENGINE, variables.MODEL, variables.SERVER],
         annotations=[RUN_STARTS, STAGES, RUN_ENDS],
-        rows={"": _glance(), "Load and answers": [*_answers(), *_clients()], "Latency of the users": _latency()},
+        rows={
+            "": _glance(),
+            "Load and answers": [*_answers(), *_clients()],
+            "Latency of the users": [*_latency(), _by_load()],
+        },
     )
 
 
@@ -95,7 +99,7 @@ def _answers() -> list[Panel]:
             "dotted). The knee is the load from which the lines separate.",
             "reqps",
             [
-                Query(load.gauge("enginebench_load_offered_rate"), "{{engine}} offered"),
+                Query(load.gauge(load.OFFERED_RATE), "{{engine}} offered"),
                 Query(load.rate(load.REQUESTS, where=FINISHED), "{{engine}} achieved"),
                 Query(load.rate(load.GOOD), "{{engine}} goodput"),
             ],
@@ -132,7 +136,7 @@ def _clients() -> list[Panel]:
             "users: when its offered rate exceeds the capacity, its requests in flight grow without bound.",
             "short",
             [
-                Query(load.gauge("enginebench_load_users"), "{{engine}} users"),
+                Query(load.gauge(load.USERS), "{{engine}} users"),
                 Query(load.gauge("enginebench_load_in_flight"), "{{engine}} in flight"),
             ],
             dashed=["users"],
@@ -169,6 +173,22 @@ def _latency() -> list[Panel]:
         _percentiles("TPOT", "tpot", load.TPOT, "Per request: mean time per output token after the first chunk"),
         _percentiles("E2E", "e2e", load.E2E, "From when a request was due to its last token"),
     ]
+
+
+def _by_load() -> Panel:
+    tails = {"TTFT p99": load.TTFT, "TPOT p99": load.TPOT, "E2E p99": load.E2E}
+    return values_table(
+        "TTFT p99 against load",
+        "99th percentiles of each stage so far, its warm-up included, at the end of the chosen time range: from which "
+        "load do they exceed the SLO? Empty where over 1 % of the requests failed.",
+        "s",
+        {
+            "users or req/s": Query(load.load_by_stage(), "{{engine}} load"),
+            **{name: Query(load.quantile_by_stage(0.99, of), f"{{{{engine}}}} {name}") for name, of in tails.items()},
+        },
+        {"engine": "engine", "stage": "stage"},
+        empty=NO_RUN,
+    )
 
 
 def _percentiles(name: str, objective: str, histogram: str, meaning: str) -> Panel:

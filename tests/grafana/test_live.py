@@ -42,7 +42,7 @@ ANNOTATIONS = {
 }
 
 # Absent, not zero, without a GPU or where an engine does not tell: these are asked of the server with a GPU.
-ONLY_OF_USERS = re.compile(r"enginebench_load_users\b")  # a closed loop's: the real run's loop is open
+ONLY_OF_USERS = re.compile(r"enginebench_load_users\b(?!\[)")  # a closed loop's, now: the real run's loop is open
 ONLY_WITH_A_GPU = re.compile(r"enginebench_(gpu_|kv_cache_usage_ratio|engine_device_memory_bytes)")
 
 SCRAPES = 10  # one a second

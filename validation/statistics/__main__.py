@@ -33,7 +33,7 @@ def main() -> None:
     if settings.only:
         return
     shares = {
-        "winners": decisions.winners(2000, settings.seed),
+        "winners": decisions.winners(2 * settings.runs, settings.seed),
         "called unsteady": decisions.steady(settings.runs, settings.seed),
         "called lock step": decisions.lock_steps(settings.runs, settings.seed),
     }

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
 from scipy.signal import lfilter
 
+from analysis.compare.comparison import Comparison, compare
 from analysis.stats.intervals import bin_events
-from analysis.stats.repeats import winner
 from analysis.stats.steadiness import LOCK_STEP, lock_step, steadiness
+from analysis.summary.run_summary import FlowSeries, RunSummary
+from records.metrics import BY_NAME
+from records.rules import MARGIN
+from records.view import EMPTY, Estimate, StageView
 from validation.statistics import systems
 from validation.statistics.systems import Floats, Generator
 
@@ -31,31 +38,79 @@ def scaled(runs: dict[str, list[float]], factors: Mapping[str, float]) -> dict[s
     return {name: [factors.get(name, 1.0) * value for value in values] for name, values in runs.items()}
 
 
+@cache
+def template() -> tuple[RunSummary, StageView]:
+    """A run without requests, whose one stage is given its throughput."""
+    stage = StageView(
+        index=0,
+        label="8 users",
+        load=8.0,
+        load_unit="users",
+        start=0.0,
+        end=60.0,
+        outcomes={"ok": 10_000},
+        metrics=dict.fromkeys(BY_NAME, EMPTY),
+        quantities={},
+    )
+    facts: dict[str, Any] = dict.fromkeys(("run_id", "started_at", "url", "model", "engine"), "")
+    run = RunSummary(
+        **facts,
+        scenario="concurrent",
+        workload={},
+        host={},
+        versions={},
+        label="",
+        command=(),
+        folder=Path("none"),
+        requests=0,
+        objectives=(),
+        stages=(stage,),
+        flow=FlowSeries(1.0, (), ()),
+        findings=(),
+    )
+    return replace(run, engine=None), stage
+
+
+def compared(throughput: Mapping[str, list[float]], paired: bool, margin: float = MARGIN) -> Comparison:
+    """By the comparison of the analysis. Runs are pairs where all engines were asked the same prompts."""
+    run, stage = template()
+    summaries = []
+    for label, values in throughput.items():
+        for repeat, value in enumerate(values):
+            quantities = {"throughput": Estimate(value), "failure_share": Estimate(0.0, n=stage.requests)}
+            view = replace(stage, quantities=quantities)
+            prompts = {"prompt_set": "same" if paired else label}
+            summaries.append(replace(run, label=label, repeat=repeat, stages=(view,), workload=prompts))
+    return compare(summaries, margin=margin)
+
+
 def winners(runs: int, seed: int) -> dict[str, float]:
     """Shares of simulated comparisons."""
     rng = np.random.default_rng([seed, 1])
-    found: dict[str, list[bool]] = {}
+    shares: dict[str, list[bool]] = {}
     for _ in range(runs):
         for paired in (False, True):
             two, eleven = throughputs(rng, 2), throughputs(rng, 11)
             two_best = scaled(eleven, dict.fromkeys(sorted(eleven)[2:], 0.6))
-            ratio = winner(two, paired=paired).leads[0].ratio
+            twins = compared(two, paired)
+            tokens = twins.of(twins.stage, twins.engines[0], "throughput", twins.engines[1])
+            assert tokens is not None
             false_winners = {
-                "2 identical engines": winner(two, paired=paired),
-                "2 identical engines, no margin": winner(two, margin=1.0, paired=paired),
-                "11 identical engines": winner(eleven, paired=paired),
-                "2 identical and 9 slower engines": winner(two_best, paired=paired),
-                "2 identical and 9 slower engines, no margin": winner(two_best, margin=1.0, paired=paired),
+                "2 identical engines": twins,
+                "2 identical engines, no margin": compared(two, paired, 1.0),
+                "11 identical engines": compared(eleven, paired),
+                "2 identical and 9 slower engines": compared(two_best, paired),
+                "2 identical and 9 slower engines, no margin": compared(two_best, paired, 1.0),
             }
-            seen = {f"false winner, {among}": ranking.winner is not None for among, ranking in false_winners.items()}
+            seen = {f"false winner, {among}": found.winner is not None for among, found in false_winners.items()}
             seen |= {
-                "true 1.2x found": winner(scaled(two, {"a": 1.2}), paired=paired).winner == "a",
-                "true 1.2x found among 11": winner(scaled(eleven, {"a": 1.2}), paired=paired).winner == "a",
-                "coverage of the ratio": (ratio.low or math.inf) <= 1 <= (ratio.high or 0.0),
+                "true 1.2x found": compared(scaled(two, {"a": 1.2}), paired).winner == "a",
+                "true 1.2x found among 11": compared(scaled(eleven, {"a": 1.2}), paired).winner == "a",
+                "coverage of the ratio": (tokens.ratio.low or math.inf) <= 1 <= (tokens.ratio.high or 0.0),
             }
             for name, value in seen.items():
-                found.setdefault(f"{name}, {'paired' if paired else 'unpaired'}", []).append(value)
-    return {name: float(np.mean(values)) for name, values in found.items()}
+                shares.setdefault(f"{name}, {'paired' if paired else 'unpaired'}", []).append(value)
+    return {name: float(np.mean(values)) for name, values in shares.items()}
 
 
 def steady_series(rng: Generator, points: int, rho: float) -> Floats:

@@ -1,8 +1,8 @@
 """How often a gate fails between identical versions, and how often it finds a regression.
 
-The runs of a version are simulated as the numbers that a gate judges: for each stage and measure one value a run. What
-varies from run to run is shared by all measures (the machine was slower today), own to each measure, or a heavy tail,
-as percentiles of few requests have.
+The runs of a version are simulated as the numbers that a gate judges: for each stage and metric one value a run. What
+varies from run to run is shared by all metrics (the machine was slower today), own to each metric, or a heavy tail, as
+percentiles of few requests have.
 """
 
 from __future__ import annotations
@@ -11,29 +11,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.compare.gate_checks import Sample, decide
-from analysis.stats.repeats import chance_error
+from analysis.compare.gate import checks_of
+from analysis.compare.metric_comparison import Sample, compare_metric
+from records.metrics import columns
+from records.view import Estimate
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5
-COUNTED = (2000,) * RUNS  # requests of each run, of which a share is
+COUNTED = 2000  # requests of each run, of which a share is
 STAGES = ("10 users", "20 users", "40 users")
-# Measure, better, relative, a typical value, and its own spread from run to run in multiples of the scenario's.
-MEASURES: tuple[tuple[str, bool, bool, float, float], ...] = (
-    ("ttft p50", False, True, 0.2, 1.0),
-    ("ttft p95", False, True, 0.4, 2.0),
-    ("ttft p99", False, True, 0.6, 4.0),
-    ("tpot p50", False, True, 0.02, 0.5),
-    ("tpot p95", False, True, 0.03, 1.0),
-    ("e2e p50", False, True, 2.0, 0.7),
-    ("e2e p95", False, True, 3.0, 1.0),
-    ("e2e p99", False, True, 4.0, 3.0),
-    ("throughput", True, True, 800.0, 0.5),
-    ("achieved_rate", True, True, 12.0, 0.5),
-    ("failure_share", False, False, 0.002, 1.0),
-    ("energy_per_token", False, True, 0.5, 0.7),
-    ("engine_memory_bytes", False, True, 4e9, 0.1),
-)
+COLUMNS = columns("compared")
+# By metric: a typical value, and its own spread from run to run in multiples of the scenario's.
+LEVELS: dict[str, tuple[float, float]] = {
+    "ttft p50": (0.2, 1.0),
+    "ttft p95": (0.4, 2.0),
+    "ttft p99": (0.6, 4.0),
+    "tpot p50": (0.02, 0.5),
+    "tpot p95": (0.03, 1.0),
+    "e2e p50": (2.0, 0.7),
+    "e2e p95": (3.0, 1.0),
+    "e2e p99": (4.0, 3.0),
+    "throughput": (800.0, 0.5),
+    "achieved_rate": (12.0, 0.5),
+    "goodput": (11.0, 0.7),
+    "attainment": (0.95, 1.0),
+    "failure_share": (0.002, 1.0),
+    "energy_per_token": (0.5, 0.7),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,80 +52,96 @@ class GateCell:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`shared` and `own` are standard deviations from run to run, as shares. `tail`: Student's t with three degrees of
-    freedom instead of a normal distribution. `worse` is by how much `measures` (all, where empty) are worse at
-    `stages`."""
+    """`shared` and `own` are standard deviations from run to run, as shares; `own_now` those of the version to judge.
+    `tail`: Student's t with three degrees of freedom instead of a normal distribution. `worse` is by how much `metrics`
+    (all, where empty) are worse at `stages`. `clock`: every duration lies between 25 and 45 ms, and is rounded to a
+    clock of so many seconds."""
 
     shared: float
     own: float
     tail: bool = False
     worse: float = 0.0
-    measures: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     stages: tuple[str, ...] = STAGES
+    runs: int = RUNS
+    own_now: float | None = None
+    clock: float = 0.0
 
 
 SPREAD = 0.03  # between the runs of one version
 SCENARIOS: dict[str, Scenario] = {
-    "identical, every measure 3 %": Scenario(0.0, SPREAD),
+    "identical, every metric 3 %": Scenario(0.0, SPREAD),
     "identical, 3 % shared and 1 % own": Scenario(SPREAD, 0.01),
     "identical, 3 % shared, own and heavy tails": Scenario(SPREAD, SPREAD, tail=True),
     "identical, 10 % shared and own": Scenario(0.1, 0.1),
+    "identical, 1 % own against 10 %": Scenario(0.0, 0.01, own_now=0.1),
+    "identical, three runs, 1 % own against 30 %": Scenario(0.0, 0.01, runs=3, own_now=0.3),
+    "identical, three runs, 3 % shared and own": Scenario(SPREAD, SPREAD, runs=3),
+    "identical, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, clock=0.01),
+    "identical, three runs, durations of 25 to 45 ms on a clock of 10 ms": Scenario(0.0, 0.01, runs=3, clock=0.01),
     "TTFT p50 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
-        SPREAD, 0.01, worse=0.25, measures=("ttft p50",), stages=STAGES[-1:]
+        SPREAD, 0.01, worse=0.25, metrics=("ttft p50",), stages=STAGES[-1:]
     ),
     "throughput 25 % worse at one stage, 3 % shared and 1 % own": Scenario(
-        SPREAD, 0.01, worse=0.25, measures=("throughput",), stages=STAGES[-1:]
+        SPREAD, 0.01, worse=0.25, metrics=("throughput",), stages=STAGES[-1:]
     ),
     "TTFT 25 % worse, 3 % shared and 1 % own": Scenario(
-        SPREAD, 0.01, worse=0.25, measures=("ttft p50", "ttft p95", "ttft p99")
+        SPREAD, 0.01, worse=0.25, metrics=("ttft p50", "ttft p95", "ttft p99")
     ),
     "everything 25 % worse, 3 % shared and 1 % own": Scenario(SPREAD, 0.01, worse=0.25),
     "TTFT p50 15 % worse at one stage, 3 % shared and 1 % own": Scenario(
-        SPREAD, 0.01, worse=0.15, measures=("ttft p50",), stages=STAGES[-1:]
+        SPREAD, 0.01, worse=0.15, metrics=("ttft p50",), stages=STAGES[-1:]
     ),
 }
 
 
-def version(rng: Generator, scenario: Scenario, changed: bool) -> dict[tuple[str, str], Floats]:
-    """Values of one version's runs by stage and measure."""
-    today = scenario.shared * rng.standard_normal(RUNS)
+def version(
+    rng: Generator, scenario: Scenario, changed: bool, levels: dict[tuple[str, str], float] | None = None
+) -> dict[tuple[str, str], Floats]:
+    """Values of one version's runs by stage and metric. `levels` are in place of the typical ones."""
+    runs = scenario.runs
+    today = scenario.shared * rng.standard_normal(runs)
+    own = scenario.own_now if changed and scenario.own_now is not None else scenario.own
     values = {}
     for stage in STAGES:
-        for name, higher, relative, level, spread in MEASURES:
-            noise = rng.standard_t(3, RUNS) / np.sqrt(3) if scenario.tail else rng.standard_normal(RUNS)
-            shift = (-today if higher else today) + scenario.own * spread * noise
-            here = stage in scenario.stages and (not scenario.measures or name in scenario.measures)
+        for column in COLUMNS:
+            level, spread = LEVELS[column.key]
+            level = (levels or {}).get((stage, column.key), level)
+            higher = column.better == "higher"
+            noise = rng.standard_t(3, runs) / np.sqrt(3) if scenario.tail else rng.standard_normal(runs)
+            shift = (-today if higher else today) + own * spread * noise
+            here = stage in scenario.stages and (not scenario.metrics or column.key in scenario.metrics)
             worse = scenario.worse if changed and here else 0.0
-            if relative:
-                values[stage, name] = level * np.exp(shift) * (1 - worse if higher else 1 + worse)
-            else:  # a share of few failures
-                values[stage, name] = rng.binomial(COUNTED, level) / COUNTED
+            if not column.relative:  # a share of few failures
+                values[stage, column.key] = rng.binomial([COUNTED] * runs, level) / COUNTED
+                continue
+            of_runs = level * np.exp(shift) * (1 - worse if higher else 1 + worse)
+            if scenario.clock and column.unit == "s":
+                of_runs = np.round(of_runs / scenario.clock) * scenario.clock
+            values[stage, column.key] = of_runs
     return values
 
 
 def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
     """Whether a gate between two versions fails at 20 %, and at 10 %."""
-    before, now = version(rng, scenario, False), version(rng, scenario, True)
-    samples = [
-        Sample(
-            "engine",
-            stage,
-            name,
-            name,
-            "",
-            "higher" if higher else "lower",
-            relative,
-            tuple(before[stage, name].tolist()),
-            tuple(now[stage, name].tolist()),
-            0.0
-            if relative
-            else chance_error(before[stage, name].tolist(), now[stage, name].tolist(), COUNTED, COUNTED),
+    levels = {}
+    if scenario.clock:
+        durations = [column.key for column in COLUMNS if column.unit == "s"]
+        levels = {(stage, key): float(rng.uniform(0.025, 0.045)) for stage in STAGES for key in durations}
+    before, now = version(rng, scenario, False, levels), version(rng, scenario, True, levels)
+    comparisons = [
+        compare_metric(
+            stage, column, sample("now", now[stage, column.key]), sample("before", before[stage, column.key]), False
         )
         for stage in STAGES
-        for name, higher, relative, _, _ in MEASURES
+        for column in COLUMNS
     ]
-    severities = {check.severity for check in decide(samples)}
+    severities = {check.severity for check in checks_of([each for each in comparisons if each is not None])}
     return "critical" in severities, bool(severities & {"critical", "warning"})
+
+
+def sample(label: str, runs: Floats) -> Sample:
+    return Sample(label, tuple(Estimate(value, n=COUNTED) for value in runs.tolist()))
 
 
 def measure(gates: int, seed: int, names: tuple[str, ...] = tuple(SCENARIOS)) -> list[GateCell]:

@@ -35,6 +35,12 @@ def test_the_first_name_that_a_sample_has_counts(tmp_path: Path) -> None:
     assert telemetry.series("gpu_utilisation")[1].tolist() == [0.25, 0.75]
 
 
+def test_gpus_are_as_many_as_report_their_utilisation(tmp_path: Path) -> None:
+    server = {f'enginebench_gpu_utilization_ratio{{gpu="{k}"}}': 0.0 for k in range(4)}
+    telemetry = read(tmp_path, TelemetrySample(1, server=server), TelemetrySample(2))
+    assert telemetry.series("gpus")[1].tolist() == [4]
+
+
 @pytest.mark.parametrize(
     ("server", "throttled", "capped"),
     [

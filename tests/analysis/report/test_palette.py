@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS
+from analysis.report.palette import ENGINES, PAGE, PAGE_COLOURS, styles_of
 
 Vector = tuple[float, ...]
 Matrix = tuple[Vector, ...]
@@ -56,3 +56,8 @@ def test_no_two_engines_look_alike(side: str, vision: str, least: float) -> None
 
     all_of_them = [seen(getattr(colour, side)) for colour in ENGINES]
     assert min(math.dist(one, other) for one, other in itertools.combinations(all_of_them, 2)) > least
+
+
+def test_more_engines_than_colours_have_other_marks() -> None:
+    styles = styles_of(f"engine-{k}" for k in range(40)).values()
+    assert len({(style.slot, style.shape) for style in styles}) == 40

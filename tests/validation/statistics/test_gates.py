@@ -13,8 +13,12 @@ from validation.statistics import gates
 def test_the_runs_are_simulated_without_the_gate() -> None:
     tree = ast.parse(Path(gates.__file__).read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert names & {"Sample", "decide"} == {"Sample", "decide"}
-    assert not [name for name in names if name in {"Check", "compare_runs", "CRITICAL", "WARNING"}]
+    assert {"Sample", "compare_metric", "checks_of"} <= names
+    assert not names & {"Check", "compare_runs", "CRITICAL", "WARNING", "FALSE_ALARMS"}
+
+
+def test_every_metric_that_is_compared_is_simulated() -> None:
+    assert set(gates.LEVELS) == {column.key for column in gates.COLUMNS}
 
 
 def test_the_spread_between_runs_is_what_is_said() -> None:

@@ -1,16 +1,19 @@
-"""Whether an engine gives the baseline's answers, from the digests that runs keep."""
+"""Two engines on the same prompts: their answers, from the digests that runs keep, and their latencies by prompt."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from analysis.compare.answers import SameAnswers, same_answers
-from analysis.compare.contrasts import contrast
+from analysis.compare.comparison import compare
+from analysis.compare.headline import headline
+from analysis.compare.prompts import SameAnswers, same_answers
 from analysis.data.load import load_run
 from analysis.summary.run_summary import RunSummary, summarise
-from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
+from records.files import read_requests
+from tests.support.analysis.synthetic import Engine, meta_of, record, simulate, stages_of, write_run
 
 
 def measured(folder: Path, label: str, answers: str, temperature: float = 0.0, tokens: int = 16) -> RunSummary:
@@ -55,10 +58,16 @@ def test_answers_of_the_warm_up_are_answers_too(tmp_path: Path) -> None:
 
 
 def test_a_comparison_says_that_answers_differ(tmp_path: Path) -> None:
-    base, engine = measured(tmp_path, "base", SAME), measured(tmp_path, "engine", "xycdefghij" * 10)
-    found = contrast([base, engine], "base", allow_invalid=True)
-    assert found.otherwise == ["engine and base give different answers to 2 of 10 prompts."]
-    assert found.sentence.endswith(found.otherwise[0])
+    runs = [measured(tmp_path, "base", SAME), measured(tmp_path, "engine", "xycdefghij" * 10)]
+    sentence = headline(compare(runs, "base", allow_invalid=True), runs)
+    assert sentence.endswith("engine and base give different answers to 2 of 10 prompts.")
+
+
+def test_of_many_engines_it_says_who_answers_otherwise(tmp_path: Path) -> None:
+    others = [measured(tmp_path, label, "xycdefghij" * 10) for label in "abcd"]
+    runs = [measured(tmp_path, "base", SAME), *others]
+    sentence = headline(compare(runs, "base", allow_invalid=True), runs)
+    assert sentence.endswith("a, b, c and d give other answers than base.")
 
 
 @pytest.mark.parametrize(
@@ -72,3 +81,26 @@ def test_what_cannot_be_the_same_is_not_compared(tmp_path: Path, changes: dict[s
     base, engine = measured(tmp_path, "base", SAME), measured(tmp_path, "engine", SAME, **changes)  # type: ignore[arg-type]
     found = same_answers([engine], [base], base.stages[0].label)
     assert (found.prompts, found.text, found.sentence("base")) == (0, why, None)
+
+
+def test_latencies_are_paired_by_prompt_where_prompts_are_the_same(tmp_path: Path) -> None:
+    """TTFT depends on the prompt alone, between 0.1 and 1 s, and the engine takes half of it."""
+    for label, factor in (("transformers", 1.0), ("candle", 0.5)):
+        for k in range(3):
+            source = simulate(tmp_path / "source" / f"{label}-{k}", Engine(label, slots=8), (4,), 12.0, seed=k)
+            meta = dataclasses.replace(load_run(source).meta, repeat=k)
+            records = []
+            for index, request in enumerate(read_requests(source)):
+                assert request.t_send is not None
+                first = request.t_send + round(factor * (0.1 + 0.9 * (index * 7 % 20) / 19) * 1e9)
+                stamps = {"t_first": first, "t_last": first + 10**8, "t_end": first + 10**8}
+                records.append(dataclasses.replace(request, prompt_id=f"{k}-{index * 7 % 20}", **stamps))
+            write_run(tmp_path / "runs" / f"{label}-{k}", meta, records)
+    comparison = compare([summarise(load_run(folder)) for folder in sorted((tmp_path / "runs").iterdir())])
+    ttft = comparison.of(comparison.stage, "candle", "ttft p50")
+    assert ttft is not None
+    assert ttft.by_prompt is not None
+    assert ttft.by_prompt.prompts == 20
+    assert ttft.by_prompt.ratio.value == pytest.approx(2, rel=1e-6)
+    assert ttft.reversed.by_prompt is not None
+    assert ttft.reversed.by_prompt.ratio.value == pytest.approx(0.5, rel=1e-6)

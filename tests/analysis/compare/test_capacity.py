@@ -1,0 +1,247 @@
+"""How much load an engine holds within its objectives: one judge over all repeats, a bracket of measured loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from analysis.compare.capacity import (
+    capacities_of,
+    capacity_matrix,
+    compare_capacities,
+    judge_load,
+    objective_lines,
+    slo_capacity,
+)
+from analysis.compare.comparison import compare
+from analysis.compare.engine_runs import engine_runs_of
+from analysis.compare.headline import headline
+from analysis.summary.run_summary import RunSummary
+from records.search import ProbeRecord, SearchRecord
+from records.slo import CAPACITY_GRID, Objective
+from records.view import Judgement, StageView
+from settings.schema import UserMistake
+from tests.support.analysis.compared import judged, judged_view, run, view
+
+SLO = Objective("ttft", 0.95, 0.5)
+
+
+def measured(label: str, shares: Mapping[float, float], repeats: int = 1, **changes: float) -> list[RunSummary]:
+    """By load the share of 400 effective requests within the objective, in each of the repeats."""
+    stages = [judged_view(load, SLO, share, **changes) for load, share in shares.items()]
+    return [run(label, stages, k, objectives=(SLO,)) for k in range(repeats)]
+
+
+def met_and_missed(runs: Sequence[RunSummary]) -> tuple[float | None, float | None]:
+    capacity = slo_capacity(runs)
+    assert capacity is not None
+    return capacity.met, capacity.missed
+
+
+@pytest.mark.parametrize(
+    ("shares", "bracket"),
+    [
+        pytest.param({10: 0.999, 20: 0.2}, (10, 20), id="met at 10 and missed at 20: nothing in between"),
+        pytest.param({10: 0.999, 14: 0.95, 20: 0.2}, (10, 20), id="what is undecided is no end"),
+        pytest.param({10: 0.999, 20: 0.999}, (20, None), id="the most that was measured"),
+        pytest.param({10: 0.2, 20: 0.1}, (None, 10), id="missed from the first on"),
+        pytest.param({10: 0.95}, (None, None), id="undecided"),
+        pytest.param({10: 0.999, 20: 0.2, 30: 0.999}, (10, 20), id="no load above one that misses it"),
+    ],
+)
+def test_the_bracket_lies_between_measured_loads(
+    shares: dict[float, float], bracket: tuple[float | None, float | None]
+) -> None:
+    assert met_and_missed(measured("a", shares)) == bracket
+
+
+def test_what_it_says() -> None:
+    (capacity,) = capacities_of(measured("a", {10: 0.999, 14: 0.96, 20: 0.2}))
+    assert capacity.bracket == "10 users (20 miss it)"
+    assert capacity.sentence.startswith(
+        "a holds 10 users within TTFT p95 ≤ 500 ms and misses it at 20, limited by TTFT p95 ≤ 500 ms; 14 users are "
+        "undecided (≈ "
+    )
+    (none,) = capacities_of(measured("a", {10: 0.2}))
+    assert none.sentence == "a misses TTFT p95 ≤ 500 ms from 10 users on, limited by TTFT p95 ≤ 500 ms."
+    assert none.bracket == "< 10 users"
+
+
+def test_repeats_are_judged_together_in_any_order() -> None:
+    """97.4 % of 400 is not enough evidence for 95 %; three times that is."""
+    (one,) = engine_runs_of(measured("a", {10: 0.966}))
+    assert judge_load(one, "10 users", (SLO,)).answer == "not enough evidence"
+    runs = measured("a", {10: 0.966}, repeats=4)
+    (four,) = engine_runs_of(runs)
+    judgement = judge_load(four, "10 users", (SLO,))
+    assert (judgement.answer, judgement.runs) == ("met", 4)
+    assert judgement.objectives[0].share.effective == pytest.approx(1600)
+    uneven = [
+        replace(each, stages=(judged_view(10, SLO, share),))
+        for each, share in zip(runs, (0.99, 0.9, 0.97, 1.0), strict=True)
+    ]
+    answers = [judge_load(engine_runs_of(order)[0], "10 users", (SLO,)) for order in (uneven, uneven[::-1])]
+    assert answers[0].objectives[0].share == answers[1].objectives[0].share
+
+
+def test_runs_that_differ_more_than_their_requests_explain_widen_the_interval() -> None:
+    def effective(shares: Sequence[float]) -> float:
+        runs = [run("a", [judged_view(10, SLO, share)], k, objectives=(SLO,)) for k, share in enumerate(shares)]
+        return judge_load(engine_runs_of(runs)[0], "10 users", (SLO,)).objectives[0].share.effective or 0.0
+
+    assert effective((0.9, 0.9, 0.9)) == pytest.approx(1200)
+    assert effective((0.8, 0.9, 1.0)) == pytest.approx(0.9 * 0.1 / (0.01 / 3))
+
+
+def test_how_much_longer_would_decide() -> None:
+    """97 % of 400 within 60 s: about 440 requests suffice for a lower end of 95 %, and 10,000 requests took 60 s."""
+    (engine,) = engine_runs_of(measured("a", {10: 0.97}))
+    judgement = judge_load(engine, "10 users", (SLO,))
+    assert judgement.more is not None
+    assert judgement.more == pytest.approx((judgement.objectives[0].more or 0) * 60 / 10_000)
+    (engine,) = engine_runs_of(measured("a", {10: 0.95}))
+    assert judge_load(engine, "10 users", (SLO,)).more is None, "on the boundary no length decides"
+
+
+def test_a_withheld_interval_is_not_one_of_width_zero() -> None:
+    stage = judged_view(10, SLO, 0.999)
+    (judgement,) = stage.judgements
+    withheld = replace(judgement.share, low=None, high=None, effective=None, why="requests repeat in cycles")
+    doubtful = replace(stage, judgements=(Judgement(SLO, withheld, "not enough evidence"),))
+    runs = [run("a", [each], k, objectives=(SLO,)) for k, each in enumerate((stage, doubtful))]
+    judgement = judge_load(engine_runs_of(runs)[0], "10 users", (SLO,)).objectives[0]
+    assert (judgement.answer, judgement.share.low, judgement.share.why) == (
+        "not enough evidence",
+        None,
+        "requests repeat in cycles",
+    )
+
+
+def search(met: float | None, missed: float | None, probes: Mapping[float, str], slo: str = str(SLO)) -> SearchRecord:
+    records = tuple(
+        ProbeRecord(round(load), load, "refine", verdict, "", 400)  # type: ignore[arg-type]
+        for load, verdict in probes.items()
+    )
+    return SearchRecord("users", "users", (slo,), "found", 11.0, met, missed, probes=records)
+
+
+def searched(label: str, met: float, missed: float, repeat: int = 0, slo: str = str(SLO)) -> RunSummary:
+    probes = {met: "met", missed: "missed"}
+    stages = [judged_view(load, SLO, share) for load, share in ((met, 0.97), (missed, 0.93))]
+    return run(label, stages, repeat, objectives=(SLO,), search=search(met, missed, probes, slo))
+
+
+def test_a_search_keeps_what_it_certified() -> None:
+    """Its own test allowed for being looked at many times: the same shares by themselves would not be enough."""
+    assert met_and_missed([searched("a", 10, 12)]) == (10, 12)
+    assert met_and_missed(measured("a", {10: 0.96, 12: 0.94})) == (None, None)
+    assert met_and_missed([searched("a", 10, 12), searched("a", 9, 14, 1)]) == (9, 14), "the bracket that holds both"
+
+
+def test_a_search_within_other_objectives_certifies_nothing() -> None:
+    assert met_and_missed([searched("a", 10, 12, slo="ttft_p95=9")]) != (10, 12)
+
+
+def test_capacity_searches_of_several_engines_are_compared() -> None:
+    """Which holds more, by what ratio, with what the brackets allow: 20 against 10, at least 20 ÷ 12."""
+    runs = [searched(label, *ends, k) for label, ends in (("a", (20.0, 24.0)), ("b", (10.0, 12.0))) for k in range(3)]
+    comparison = compare(runs)
+    assert (comparison.engines, comparison.stages, comparison.winner) == (("a", "b"), (), "a")
+    ratio = comparison.capacity_ratio("a", "b")
+    assert ratio is not None
+    assert (ratio.ratio.value, ratio.ratio.low, ratio.ratio.high) == pytest.approx((2, 20 / 12, 2.4))
+    assert headline(comparison, runs) == (
+        "a holds 20 users within TTFT p95 ≤ 500 ms; b 10 (2.0× [1.7, 2.4]), over 3 repeats."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ratio", "verdict"),
+    [
+        pytest.param({10: 1, 20: 0.2}, {10: 1, 20: 0.2}, (1, 0.5, 2), "not shown", id="the same bracket"),
+        pytest.param({10: 1, 20: 1}, {10: 1, 20: 0.2}, (2, 1, math.inf), "more", id="one meets what the other misses"),
+        pytest.param({10: 1, 20: 0.2}, {10: 1, 20: 1}, (0.5, 0, 1), "fewer", id="the other way round"),
+        pytest.param({10: 1, 20: 1}, {10: 0.2}, (None, 2, math.inf), "more", id="the other meets none"),
+        pytest.param({10: 1, 20: 1}, {10: 0.95, 20: 0.95}, (None, 0, math.inf), "not shown", id="undecided"),
+    ],
+)
+def test_capacities_are_compared_by_their_brackets(
+    ours: dict[float, float], theirs: dict[float, float], ratio: tuple[float | None, float, float], verdict: str
+) -> None:
+    sides = [slo_capacity(measured(label, shares)) for label, shares in (("a", ours), ("b", theirs))]
+    assert sides[0] is not None
+    assert sides[1] is not None
+    found = compare_capacities(sides[0], sides[1])
+    assert ((found.ratio.value, found.ratio.low, found.ratio.high), found.verdict) == (ratio, verdict)
+
+
+def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() -> None:
+    """At the heaviest load both miss them, and there the engine that holds fewer serves more tokens."""
+    near = (1.0, 0.99, 1.01)
+    runs = [
+        run(label, [_stage(load, share, rate * near[k], tpot) for load, share, rate in stages], k, objectives=(SLO,))
+        for label, tpot, stages in (
+            ("small", 0.032, [(14, 0.999, 300), (20, 0.2, 340), (40, 0.1, 400)]),
+            ("large", 0.047, [(14, 0.999, 290), (20, 0.999, 330), (40, 0.1, 360)]),
+        )
+        for k in range(3)
+    ]
+    comparison = compare(runs)
+    assert (comparison.winner, comparison.stage) == ("large", "20 users"), "not 40 users, where both miss them"
+    assert headline(comparison, runs) == (
+        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]); there a token takes 47.0 ms "
+        "against 32.0 ms (median), over 3 repeats."
+    )
+    answers = {(load.stage, load.engine): load.answer for load in comparison.loads}
+    assert answers["20 users", "large"] == "met"
+    assert answers["20 users", "small"] == answers["40 users", "large"] == "missed"
+
+
+def _stage(load: float, share: float, tokens: float, tpot: float) -> StageView:
+    return judged_view(load, SLO, share, throughput=tokens, tpot_p50=tpot)
+
+
+def test_where_no_engine_meets_the_objectives_none_is_named() -> None:
+    runs = [
+        each for label, rate in (("a", 200.0), ("b", 100.0)) for each in measured(label, {10: 0.2}, 3, throughput=rate)
+    ]
+    comparison = compare(runs)
+    assert comparison.winner is None
+    assert headline(comparison, runs).startswith("No engine is known to meet TTFT p95 ≤ 500 ms at any load; ")
+
+
+def test_the_matrix_is_made_of_measured_stages() -> None:
+    tight, loose = CAPACITY_GRID[0], CAPACITY_GRID[2]
+    fast = next(objective for objective in CAPACITY_GRID if objective.metric == "tpot")
+    grids = {
+        10: (judged(tight, 0.999, 400), judged(loose, 0.999, 400), judged(fast, 0.999, 400)),
+        20: (judged(tight, 0.2, 400), judged(loose, 0.999, 400), judged(fast, 0.999, 400)),
+    }
+    engine = engine_runs_of([run("a", [view(load, {}, grid=grid) for load, grid in grids.items()])])[0]
+    matrix = capacity_matrix(engine)
+    assert matrix[tight, fast].met == 10
+    assert matrix[loose, fast].met == 20
+    assert len(matrix) == 2, "pairs that were not judged are left out"
+
+
+def test_a_line_for_each_objective_with_its_share_at_each_load() -> None:
+    """Not one share for several loads."""
+    (engine,) = engine_runs_of(measured("a", {5: 0.96, 10: 0.999, 20: 0.168}, repeats=2))
+    ((answer, line),) = objective_lines(engine)
+    assert answer == "missed"
+    assert line.startswith(
+        "a (2 runs), TTFT p95 ≤ 500 ms: met at 10 users; not enough evidence at 5 users (96 % within"
+    )
+    assert line.endswith("missed at 20 users (16.8 % within)")
+
+
+def test_one_label_with_two_objectives_is_refused() -> None:
+    first, second = measured("a", {10: 0.999}, repeats=2)
+    other = replace(second, objectives=(Objective("ttft", 0.95, 1.0),))
+    with pytest.raises(
+        UserMistake, match=r"the runs of a were made with different objectives \(ttft_p95=0.5; ttft_p95=1\)"
+    ):
+        engine_runs_of([first, other])

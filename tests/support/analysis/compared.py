@@ -1,0 +1,103 @@
+"""Runs whose numbers are given, without records: what comparisons and gates are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analysis.compare.engine_runs import EngineRuns
+from analysis.summary.run_summary import FlowSeries, RunSummary
+from records.metrics import BY_NAME, PERCENTILES, REQUEST_METRICS
+from records.rules import Answer
+from records.slo import Objective
+from records.view import EMPTY, Distribution, Estimate, Judgement, StageView
+
+REQUESTS = 10_000
+
+
+def view(load: float, numbers: Mapping[str, float | Estimate | None], **changes: Any) -> StageView:
+    """A stage of so many users. `numbers` are by key: `throughput`, `ttft p95`."""
+    quantities = {"failure_share": Estimate(0.0, n=REQUESTS)}
+    metrics: dict[str, Distribution] = dict.fromkeys(BY_NAME, EMPTY)
+    for key, number in numbers.items():
+        name, _, percentile = key.partition(" ")
+        estimate = number if isinstance(number, Estimate) else Estimate(number, n=REQUESTS)
+        if not percentile:
+            quantities[name] = estimate
+            continue
+        assert percentile in PERCENTILES
+        known = metrics[name].percentiles
+        metrics[name] = replace(EMPTY, n=REQUESTS, mean=estimate.value, percentiles={**known, percentile: estimate})
+    for metric in REQUEST_METRICS:  # sent when they were due
+        if metric.since_due:
+            metrics[metric.since_due] = metrics[metric.name]
+    stage = StageView(
+        index=round(load),
+        label=f"{load:g} user{'s' * (load != 1)}",
+        load=float(load),
+        load_unit="users",
+        start=0.0,
+        end=60.0,
+        outcomes={"ok": REQUESTS},
+        metrics=metrics,
+        quantities=quantities,
+    )
+    return replace(stage, **changes)
+
+
+def run(label: str, stages: Sequence[StageView], repeat: int = 0, **changes: Any) -> RunSummary:
+    summary = RunSummary(
+        run_id=f"{label}-{repeat}",
+        started_at="2026-11-21T10:00:00.000+00:00",
+        scenario="concurrent",
+        url="http://127.0.0.1:8000",
+        model="smollm2-135m",
+        workload={"prompt_set": f"set {repeat}"},
+        engine={"name": label, "dtype": "bfloat16"},
+        host={"cpu": "Test CPU"},
+        versions={"enginebench": "0.1.0"},
+        label=label,
+        command=(),
+        repeat=repeat,
+        folder=Path("runs") / f"{label}-{repeat}",
+        requests=REQUESTS,
+        objectives=(),
+        stages=tuple(stages),
+        flow=FlowSeries(1.0, (), ()),
+        findings=(),
+    )
+    return replace(summary, **changes)
+
+
+def runs_of(label: str, load: float = 8, **values: Sequence[float | Estimate | None]) -> list[RunSummary]:
+    """A run for each of the values, with one stage; `ttft_p95=` stands for the key `ttft p95`."""
+    by_key = {_key(name): of_name for name, of_name in values.items()}
+    count = len(next(iter(by_key.values())))
+    numbers = [{key: of_key[k] for key, of_key in by_key.items()} for k in range(count)]
+    return [run(label, [view(load, each)], k) for k, each in enumerate(numbers)]
+
+
+def _key(name: str) -> str:
+    metric, _, percentile = name.rpartition("_")
+    return f"{metric} {percentile}" if percentile in PERCENTILES else name
+
+
+def engine_of(label: str, load: float = 8, **values: Sequence[float | Estimate | None]) -> EngineRuns:
+    return EngineRuns(label, tuple(runs_of(label, load, **values)))
+
+
+def judged(objective: Objective, share: float, effective: float, answer: Answer | None = None) -> Judgement:
+    """By a share of so many effective requests."""
+    from analysis.stats.intervals import objective_answer
+    from analysis.stats.tails import clopper_pearson
+
+    low, high = clopper_pearson(share, effective)
+    estimate = Estimate(share, low, high, round(effective), effective=effective)
+    return Judgement(objective, estimate, answer or objective_answer(estimate, objective.q))
+
+
+def judged_view(load: float, objective: Objective, share: float, effective: float = 400, **numbers: float) -> StageView:
+    by_key = {_key(name): value for name, value in numbers.items()}
+    return view(load, by_key, judgements=(judged(objective, share, effective),))
