@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -12,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from records.formatting import FIGURE_SPACE, POINT_SPACE, in_words, join_labels
-from records.view import Finding, Severity, in_order
+from records.formatting import FIGURE_SPACE, POINT_SPACE, in_words
 
 PIPE_WIDTH = 120  # of what is neither a terminal nor told by COLUMNS
 NO_STYLES: Mapping[str, str] = {}
-SEVERITY_STYLES: Mapping[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 
 
 def stdout() -> Console:
@@ -29,28 +27,6 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
-
-
-def finding_lines(findings: Iterable[Finding]) -> list[tuple[Severity, str, str]]:
-    """Severity, evidence and remedy, the gravest first: a line for all runs and stages of an engine with the same kind
-    of finding, with the evidence of the last of them."""
-    groups: dict[tuple[Severity, str, str | None], list[Finding]] = {}
-    for finding in in_order(findings):
-        groups.setdefault((finding.severity, finding.kind, finding.label), []).append(finding)
-    lines = []
-    for (severity, _, label), group in groups.items():
-        stages = list(dict.fromkeys(finding.stage.label for finding in group if finding.stage is not None))
-        where = ", ".join(filter(None, (label, join_labels(stages))))
-        lines.append((severity, f"{where}: {group[-1].evidence}" if where else group[-1].evidence, group[-1].remedy))
-    return lines
-
-
-def print_findings(console: Console, findings: Iterable[Finding]) -> None:
-    lines = finding_lines(findings)
-    for severity, evidence, remedy in lines:
-        console.print(Text.assemble((f"{severity}: ", SEVERITY_STYLES[severity]), f"{evidence} → {remedy}."))
-    if lines:
-        console.print()
 
 
 def ruled_table(left: Sequence[str] = (), right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 1) -> Table:

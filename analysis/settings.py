@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from records.metrics import OBJECTIVES
 from records.rules import MARGIN
 from records.slo import Objective, parse_objectives, write_objectives
 from settings.schema import setting
@@ -18,11 +19,12 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
 
 
 def slo_setting(group: str = "") -> tuple[Objective, ...]:
-    """`--slo METRIC_pN=SECONDS`, as often as there are objectives."""
+    """`--slo METRIC_pN=SECONDS`, as often as there are objectives; those of a tier have its name before them."""
     declared: tuple[Objective, ...] = setting(
         (),
-        "Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is ttft, tpot, ntpot or e2e.",
-        metavar="METRIC_pN=SECONDS",
+        f"Objective in seconds, such as ttft_p99=0.5; may be repeated. METRIC is one of {', '.join(OBJECTIVES)}. A "
+        "tier goes before its objectives: fast:ttft_p95=0.3,tpot_p95=0.03.",
+        metavar="[TIER:]METRIC_pN=SECONDS",
         read=parse_slo,
         write=write_objectives,
         group=group,

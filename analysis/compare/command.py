@@ -87,9 +87,10 @@ def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummar
     """The sentence first, then the tables and what they mean, and what speaks against them."""
     from rich.text import Text
 
+    from analysis.compare.findings_text import print_remarks, remarks
     from analysis.compare.headline import headline
     from analysis.compare.tables import LEFT_OUT, STYLES, criteria, tables_of
-    from analysis.console import print_findings, print_table
+    from analysis.console import print_table
 
     console.print(Text(headline(comparison, summaries), style="bold"))
     console.print()
@@ -97,7 +98,8 @@ def show(console: Console, comparison: Comparison, summaries: Sequence[RunSummar
         print_table(console, table, LEFT_OUT, STYLES)
     console.print(Text(criteria(comparison), style="dim"))
     console.print()
-    print_findings(console, [*comparison.findings, *(finding for run in summaries for finding in run.findings)])
+    findings = [*comparison.findings, *(finding for run in summaries for finding in run.findings)]
+    print_remarks(console, remarks(findings, [run.label for run in summaries]))
 
 
 def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[str, Any]:

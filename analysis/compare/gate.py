@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, engine_runs_of, since_due, stages_of
+from analysis.compare.findings_text import remarks
 from analysis.compare.likeness import different_scenarios, unlike
 from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric, corrected, sample_of
-from analysis.console import finding_lines
 from analysis.settings import CRITICAL
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import FlowSeries, RunSummary, read_summary, write_summary
@@ -134,8 +134,8 @@ def judge(
                 missing.append(part)
             else:
                 comparisons.append(part)
-    findings = finding_lines([*differences, *(finding for run in current for finding in run.findings)])
-    notes = [f"{severity}: {text}" for severity, text, _ in findings]
+    findings = [*differences, *(finding for run in current for finding in run.findings)]
+    notes = [f"{remark.severity}: {remark.text}" for remark in remarks(findings, [run.label for run in current])]
     return gate_of(comparisons, missing, fail_at, len(current), len(baseline), notes, allow_missing)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from analysis.compare.findings_text import Remark
 from analysis.compare.tables import criteria
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
-from analysis.report.findings_text import Remark
 from analysis.report.sections import answer_table, tables_of, trend_lines
 from analysis.report.table import StageTable, stage_table
 from records.formatting import counted, format_count
@@ -53,7 +53,7 @@ def _section(table: TextTable) -> list[str]:
 
 
 def _findings(remarks: Sequence[Remark]) -> list[str]:
-    lines = [f"**{r.severity}**{f' {r.where}:' if r.where else ''} {r.evidence}. → {r.remedy}" for r in remarks]
+    lines = [f"**{remark.severity}** {remark.text}. → {remark.remedy}" for remark in remarks]
     return [_list(lines)] if lines else []
 
 

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.compare.engine_runs import DECIDING, since_due
+from analysis.compare.findings_text import Remark, print_remarks
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
-from analysis.console import PIPE_WIDTH, SEVERITY_STYLES, print_table, ruled_table
+from analysis.console import PIPE_WIDTH, print_table, ruled_table
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
-from analysis.report.findings_text import Remark
 from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.run_summary import RunSummary
@@ -33,7 +33,7 @@ Fact = tuple[str, str, list[Lines], Side]  # title, what its second lines are, t
 def print_report(console: Console, report: Report) -> None:
     console.print(Text(report.headline, style="bold"))
     console.print()
-    _print_remarks(console, report.grave)
+    print_remarks(console, report.grave)
     answer = answer_table(report)
     if answer is not None:
         numbers = [column.full_title for column in columns("table", since_due(report.runs)) if column.key != DECIDING]
@@ -176,17 +176,4 @@ def _print_classes(console: Console, summaries: Sequence[RunSummary]) -> None:
 def _print_caveats(console: Console, caveats: Sequence[Remark]) -> None:
     if caveats:
         console.print(Text(counted(len(caveats), "caveat"), style="bold"))
-        _print_remarks(console, caveats)
-
-
-def _print_remarks(console: Console, shown: Sequence[Remark]) -> None:
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for remark in shown:
-        where = f"{remark.where}: " if remark.where else ""
-        text = Text.assemble(f"{where}{remark.evidence}. ", (f"→ {remark.remedy}", "dim"))
-        grid.add_row(Text(remark.severity, style=SEVERITY_STYLES[remark.severity]), text)
-    if shown:
-        console.print(grid)
-        console.print()
+        print_remarks(console, caveats)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from analysis.data.load import load_run
+from analysis.report.document import numbers_of
 from analysis.report.page import render
-from analysis.summary.run_summary import RunSummary
+from analysis.summary.run_summary import RunSummary, summarise
 from records.formatting import significant
+from records.slo import parse_objectives
 from records.view import Estimate
 from tests.support.analysis.printed import printed, reported
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 
 
 def stage_table_of(text: str) -> str:
@@ -106,3 +112,34 @@ def test_a_long_matrix_is_left_to_the_page(summaries: list[RunSummary]) -> None:
     many = [dataclasses.replace(summaries[0], label=f"engine-{k}") for k in range(4)]
     assert "within pairs of limits" not in printed(many, 120)
     assert "within pairs of limits" in render(reported(many))
+
+
+def test_unknown_tokens_are_a_dash_and_a_finding(tmp_path: Path) -> None:
+    """Not 0 tokens/s: the server sends no usage, and no tokenizer counted the answers."""
+    unknown = {"output_tokens": None, "token_source": None, "first_chunk_tokens": None}
+    records = [record(k, k * 10**8, **unknown) for k in range(200)]
+    summary = summarise(load_run(write_run(tmp_path / "run", meta_of(stages_of((1,), 20.0)), records)))
+    report = reported([summary])
+    (row,) = (line for line in printed(report, 160).splitlines() if re.match(r"\s+1\s+fake", line))
+    assert row.split()[-2:] == ["–", "–"], "neither time per token nor tokens per second"
+    assert "the tokens of the answers are unknown" in printed(report, 160)
+    assert [remark for remark in report.caveats if "tokens" in remark.evidence] != []
+    numbers = numbers_of(report).filter(metric="throughput")
+    assert numbers["value"].to_list() == [None]
+
+
+def test_how_much_longer_a_run_would_take_to_decide(tmp_path: Path) -> None:
+    """98 % of 280 requests are within 100 ms, where 97 % are asked for."""
+    slow = {"t_first": 4 * 10**8, "t_first_out": 4 * 10**8, "read_first": 4 * 10**8}
+    rng = Random(3)
+    records = []
+    for k in range(400):
+        at = k * 5 * 10**7
+        late = {name: at + value for name, value in slow.items()} | {"t_last": at + 5 * 10**8, "t_end": at + 5 * 10**8}
+        records.append(record(k, at, user=k % 20, **(late if rng.random() < 0.015 else {})))
+    run = write_run(tmp_path / "run", meta_of(stages_of((20,), 20.0)), records)
+    report = reported([summarise(load_run(run), parse_objectives(["ttft_p97=0.2"]))])
+    ((answer, text),) = report.judged
+    assert answer == "not enough evidence"
+    assert re.search(r"20 users \(9[89](\.\d)? % within, ≈ \d[\d.]* (s|min) more would decide\)", text)
+    assert text in re.sub(r"\s+", " ", printed(report, 120))

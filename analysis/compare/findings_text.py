@@ -4,8 +4,12 @@ many have it."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from records.formatting import in_words, join_labels
 from records.view import Finding, Severity, in_order
@@ -15,6 +19,9 @@ OF_THE_TEST = {"prompts_missed", "too_few_samples", "tokens_per_chunk"}
 """Kinds of how the test was laid out, which stand behind those of the server and of the load generator."""
 
 MANY = 3  # engines with the same kind of finding, from which on they share one remark
+
+
+STYLES: Mapping[Severity, str] = {"invalid": "bold red", "warn": "yellow", "note": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,10 @@ class Remark:
                 engines.setdefault(one._at, []).append(one.label or "")
             return "; ".join(_of(in_words(names), at) for at, names in engines.items())
         return _of(self.label or "", self._at)
+
+    @property
+    def text(self) -> str:
+        return f"{self.where}: {self.evidence}" if self.where else self.evidence
 
     @property
     def evidence(self) -> str:
@@ -99,3 +110,15 @@ def _together(said: list[Remark]) -> tuple[Remark, ...]:
             merged.append(replace(one, others=tuple(group[1:])))
     severities = list(dict.fromkeys(one.severity for one in merged))
     return tuple(sorted(merged, key=lambda one: (severities.index(one.severity), one.kind in OF_THE_TEST)))
+
+
+def print_remarks(console: Console, shown: Sequence[Remark]) -> None:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for remark in shown:
+        text = Text.assemble(f"{remark.text}. ", (f"→ {remark.remedy}", "dim"))
+        grid.add_row(Text(remark.severity, style=STYLES[remark.severity]), text)
+    if shown:
+        console.print(grid)
+        console.print()
