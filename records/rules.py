@@ -31,6 +31,7 @@ from records.formula import (
 MARGIN = 1.05  # practical significance: a smaller ratio is no reason to change engines
 SIGNIFICANCE = 0.05  # chance of a difference between equal engines, after correction, from which it is not claimed
 NO_FAILURE = ("ok", "cut_off")
+FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 Answer = Literal["met", "missed", "not enough evidence"]
 Difference = Literal["better", "worse", "alike", "not shown"]

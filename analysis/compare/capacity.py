@@ -15,7 +15,7 @@ from typing import Literal
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.growth import Limit, limit_of
 from analysis.stats.intervals import objective_answer
-from analysis.stats.repeats import REPEATS
+from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.stats.tails import clopper_pearson
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
@@ -201,6 +201,9 @@ def _pooled(judgements: Sequence[Judgement]) -> Judgement:
     total = sum(weights)
     value = sum((share.value or 0.0) * share.n for share in shares) / total if total else 0.0
     if any(share.low is None or share.effective is None for share in shares):
+        between = repeats_interval([share.value or 0.0 for share in shares]).within(0.0, 1.0)
+        if between.low is not None and between.low < (between.high or 0.0):  # the runs are samples of their own
+            return Judgement(objective, replace(between, n=total), objective_answer(between, objective.q))
         why = next(share.why for share in shares if share.low is None or share.effective is None)
         return Judgement(objective, Estimate(value, n=total, why=why), _agreed(judgements))
     effective = sum(share.effective or 0.0 for share in shares)

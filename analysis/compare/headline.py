@@ -11,10 +11,10 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import DECIDING, EngineRuns, engine_runs_of, since_due
 from analysis.compare.likeness import number_format
 from analysis.compare.tables import ratio_text
-from analysis.compare.winner import FAILURES_BORNE
 from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_interval, format_ratio, format_seconds, format_share, in_words, significant
+from records.rules import FAILURES_BORNE
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
 

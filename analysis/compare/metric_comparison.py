@@ -122,7 +122,7 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
     if not (ours.complete and theirs.complete):
         return None
     test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
-    ratio = _beyond_test(ours.values, theirs.values) or test.ratio
+    ratio = (_beyond_test(ours.values, theirs.values) if column.relative else None) or test.ratio
     ends = test.ratio if column.relative else test.difference
     if ends.low is not None and ends.low == ends.high and ours.values != theirs.values:
         # Runs that differ by the same number each time, to the last digit: nothing tells how far that is from chance.

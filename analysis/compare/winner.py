@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from analysis.compare.engine_runs import DECIDING, EngineRuns
 from analysis.stats.repeats import REPEATS
 from records.formatting import format_share
+from records.rules import FAILURES_BORNE
 
 if TYPE_CHECKING:
     from analysis.compare.comparison import Comparison
-
-FAILURES_BORNE = 0.05  # share of failed requests above which a stage is no evidence that a load can be served
 
 
 def why_no_winner(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str | None:

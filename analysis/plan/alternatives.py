@@ -3,28 +3,28 @@ dominated."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.data.load import RunData
-from analysis.plan.answer import Plan, dollars, make_plan
-from analysis.plan.document import as_document as plan_document
-from analysis.plan.errors import CannotPlan
-from analysis.plan.settings import PlanSettings
+from analysis.plan.plan import Plan, make_plan
+from analysis.plan.prices import dollars
+from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.summary.run_summary import RunSummary
-
-TOLD = ("model", "dtype", "device", "max_concurrency")  # of an engine, beside its options
+from records.formatting import counted
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One engine with one set of settings; `refused` where there is no plan for it."""
+    """One engine with one set of settings; `refused` says why there is no plan for it."""
 
     name: str
     plan: Plan | None
     refused: str | None = None
+
+    @property
+    def planned(self) -> Plan:
+        assert self.plan is not None
+        return self.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Alternatives:
 
     @property
     def planned(self) -> dict[str, Plan]:
-        return {one.name: one.plan for one in self.all if one.plan is not None}
+        return {alternative.name: alternative.plan for alternative in self.all if alternative.plan is not None}
 
     def cost(self, plan: Plan) -> float:
         return plan.bill.per_hour if self.priced and plan.bill is not None else float(plan.count)
@@ -47,7 +47,7 @@ class Alternatives:
         return self.cost(plan), chosen.ttft_p95.median, chosen.tpot_p50.median
 
     def dominated_by(self, name: str) -> str | None:
-        """One that is no worse in cost, TTFT and TPOT, and better in one; `None` for those on the Pareto front."""
+        """Another that is no worse in cost, TTFT and TPOT, and better in one; `None` for those on the Pareto front."""
         here = self.coordinates(self.planned[name])
         for other, plan in self.planned.items():
             there = self.coordinates(plan)
@@ -56,69 +56,44 @@ class Alternatives:
         return None
 
     @property
-    def cheapest(self) -> tuple[str, Plan]:
+    def cheapest(self) -> Plan:
         """Of those that cost the same, the one with the lowest latencies."""
-        return min(self.planned.items(), key=lambda one: self.coordinates(one[1]))
+        return min(self.planned.values(), key=self.coordinates)
 
     @property
     def sentence(self) -> str:
-        name, plan = self.cheapest
-        cost = f" at {dollars(self.cost(plan))} an hour" if self.priced else ""
+        """The answer: the cheapest, what the others cost more, and which of them are worth that."""
+        plan = self.cheapest
+        names = {id(other): name for name, other in self.planned.items()}
+        name = names[id(plan)]
+        cost = f" at {_monthly(plan)}" if self.priced else ""
+        parts = [f"{plan.goal}: {name} costs the least, {counted(plan.count, 'replica')}{cost}"]
+        others = [
+            f"{other} needs {counted(its.count, 'replica')}{f' at {_monthly(its)}' if self.priced else ''}"
+            for other, its in self.planned.items()
+            if other != name
+        ]
         front = [other for other in self.planned if self.dominated_by(other) is None]
-        rest = f"; on the Pareto front: {', '.join(front)}" if len(front) > 1 else "; it dominates all others"
-        return f"{name} costs the least: {plan.count} replica{'s' * (plan.count != 1)}{cost}{rest}."
+        parts += others
+        parts.append(f"on the Pareto front: {', '.join(front)}" if len(front) > 1 else f"{name} dominates all others")
+        return "; ".join(parts) + "."
 
 
-def grouped(runs: Sequence[RunData]) -> dict[str, list[RunData]]:
-    """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
-    groups: dict[tuple[str, str], list[RunData]] = {}
-    for run in runs:
-        groups.setdefault((run.meta.label, json.dumps(_settings(run), sort_keys=True, default=str)), []).append(run)
-    named = {}
-    for (label, _), members in groups.items():
-        same = [_settings(others[0]) for (other, _), others in groups.items() if other == label]
-        own = _settings(members[0])
-        differing = [key for key in own if any(one.get(key) != own[key] for one in same)]
-        told = ", ".join(f"{key}={own[key]}" for key in differing)
-        named[f"{label} ({told})" if told else label] = members
-    return named
+def _monthly(plan: Plan) -> str:
+    assert plan.bill is not None
+    return f"{dollars(plan.bill.per_month)} a month"
 
 
-def _settings(run: RunData) -> dict[str, Any]:
-    engine = run.meta.engine or {}
-    return {name: engine.get(name) for name in TOLD} | dict(engine.get("options") or {})
-
-
-def make_alternatives(
-    groups: Mapping[str, Sequence[RunData]], summaries: Mapping[str, RunSummary], settings: PlanSettings
-) -> Alternatives:
-    """`summaries` by run id. Raises `CannotPlan` where there is a plan for none."""
-    found = []
-    for name, runs in groups.items():
+def make_alternatives(groups: Mapping[str, Sequence[RunSummary]], settings: PlanSettings) -> Alternatives:
+    """Raises `CannotPlan` where there is a plan for none."""
+    alternatives = []
+    for name, summaries in groups.items():
         try:
-            found.append(Alternative(name, make_plan(name, runs, [summaries[r.meta.run_id] for r in runs], settings)))
+            alternatives.append(Alternative(name, make_plan(name, summaries, settings)))
         except CannotPlan as reason:
-            found.append(Alternative(name, None, str(reason)))
-    plans = [one.plan for one in found if one.plan is not None]
+            alternatives.append(Alternative(name, None, str(reason)))
+    plans = [alternative.plan for alternative in alternatives if alternative.plan is not None]
     if not plans:
-        raise CannotPlan(" ".join(f"{one.name}: {one.refused}" for one in found))
-    return Alternatives(tuple(found), all(plan.bill is not None for plan in plans))
-
-
-def as_document(found: Alternatives) -> dict[str, Any]:
-    """What `--json` prints for several: each plan as for one, and what dominates it."""
-    return {
-        "schema": 1,
-        "answer": found.sentence,
-        "cost_in": "US dollars per hour" if found.priced else "replicas",
-        "alternatives": [
-            {
-                "name": one.name,
-                "refused": one.refused,
-                "plan": None if one.plan is None else plan_document(one.plan),
-                "cost": None if one.plan is None else found.cost(one.plan),
-                "dominated_by": None if one.plan is None else found.dominated_by(one.name),
-            }
-            for one in found.all
-        ],
-    }
+        reasons = [(f"{a.name}: " if len(alternatives) > 1 else "") + str(a.refused) for a in alternatives]
+        raise CannotPlan(" ".join(reasons))
+    return Alternatives(tuple(alternatives), all(plan.bill is not None for plan in plans))

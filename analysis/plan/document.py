@@ -1,57 +1,281 @@
-"""The plan as one JSON document."""
+"""What a plan says, for every output: the first screen, what it rests on, what speaks against it, and all of it as one
+JSON document."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
-import msgspec
-
-from analysis.plan.answer import Plan
-from analysis.plan.outcome import FIGURES
-from analysis.plan.replicas import BEYOND
+from analysis.plan.alternatives import Alternatives
+from analysis.plan.fleet import SURE, Attainment
+from analysis.plan.plan import Plan
+from analysis.plan.prices import dollars
+from analysis.plan.replicas import SimulatedCapacity
+from analysis.plan.requests import FIGURES, simulated
 from analysis.summary.run_summary import without_infinities
+from records.formatting import format_seconds, format_share, in_words, significant
+from records.load import Users
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+INACCURATE = 0.25  # error of a held-out prediction that is warned of
+ERRORS = {
+    "ttft_p50": "TTFT p50",
+    "ttft_p95": "TTFT p95",
+    "tpot_p50": "TPOT p50",
+    "e2e_mean": "E2E mean",
+    "throughput": "tokens/s",
+}
+"""The figures whose errors are shown, and what they are called."""
+ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted from a fit to the others."
+
+
+def first_screen(plan: Plan) -> list[tuple[str, str]]:
+    """(what, how much) below the answer: a replica's load, replicas, cost, trade-off, and how sure all of it is."""
+    answer, unit = plan.replicas, "users" if isinstance(plan.load, Users) else "rate"
+    measured = "not measured in this unit" if plan.capacity is None else plan.capacity.sentence.rstrip(".")
+    high = "more" if answer.high is None else answer.high
+    spares = f", and {plan.spares} spare" if plan.spares else ""
+    rows = [
+        (f"{unit} per replica", f"measured: {measured}; simulated: {simulated_text(answer.capacity)}"),
+        ("replicas", f"{answer.count}{spares}; half of the futures need {answer.low}, 99 % of them {high}"),
+    ]
+    if plan.bill is not None:
+        cost = f"{dollars(plan.bill.per_month)} a month, {dollars(plan.bill.per_hour)} an hour"
+        rows.append(("cost", f"{cost} for {plan.count} replica{'s' * (plan.count != 1)}"))
+    if answer.fewer is not None:
+        rows.append(("trade-off", _trade_off(plan, answer.fewer)))
+    error, figure, load = largest_error(plan)
+    chosen = answer.chosen
+    sure = f"every objective is met in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
+    off = f"; held-out loads were predicted within {format_share(error)} ({figure} at {load})" if load else ""
+    return [*rows, ("how sure", f"{sure}{off}")]
+
+
+def simulated_text(capacity: SimulatedCapacity) -> str:
+    """`16 users within the objectives, missed at 17`"""
+    missed = "no larger load is supported" if capacity.missed is None else f"missed at {capacity.missed:.3g}"
+    return f"{capacity.met:.3g} {capacity.unit} within the objectives, {missed}"
+
+
+def _trade_off(plan: Plan, fewer: Attainment) -> str:
+    saved = ""
+    if plan.bill is not None:
+        less = plan.bill.per_month * (plan.replicas.count - fewer.replicas) / plan.count
+        saved = f", and cost {dollars(less)} a month less"
+    within = f"{format_share(fewer.share.median)} of the requests are within them"
+    return f"{fewer.replicas} meet the objectives in {format_share(fewer.met)} of the futures, {within}{saved}"
+
+
+def largest_error(plan: Plan) -> tuple[float, str, str]:
+    """Of the held-out predictions: (error, figure, load); no load where none is known.
+
+    Without its saturated stage, a fit may not know the slots, which the plan does.
+    """
+    alike = [held for held in plan.held_out if held.slots_known or plan.basis.fitted.model.slots is None]
+    errors = [(abs(held.error(figure)), name, held.stage) for held in alike for figure, name in ERRORS.items()]
+    return max((error for error in errors if math.isfinite(error[0])), default=(0.0, "", ""))
+
+
+def warnings_of(plan: Plan) -> list[str]:
+    """What speaks against the plan, for the terminal and for the page; without full stops."""
+    model, limits = plan.basis.fitted.model, [o for o in plan.objectives if o not in simulated(plan.objectives)]
+    warnings = [] if plan.replicas.margin.warning is None else [plan.replicas.margin.warning]
+    if plan.contradiction is not None:
+        warnings.append(f"{plan.contradiction.sentence}: do not rely on the number of replicas")
+    error, _, load = largest_error(plan)
+    if error > INACCURATE:
+        warnings.append(
+            f"a prediction was off by {format_share(error)} at {load}: if the measured load disagrees, trust that"
+        )
+    if model.slots is None and model.synchronised:
+        warnings.append(
+            "no run had requests waiting for a slot, so how many run at a time is not known: no replica is planned "
+            f"with more than was measured ({plan.largest}); measure a load beyond saturation"
+        )
+    if limits:
+        warnings.append(
+            f"{in_words([objective.text for objective in limits])} is not simulated but measured: no replica is "
+            f"planned with "
+            f"more than {plan.largest}, the largest measured load at which it was met"
+        )
+    return [*warnings, *plan.basis.fitted.warnings]
+
+
+def facts_of(plan: Plan) -> list[tuple[str, str]]:
+    """(what, how much): what the plan rests on."""
+    model, fit = plan.basis.fitted.model, plan.basis.fitted.fit
+    cost = model.cost
+    parts = [format_seconds(cost.base)]
+    for seconds, of in (
+        (cost.per_running, "running request"),
+        (cost.per_token, "prompt token prefilled"),
+        (cost.per_prompt, "prompt prefilled"),
+    ):
+        if seconds > 0:
+            parts.append(f"{format_seconds(seconds)} per {of}")
+    if cost.batched > 0:
+        parts.append(f"{format_seconds(cost.batched)} if several run or a prompt is prefilled")
+    if cost.per_running_beyond > 0:
+        parts.append(f"{format_seconds(cost.per_running_beyond)} per running request beyond {cost.knee:.0f}")
+    step = " + ".join(parts) + ("" if model.synchronised else ", each request by itself")
+    ran = f"{model.most_running} ran at most"
+    sources = {"saturation": "seen at saturation", "engine": "reported by the engine"}
+    slots = f"not known ({ran})" if model.slots is None else f"{model.slots}, {sources[model.slots_from]} ({ran})"
+    facts = [
+        (
+            "engine",
+            f"{plan.label}; {len(plan.basis.stages)} stages of {len(plan.runs)} run{'s' * (len(plan.runs) > 1)}",
+        ),
+        ("a step takes", f"{step}; {fit.steps:,} steps, R² {fit.explained:.3f}"),
+        ("slots", slots),
+        ("prefill", "running requests pause" if model.pauses else "together with running requests"),
+    ]
+    if model.grouped:
+        facts.append(("batch", "only requests of the same length are computed together"))
+    if plan.scalability is not None:
+        facts.append(("throughput", plan.scalability.sentence))
+    if plan.kilowatts is not None and plan.joules_per_token is not None:
+        each = f"{significant(plan.joules_per_token)} J per output token as measured"
+        facts.append(("energy", f"{each}, {significant(plan.kilowatts)} kW of the fleet at the peak"))
+    if plan.price_source is not None:
+        facts.append(("price of a GPU", str(plan.price_source)))
+    return facts
+
+
+def bill_rows(plan: Plan) -> list[tuple[str, str]]:
+    """What tokens and requests cost at the peak, and what hosted APIs ask for the same; empty without a price."""
+    bill = plan.bill
+    if bill is None:
+        return []
+    at_peak = [
+        f"{dollars(bill.per_million_output_tokens)} per million output tokens",
+        f"{dollars(bill.per_thousand_requests)} per thousand requests",
+        f"{significant(bill.requests_per_gpu_hour)} requests per GPU-hour",
+    ]
+    rows = [(f"at {plan.load.label}", ", ".join(at_peak))]
+    for hosted in bill.hosted:
+        reach = "" if hosted.cheaper else ", more than it can serve"
+        million = f"{significant(hosted.break_even / 1e6)} million a month on{reach} ({hosted.source})"
+        price = f"{dollars(hosted.per_thousand_requests)} per thousand requests"
+        rows.append((hosted.name, f"{price}; the fleet costs less from {million}"))
+    return rows
 
 
 def as_document(plan: Plan) -> dict[str, Any]:
     """What `--json` prints: seconds, tokens and requests per second, shares."""
-    model = plan.fitted.model.as_document()
+    fitted = plan.basis.fitted
     document = {
         "schema": SCHEMA_VERSION,
         "answer": plan.sentence,
         "label": plan.label,
         "runs": plan.runs,
-        "stages": plan.stages,
-        "peak": msgspec.structs.asdict(plan.load) | {"seconds": plan.peak_seconds},
-        "objectives": [str(one) for one in plan.objectives],
+        "stages": [stage.name for stage in plan.basis.stages],
+        "peak": asdict(plan.load) | {"seconds": plan.fleet.peak.seconds},
+        "objectives": [str(objective) for objective in plan.objectives],
+        "capacity": {
+            "measured": None if plan.capacity is None else asdict(plan.capacity),
+            "simulated": asdict(plan.replicas.capacity),
+        },
+        "futures_required": SURE,
         "replicas": asdict(plan.replicas),
         "spares": plan.spares,
         "bill": None if plan.bill is None else asdict(plan.bill),
         "price_source": None if plan.price_source is None else str(plan.price_source),
         "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
+        "warnings": warnings_of(plan),
         "next_run": plan.next_run,
-        "beyond_measured": BEYOND,
-        "model": model | {"undisturbed": asdict(plan.fitted.fit.undisturbed)},
+        "beyond_measured": plan.supported.beyond,
+        "model": fitted.model.as_document() | {"undisturbed": asdict(fitted.fit.undisturbed)},
         "fit": {
-            "steps": plan.fitted.fit.steps,
-            "explained": plan.fitted.fit.explained,
-            "ten_seconds": [asdict(one) for one in plan.fitted.fit.ratios],
-            "warnings": plan.fitted.warnings,
+            "steps": fitted.fit.steps,
+            "explained": fitted.fit.explained,
+            "ten_seconds": [asdict(period) for period in fitted.fit.ratios],
+            "draws": [asdict(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
         },
         "held_out": [
             {
-                "stage": one.stage,
-                "measured": one.measured,
-                "predicted": {figure: asdict(one.predicted[figure]) for figure in FIGURES},
-                "errors": one.errors,
+                "stage": held.stage,
+                "measured": held.measured,
+                "predicted": {figure: asdict(held.predicted[figure]) for figure in FIGURES},
+                "errors": held.errors,
             }
-            for one in plan.held_out
+            for held in plan.held_out
         ],
         "scalability": None if plan.scalability is None else asdict(plan.scalability),
         "contradiction": None if plan.contradiction is None else asdict(plan.contradiction),
-        "safe_load": None if plan.safe is None else asdict(plan.safe),
     }
     finite: dict[str, Any] = without_infinities(document)
     return finite
+
+
+def alternatives_document(alternatives: Alternatives) -> dict[str, Any]:
+    """What `--json` prints for several: each plan as for one, what it costs a month, and what dominates it."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "answer": alternatives.sentence,
+        "cost_in": "US dollars per month" if alternatives.priced else "replicas",
+        "alternatives": [
+            {
+                "name": alternative.name,
+                "refused": alternative.refused,
+                "plan": None if alternative.plan is None else as_document(alternative.plan),
+                "cost": None if alternative.plan is None else _cost(alternatives, alternative.plan),
+                "dominated_by": None if alternative.plan is None else alternatives.dominated_by(alternative.name),
+            }
+            for alternative in alternatives.all
+        ],
+    }
+
+
+def _cost(alternatives: Alternatives, plan: Plan) -> float:
+    return plan.bill.per_month if alternatives.priced and plan.bill is not None else float(plan.count)
+
+
+ALTERNATIVE_COLUMNS = (
+    "engine",
+    "measured",
+    "simulated",
+    "replicas",
+    "a month",
+    "attainment",
+    "TTFT p95",
+    "TPOT p50",
+    "",
+)
+
+
+def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
+    """For the terminal and the page: a row for each engine, under `ALTERNATIVE_COLUMNS`."""
+    rows: list[tuple[str, ...]] = []
+    for alternative in alternatives.all:
+        plan = alternative.plan
+        if plan is None:
+            rows.append((alternative.name, *[""] * 7, "no plan"))
+            continue
+        replicas, chosen = plan.replicas, plan.replicas.chosen
+        by = alternatives.dominated_by(alternative.name)
+        high = "…" if replicas.high is None else replicas.high
+        rows.append(
+            (
+                alternative.name,
+                measured_cell(plan),
+                f"{replicas.capacity.met:.3g}",
+                f"{replicas.count} [{replicas.low}, {high}]" + (f" + {plan.spares}" if plan.spares else ""),
+                dollars(plan.bill.per_month) if plan.bill is not None else "",
+                format_share(chosen.share.median),
+                format_seconds(chosen.ttft_p95.median),
+                format_seconds(chosen.tpot_p50.median),
+                "on the front" if by is None else f"dominated by {by}",
+            )
+        )
+    return rows
+
+
+def measured_cell(plan: Plan) -> str:
+    """`12 to 20`: met at 12 users, missed at 20."""
+    capacity = plan.capacity
+    if capacity is None:
+        return ""
+    met, missed = ("–" if load is None else f"{load:g}" for load in (capacity.met, capacity.missed))
+    return f"≥ {met}" if capacity.missed is None else f"{met} to {missed}"

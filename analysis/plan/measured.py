@@ -1,25 +1,37 @@
-"""The stages of runs as the plan reads them: what was asked when, what came of it, and the engine's steps."""
+"""What was measured, as the plan reads it: the stages of runs from their records, with the engine's steps; and from
+their summaries, which nothing else in this room reads, the throughput at each load, the energy of a token, and the
+capacity within the objectives.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from analysis.compare.capacity import SloCapacity, slo_capacity
 from analysis.data.chunks import chunks_within
 from analysis.data.load import RunData, with_metrics
 from analysis.data.windows import Window, windows_of
-from analysis.plan.errors import CannotPlan
-from analysis.plan.outcome import Requests, figures
+from analysis.plan.requests import Lengths, Requests, figures
+from analysis.plan.scalability import LoadPoint
+from analysis.plan.settings import CannotPlan
 from analysis.plan.steps import Floats, Steps, find_steps
-from analysis.plan.work import Lengths
-from analysis.summary.stage import FAILURES_BORNE
+from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.load import Load, Users
+from records.rules import FAILURES_BORNE
+from records.slo import FAILURES, Objective
 from records.stage import SECOND
+from records.view import StageView
+
+ENGINE_FACTS = ("model", "dtype", "device", "max_concurrency")  # that tell engines apart, beside their options
+BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +62,8 @@ class MeasuredStage:
 
 def measured_stages(runs: Sequence[RunData]) -> list[MeasuredStage]:
     """The stages of all runs that can be planned from. Raises `CannotPlan` where there is none."""
-    found = [_stage(run, window, len(runs) > 1) for run in runs for window in windows_of(run) if _streamed(run)]
-    usable = [stage for stage in found if stage.failed <= FAILURES_BORNE and len(stage.lengths)]
+    stages = [_stage(run, window, len(runs) > 1) for run in runs for window in windows_of(run) if _streamed(run)]
+    usable = [stage for stage in stages if stage.failed <= FAILURES_BORNE and len(stage.lengths)]
     if not usable:
         raise CannotPlan(
             "these runs have no stage to plan from: it takes streamed answers with token counts, of which at most "
@@ -107,3 +119,94 @@ def _think(ok: pl.DataFrame) -> Floats:
     pause = (pl.col("t_sched").shift(-1) - last).over("user", order_by="t_sched") / SECOND
     pauses: Floats = ok.select(pause=pause)["pause"].drop_nulls().to_numpy()
     return np.maximum(pauses, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedLoads:
+    """The largest measured loads of one replica, and up to how many times as much the records support."""
+
+    users: float
+    rate: float  # requests per second
+    beyond: float = BEYOND
+
+    def measured(self, load: Load) -> float:
+        return self.users if isinstance(load, Users) else self.rate
+
+    def largest(self, load: Load) -> float:
+        return self.beyond * self.measured(load)
+
+    def fewest(self, load: Load) -> int:
+        """Replicas below which each would bear more than the records support."""
+        return max(1, math.ceil(round(load.value / max(self.largest(load), 1e-9), 9)))
+
+
+def supported_loads(
+    stages: Sequence[MeasuredStage], limit_known: bool, objectives: Sequence[Objective] = ()
+) -> SupportedLoads:
+    """A rate of arrivals counts as its answers a second; users of an open loop are the requests in flight.
+
+    `limit_known`: of the requests that run at a time. Nothing beyond the measured loads is supported where it is not
+    known, or where an objective limits failures, which are not simulated. Raises `CannotPlan` where every load failed
+    more often than that.
+    """
+    limits = [1 - objective.q for objective in objectives if objective.metric == FAILURES]
+    borne = [stage for stage in stages if all(stage.failed <= limit for limit in limits)]
+    if not borne:
+        least = min(stage.failed for stage in stages)
+        raise CannotPlan(
+            f"at every measured load more than {format_share(min(limits))} of the requests failed, "
+            f"{format_share(least)} at least: failures are not simulated, so measure loads at which fewer fail."
+        )
+    users = max((stage.load.value for stage in borne if isinstance(stage.load, Users)), default=0.0)
+    running = max((steps.occupied.max(initial=0.0) for stage in borne for steps in stage.steps), default=0.0)
+    rate = max(stage.figures["rate"] for stage in borne)
+    return SupportedLoads(users or float(running), rate, BEYOND if limit_known and not limits else 1.0)
+
+
+def declared_slots(runs: Sequence[RunData]) -> int | None:
+    """What the engine says of itself, where all runs agree."""
+    declared = {(run.meta.engine or {}).get("max_concurrency") for run in runs}
+    only = declared.pop() if len(declared) == 1 else None
+    return only if isinstance(only, int) and only > 0 else None
+
+
+def load_points(stages: Iterable[StageView]) -> list[LoadPoint]:
+    """The throughput of each stage, and with how many requests in flight."""
+    return [LoadPoint(stage.label, stage.value("concurrency") or 0.0, stage.estimate("throughput")) for stage in stages]
+
+
+def stages_of(summaries: Iterable[RunSummary]) -> list[StageView]:
+    return [stage for summary in summaries for stage in summary.stages]
+
+
+def by_settings(summaries: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    """Runs by engine and settings. Where one label has several settings, its name says how they differ."""
+    groups: dict[tuple[str, str], list[RunSummary]] = {}
+    for run in summaries:
+        groups.setdefault((run.label, json.dumps(_settings(run), sort_keys=True, default=str)), []).append(run)
+    named = {}
+    for (label, _), members in groups.items():
+        same = [_settings(others[0]) for (other, _), others in groups.items() if other == label]
+        own = _settings(members[0])
+        differing = [key for key in own if any(others.get(key) != own[key] for others in same)]
+        settings = ", ".join(f"{key}={own[key]}" for key in differing)
+        named[f"{label} ({settings})" if settings else label] = members
+    return named
+
+
+def _settings(run: RunSummary) -> dict[str, Any]:
+    engine = run.engine or {}
+    return {name: engine.get(name) for name in ENGINE_FACTS} | dict(engine.get("options") or {})
+
+
+def measured_capacity(summaries: Sequence[RunSummary], load: Load) -> SloCapacity | None:
+    """Of one replica, in the unit of `load`; `None` where it was measured in another, or nothing was judged."""
+    capacity = slo_capacity(summaries)
+    return capacity if capacity is not None and capacity.unit == load.unit else None
+
+
+def energy_per_token(summaries: Iterable[RunSummary]) -> float | None:
+    """Joules, at the stage with the highest throughput."""
+    stages = [(stage.value("throughput") or 0.0, stage.value("energy_per_token")) for stage in stages_of(summaries)]
+    known = [(throughput, joules) for throughput, joules in stages if joules is not None]
+    return max(known)[1] if known else None

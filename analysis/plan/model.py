@@ -1,16 +1,19 @@
-"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled."""
+"""A model of one replica, fitted to records: what a step costs, how many requests run, how prompts are prefilled; and
+the futures in which it is simulated, each with what the fit leaves open drawn anew.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from analysis.plan.step_cost import Fit, StepCost, fit_cost
-from analysis.plan.steps import Floats, Steps
+from analysis.plan.steps import Floats, Generator, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
 LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
@@ -55,9 +58,48 @@ class EngineModel:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
+    """`draws` are models that the same records allow as well: other step costs, another delivery."""
+
     model: EngineModel
     fit: Fit
     warnings: tuple[str, ...]
+    draws: tuple[EngineModel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """One simulated future, by its number: random draws, and how fast the machine is on that day."""
+
+    number: int
+    seed: int = 0
+
+    @property
+    def rng(self) -> Generator:
+        """From its beginning, so that other fleets meet the same future (common random numbers)."""
+        return np.random.default_rng([self.seed, self.number])
+
+    @property
+    def slower(self) -> float:
+        """Standard deviations of its drift by which the machine is slower than usual: normal quantiles at the points of
+        van der Corput's sequence, of which any number of futures has evenly many on either side of usual."""
+        point, part = 0.0, 0.5
+        digits = self.number + 1
+        while digits:
+            digits, digit = divmod(digits, 2)
+            point, part = point + digit * part, part / 2
+        return NormalDist().inv_cdf(point)
+
+    def usual(self, model: EngineModel) -> EngineModel:
+        """The model on that day."""
+        return model.slowed(self.slower)
+
+    def drawn(self, fitted: FittedModel) -> EngineModel:
+        """One of the models that the records allow, on that day."""
+        return self.usual(fitted.draws[self.number % len(fitted.draws)])
+
+
+def futures(count: int, seed: int = 0) -> list[Future]:
+    return [Future(number, seed) for number in range(count)]
 
 
 def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = None) -> FittedModel:
@@ -71,37 +113,40 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         left_out = [name for name, _ in stages if name not in {kept for kept, _ in chosen}]
         seen = "no common steps were" if in_batch else "common steps, of which the other stages show none, were"
         warnings.append(f"{seen} found at {', '.join(left_out)}, which the fit leaves out")
-    found = [steps for _, steps in chosen]
-    several = [s for s in found if s.occupied.max(initial=0) > 1]
+    fitted = [steps for _, steps in chosen]
+    several = [s for s in fitted if s.occupied.max(initial=0) > 1]
     grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)
     # In groups, what waits for its turn cannot be told from what waits for a slot.
-    slots, source = (saturated_slots(found), "saturation") if in_batch and not grouped else (None, "not seen")
+    slots, source = (saturated_slots(fitted), "saturation") if in_batch and not grouped else (None, "not seen")
     if slots is None:
         slots, source = (declared_slots, "engine") if declared_slots is not None else (None, "not seen")
     fit = fit_cost(chosen, slots)
-    delivery = _delivery(found, fit.cost, slots, by_steps=not grouped)
-    tokens = float(np.average([s.tokens_per_step for s in found], weights=[len(s.seconds) for s in found]))
+    waits = _Waits.of(fitted, slots, by_steps=not grouped)
+    delivery = waits.delivery(fit.cost)
+    tokens = float(np.average([s.tokens_per_step for s in fitted], weights=[len(s.seconds) for s in fitted]))
     model = EngineModel(
         cost=fit.cost,
         synchronised=in_batch,
         grouped=grouped,
         slots=slots,
         slots_from=source,
-        most_running=int(max(steps.occupied.max(initial=0) for steps in found)),
-        pauses=in_batch and _pauses(found),
-        admits=_admits(found, slots) if in_batch and not grouped else None,
+        most_running=int(max(steps.occupied.max(initial=0) for steps in fitted)),
+        pauses=in_batch and _pauses(fitted),
+        admits=_admits(fitted, slots) if in_batch and not grouped else None,
         # Where delivery takes longer than a step, slots are empty while requests are on their way.
         late_handover=slots is not None
         and in_batch
         and not grouped
         and delivery < fit.cost.seconds(1)
-        and _late_handover(found, slots),
+        and _late_handover(fitted, slots),
         delivery=delivery,
         tokens_per_step=tokens,
         drift=fit.drift,
         noise=fit.noise,
     )
-    return FittedModel(model, fit, (*fit.warnings, *warnings))
+    rng = np.random.default_rng(1)
+    draws = tuple(replace(model, cost=cost, delivery=waits.resampled(rng).delivery(cost)) for cost in fit.draws)
+    return FittedModel(model, fit, (*fit.warnings, *warnings), draws)
 
 
 def saturated_slots(stages: Sequence[Steps]) -> int | None:
@@ -148,25 +193,43 @@ def _late_handover(stages: Sequence[Steps], slots: int) -> bool:
     return empty >= LEAST_SEEN and empty > AGREED * filled
 
 
-def _delivery(stages: Sequence[Steps], cost: StepCost, slots: int | None, by_steps: bool) -> float:
-    """Seconds from when a request is due to when the engine has it, both ways of the network included.
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What tells the seconds from when a request is due to when the engine has it, both ways of the network included.
 
-    TTFT of requests to an idle engine tells it. Without such requests, one that was due shortly before a step and was
-    not in it bounds it from below, and one that was in it from above: the least seconds that agree with most requests.
-    What waited while all slots were taken is left out.
-    That says nothing (`by_steps` is false) where prompts wait for their group's turn.
+    TTFT of requests to an idle engine tells it (`waited`). Without such requests, one that was due shortly before a
+    step and was not in it bounds it from below (`missed`), and one that was in it from above (`caught`): the least
+    seconds that agree with most requests. What waited while all slots were taken is left out, and so is all of it where
+    prompts wait for their group's turn.
     """
-    waited: Floats = np.concatenate([steps.waited for steps in stages])
-    tokens: Floats = np.concatenate([steps.waited_tokens for steps in stages])
-    if len(waited) >= LEAST_SEEN:
-        alone = cost.seconds(1, 0, 1) + cost.per_token * tokens
-        return max(float(np.median(waited - alone)), LEAST_DELIVERY)
-    if not by_steps:
-        return LEAST_DELIVERY
-    missed: Floats = np.concatenate([steps.missed for steps in stages])
-    caught: Floats = np.concatenate([steps.caught for steps in stages])
-    free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
-    return _agreed(missed[free], caught[free])
+
+    waited: Floats
+    tokens: Floats
+    missed: Floats
+    caught: Floats
+
+    @classmethod
+    def of(cls, stages: Sequence[Steps], slots: int | None, by_steps: bool) -> _Waits:
+        free = np.concatenate([steps.beside for steps in stages]) < (math.inf if slots is None else slots)
+        free &= by_steps
+        return cls(
+            np.concatenate([steps.waited for steps in stages]),
+            np.concatenate([steps.waited_tokens for steps in stages]),
+            np.concatenate([steps.missed for steps in stages])[free],
+            np.concatenate([steps.caught for steps in stages])[free],
+        )
+
+    def resampled(self, rng: Generator) -> _Waits:
+        idle, others = (
+            rng.integers(len(of), size=len(of)) if len(of) else slice(0) for of in (self.waited, self.missed)
+        )
+        return _Waits(self.waited[idle], self.tokens[idle], self.missed[others], self.caught[others])
+
+    def delivery(self, cost: StepCost) -> float:
+        if len(self.waited) >= LEAST_SEEN:
+            alone = cost.seconds(1, 0, 1) + cost.per_token * self.tokens
+            return max(float(np.median(self.waited - alone)), LEAST_DELIVERY)
+        return _agreed(self.missed, self.caught)
 
 
 def _agreed(missed: Floats, caught: Floats) -> float:

@@ -1,4 +1,8 @@
-"""The price list: GPUs per hour and hosted APIs per million tokens, each with where it is from and of which day."""
+"""What a fleet costs, and the price list: GPUs per hour and hosted APIs per million tokens, each with where it is from
+and of which day.
+
+A fleet costs the same whether it is busy or not; costs per token are those at the load for which they are given.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.plan.settings import PlanSettings, named
+from records.formatting import significant
 from settings.schema import UserMistake
 
+if TYPE_CHECKING:
+    from analysis.plan.fleet import Attainment  # imports SciPy's optimisers, which a report does without
+
+HOURS_A_MONTH = 730.0
+HOUR, MILLION = 3600.0, 1e6
 SHIPPED = Path(__file__).with_name("prices.toml")
 
 
@@ -24,8 +34,8 @@ class Source:
     verified: bool
 
     def __str__(self) -> str:
-        told = f"{self.page}, {self.as_of}" if self.as_of is not None else self.page
-        return told if self.verified else f"{told}, UNVERIFIED"
+        dated = f"{self.page}, {self.as_of}" if self.as_of is not None else self.page
+        return dated if self.verified else f"{dated}, UNVERIFIED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +57,26 @@ class Prices:
 
     def gpu(self, name: str) -> float:
         """Raises `UserMistake` with the choices."""
-        found = {known.lower(): price for known, price in self.gpus.items()}
-        if name.lower() not in found:
+        known = {gpu.lower(): price for gpu, price in self.gpus.items()}
+        if name.lower() not in known:
             raise UserMistake(f"the price list has no GPU called `{name}`; it has {', '.join(self.gpus)}.")
-        return found[name.lower()]
+        return known[name.lower()]
 
 
 def read_prices(path: Path | None) -> Prices:
     """Raises `UserMistake` for a file that is no price list."""
     path = path or SHIPPED
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-        gpus, apis = told.get("gpus", {}), told.get("apis", {})
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        gpus, apis = document.get("gpus", {}), document.get("apis", {})
         return Prices(
-            {name: float(one["per_hour"]) for name, one in gpus.items()},
-            {name: _source(one, path) for name, one in gpus.items()},
+            {name: float(gpu["per_hour"]) for name, gpu in gpus.items()},
+            {name: _source(gpu, path) for name, gpu in gpus.items()},
             {
                 name: ApiPrice(
-                    float(one["per_million_prompt_tokens"]), float(one["per_million_output_tokens"]), _source(one, path)
+                    float(api["per_million_prompt_tokens"]), float(api["per_million_output_tokens"]), _source(api, path)
                 )
-                for name, one in apis.items()
+                for name, api in apis.items()
             },
         )
     except OSError as error:
@@ -78,8 +88,8 @@ def read_prices(path: Path | None) -> Prices:
         ) from None
 
 
-def _source(told: Mapping[str, Any], path: Path) -> Source:
-    return Source(str(told.get("source", path.name)), told.get("as_of"), not told.get("unverified", False))
+def _source(price: Mapping[str, Any], path: Path) -> Source:
+    return Source(str(price.get("source", path.name)), price.get("as_of"), not price.get("unverified", False))
 
 
 def price_source(settings: PlanSettings, prices: Prices, label: str) -> Source | None:
@@ -100,3 +110,54 @@ def gpu_hours(settings: PlanSettings, prices: Prices, label: str) -> tuple[int, 
     if price is not None:
         return gpus, float(price) / gpus
     return gpus, prices.gpu(gpu) if gpu is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """The same tokens from a hosted API. `break_even` is the number of requests a month from which the fleet costs
+    less, if it can serve them; `cheaper` says whether the fleet costs less when it serves its peak all month."""
+
+    name: str
+    per_thousand_requests: float
+    break_even: float
+    cheaper: bool
+    source: str  # of its price
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """US dollars of a fleet, and what its tokens and requests cost at the peak."""
+
+    per_hour: float
+    per_month: float
+    per_million_output_tokens: float  # price per hour ÷ output tokens per hour
+    per_thousand_requests: float
+    requests_per_gpu_hour: float
+    hosted: tuple[Hosted, ...]
+
+
+def cost_per_million(per_hour: float, tokens_per_second: float) -> float:
+    return MILLION * per_hour / (HOUR * tokens_per_second)
+
+
+def bill(replicas: int, gpus: int, gpu_hour: float, busy: Attainment, prices: Prices) -> Bill:
+    """`replicas` of `gpus` each are paid for; `busy` is what they do at the peak."""
+    hourly, requests = replicas * gpus * gpu_hour, HOUR * busy.rate
+    per_request = hourly / requests
+    hosted = []
+    for name, api in prices.apis.items():
+        same = (busy.prompts * api.prompt + busy.output * api.output) / busy.rate / MILLION
+        hosted.append(Hosted(name, 1000 * same, HOURS_A_MONTH * hourly / same, same > per_request, str(api.source)))
+    return Bill(
+        per_hour=hourly,
+        per_month=HOURS_A_MONTH * hourly,
+        per_million_output_tokens=cost_per_million(hourly, busy.output),
+        per_thousand_requests=1000 * per_request,
+        requests_per_gpu_hour=requests / (replicas * gpus),
+        hosted=tuple(hosted),
+    )
+
+
+def dollars(amount: float) -> str:
+    """$1,234 or $0.0123: three significant digits."""
+    return f"${significant(amount)}"

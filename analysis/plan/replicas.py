@@ -1,254 +1,234 @@
-"""How many replicas a peak needs: the fewest whose simulated requests meet every objective."""
+"""How many replicas a peak needs: the fewest with which nineteen in twenty simulated futures meet every objective."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from analysis.plan.balancing import serve_fleet
-from analysis.plan.errors import CannotPlan
-from analysis.plan.model import EngineModel
-from analysis.plan.outcome import Band, Requests, band, good, percentile_of, requests_of, within
-from analysis.plan.replica import serve_users
-from analysis.plan.settings import Balancer
-from analysis.plan.steps import Flags, Floats
-from analysis.plan.trials import Trial, trials
-from analysis.plan.work import Lengths
+from analysis.plan.fleet import FEW_FUTURES, FUTURES, MEDIAN, SURE, Attainment, Fleet
+from analysis.plan.measured import SupportedLoads
+from analysis.plan.model import EngineModel, FittedModel
+from analysis.plan.settings import CannotPlan
 from records.formatting import format_share
-from records.load import Load, Rate, Users
+from records.load import Load, Users
 from records.slo import Objective
 
-BEYOND = 1.5  # times the largest measured load of a replica, up to which predictions are made
-SEEDS, SEEDS_TO_LOCATE = 20, 4
-MOST_REQUESTS = 12_000  # of one seed; of larger fleets, a part is simulated
+NEARLY_ALL = 0.99  # of the futures: the upper end of the range
+CLEARLY = 0.8  # of few futures: at most this share meeting the objectives is too little without further ones
+LOCATING = 4  # futures that tell roughly how many replicas are needed
 STEP = 0.01  # share of a large fleet by which its size is searched
-LEAST_TOGETHER = 8  # replicas that stand for a larger fleet, where the balancer looks at them all
 MOST_REPLICAS = 100_000
-WARM_UP = 30.0  # seconds
-NOTHING = Band(math.nan, math.nan, math.nan)
+MORE_LOAD = 0.05  # share by which the peak may be exceeded before a fleet counts as one without a margin
+REMEDIES = {"prefill": "faster prefill", "decode": "faster decoding", "slots": "more slots"}
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
-    """What a fleet must bear: `load` in all, for `seconds`, and what is asked."""
+class Bottleneck:
+    """With one replica less: the objective that is missed by most, and what would help most."""
+
+    objective: Objective
+    remedy: str
+
+    @property
+    def sentence(self) -> str:
+        """`TTFT p95 ≤ 300 ms (more slots would help most)`"""
+        return f"{self.objective.text} ({self.remedy} would help most)"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCapacity:
+    """The load of one replica up to which at least 95 % of the futures meet every objective (`met`), and the next one
+    that was simulated, at which they do not; `missed` is `None` where the records support no larger load."""
+
+    unit: str
+    met: float
+    missed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """The same fleet under a load that is 5 % above the planned one, in few futures."""
 
     load: Load
-    lengths: Lengths
-    seconds: float = 300.0
-    starts: float = 5.0  # seconds over which users come
-    think: Floats = field(default_factory=lambda: np.zeros(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The largest loads of one replica that were measured."""
-
-    users: float
-    rate: float  # requests per second
-
-    def per_replica(self, load: Load) -> float:
-        return self.users if isinstance(load, Users) else self.rate
-
-    def fewest(self, load: Load) -> int:
-        """Replicas below which each would bear more than the records support."""
-        return max(1, math.ceil(round(load.value / (BEYOND * max(self.per_replica(load), 1e-9)), 9)))
-
-
-@dataclass(frozen=True, slots=True)
-class Attainment:
-    """Share of the requests that met all objectives, and each of them, with `replicas`."""
-
-    replicas: int
-    share: Band
-    of: tuple[Band, ...]
-    objectives: tuple[Objective, ...]
-    in_flight: float  # time-average over all replicas
-    output: float  # tokens per second of the fleet
-    prompts: float  # prompt tokens per second
-    rate: float  # answers per second
-    ttft_p95: Band = NOTHING  # seconds
-    tpot_p50: Band = NOTHING
+    met: float  # share of futures in which every objective is met
+    slots_taken: int | None  # by the planned load; None where some are free, or not known
 
     @property
-    def met(self) -> bool:
-        """By the median seed."""
-        return all(one.median >= objective.q for one, objective in zip(self.of, self.objectives, strict=True))
-
-    @property
-    def surely(self) -> bool:
-        return all(one.low >= objective.q for one, objective in zip(self.of, self.objectives, strict=True))
-
-    @property
-    def possibly(self) -> bool:
-        return all(one.high >= objective.q for one, objective in zip(self.of, self.objectives, strict=True))
+    def warning(self) -> str | None:
+        """What makes the answer a knife edge; without a full stop."""
+        parts = []
+        if self.slots_taken is not None:
+            parts.append(f"at the peak all {self.slots_taken} slots are taken: one user more waits for admission")
+        if self.met < SURE:
+            parts.append(
+                f"the answer is on a knife edge: with {format_share(MORE_LOAD)} more load ({self.load.label}), "
+                f"{format_share(self.met)} of the simulated futures meet every objective (--headroom plans for more)"
+            )
+        return "; ".join(parts) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The answer: the fewest replicas by the median seed, and the range by nine in ten of them.
+    """The answer: the fewest replicas with which 95 % of the futures meet every objective. `low` is the fewest for half
+    of the futures, `high` for 99 % of them, `None` where twice as many do not.
 
-    `bounded` is true where fewer replicas would each bear more than was measured, so that fewer may do.
+    `bounded` is true where fewer replicas would each bear more than the records support, so that fewer may do.
     """
 
     count: int
     low: int
-    high: int
+    high: int | None
     chosen: Attainment
     fewer: Attainment | None  # with one replica less, 1 % of a large fleet; None where the records do not support it
-    limited_by: str | None
+    limited_by: Bottleneck | None
     bounded: bool
+    margin: Margin
+    capacity: SimulatedCapacity
 
 
-@dataclass(eq=False, slots=True)
-class Fleet:
-    """Attainment of any number of replicas of one model at one peak; each is simulated once."""
-
-    model: EngineModel
-    peak: Peak
-    objectives: tuple[Objective, ...]
-    balancer: Balancer
-    most_requests: int = MOST_REQUESTS
-    _known: dict[tuple[int, int], Attainment] = field(default_factory=dict, init=False)
-
-    def with_(self, replicas: int, seeds: int = SEEDS) -> Attainment:
-        if (replicas, seeds) not in self._known:
-            found = [self.served(replicas, trial) for trial in trials(seeds)]
-            self._known[replicas, seeds] = self._judged(replicas, found)
-        return self._known[replicas, seeds]
-
-    def served(self, replicas: int, trial: Trial) -> list[tuple[Requests, float]]:
-        """Requests, and how many replicas each of theirs stands for."""
-        model, rng = trial.model(self.model), trial.rng
-        peak, until = self.peak, WARM_UP + self.peak.seconds
-        if isinstance(peak.load, Rate):
-            least = LEAST_TOGETHER if self.balancer == "least_requests" else 1
-            rate = peak.load.per_second
-            simulated = min(replicas, max(least, round(self.most_requests * replicas / (rate * until))))
-            served = serve_fleet(model, rate, until, peak.lengths, replicas, self.balancer, rng, simulated)
-            return [(served, replicas / simulated)]
-        fewest, more = divmod(peak.load.count, replicas)
-        found = []
-        for users, count in ((fewest + 1, more), (fewest, replicas - more)):
-            if users and count:
-                starts = rng.uniform(0, peak.starts, users)
-                lengths = peak.lengths.drawn(8192, rng)
-                found.append((requests_of(serve_users(model, starts, lengths, until, peak.think, rng)), float(count)))
-        return found
-
-    def _judged(self, replicas: int, seeds: Sequence[Sequence[tuple[Requests, float]]]) -> Attainment:
-        due = [
-            [(part.between(WARM_UP, WARM_UP + self.peak.seconds), weight) for part, weight in seed] for seed in seeds
-        ]
-        seconds = self.peak.seconds * len(due)
-        everyone = [one for seed in due for one in seed]
-
-        def share(of: Callable[[Requests], Flags]) -> Band:
-            return band([share_of([(of(part), weight) for part, weight in seed]) for seed in due])
-
-        def percentile(of: Callable[[Requests], Floats], q: float) -> Band:
-            return band([percentile_of([(of(part), weight) for part, weight in seed], q) for seed in due])
-
-        return Attainment(
-            replicas,
-            share(partial(good, objectives=self.objectives)),
-            tuple(share(partial(within, objective=one)) for one in self.objectives),
-            self.objectives,
-            sum(weight * float((part.last - part.sched).sum()) for part, weight in everyone) / seconds,
-            sum(weight * float(part.lengths.output.sum()) for part, weight in everyone) / seconds,
-            sum(weight * float(part.lengths.prompt.sum()) for part, weight in everyone) / seconds,
-            sum(weight * len(part.sched) for part, weight in everyone) / seconds,
-            percentile(lambda part: part.first - part.sched, 0.95),
-            percentile(lambda part: part.tpot, 0.5),
-        )
-
-
-def share_of(parts: Sequence[tuple[Flags, float]]) -> float:
-    """The share of true values, each part with how many replicas it stands for."""
-    total = sum(weight * len(values) for values, weight in parts)
-    return sum(weight * float(values.sum()) for values, weight in parts) / total if total else 1.0
-
-
-def fewest_replicas(fleet: Fleet, measured: Measured) -> Replicas:
+def fewest_replicas(fleet: Fleet, supported: SupportedLoads) -> Replicas:
     """Raises `CannotPlan` where no number of replicas helps, with the reason."""
-    floor = measured.fewest(fleet.peak.load)
-    count = fewest_count(fleet, measured)
-    step = max(1, round(STEP * count))  # of a large fleet, the ends of the range are as coarse
-    while not fleet.with_(count).met:
-        count += step
-    while count - step >= floor and fleet.with_(count - step).met:
-        count -= step
-    low, high = count, count
-    while low - step >= floor and fleet.with_(low - step).possibly:
-        low -= step
-    while not fleet.with_(high).surely and high < 2 * count + 2:
-        high += step
-    fewer = fleet.with_(count - step) if count - step >= floor else None
-    limited = _limited_by(fleet, fewer.replicas) if fewer is not None else None
-    return Replicas(count, low, high, fleet.with_(count), fewer, limited, count == floor and floor > 1)
-
-
-def fewest_count(fleet: Fleet, measured: Measured) -> int:
-    """The same by a few seeds. Raises `CannotPlan`."""
-    floor = measured.fewest(fleet.peak.load)
-    count = _first(lambda k: fleet.with_(k, SEEDS_TO_LOCATE).met, floor, max(floor, _most(fleet)))
-    if count is None:
-        raise CannotPlan(_hopeless(fleet))
-    return count
-
-
-def _most(fleet: Fleet) -> int:
-    """Replicas beyond which each has hardly anything to do."""
     load = fleet.peak.load
-    return load.count if isinstance(load, Users) else min(MOST_REPLICAS, max(64, math.ceil(100 * load.value)))
-
-
-def _first(met: Callable[[int], bool], low: int, most: int) -> int | None:
-    """The least number from `low` on with `met`, which stays true once it is."""
-    if met(low):
-        return low
-    step, below = 1, low
-    while not met(min(below + step, most)):
-        if below + step >= most:
-            return None
-        below, step = below + step, 2 * step
-    high = min(below + step, most)
-    while high - below > 1:
-        middle = (below + high) // 2
-        below, high = (below, middle) if met(middle) else (middle, high)
-    return high
-
-
-def _hopeless(fleet: Fleet) -> str:
-    alone = fleet.with_(_most(fleet), SEEDS_TO_LOCATE)
-    missed = [
-        f"{objective} ({format_share(one.median)} within)"
-        for objective, one in zip(fleet.objectives, alone.of, strict=True)
-        if one.median < objective.q
-    ]
-    return (
-        f"no number of replicas meets {', '.join(missed)}: an answer takes longer even on a replica with nothing else "
-        "to do. A faster engine, shorter answers or a wider objective would help."
+    floor = supported.fewest(load)
+    most = max(floor, _most(load))
+    located = first(lambda k: fleet.met(k, LOCATING) >= MEDIAN, floor, most)
+    if located is None:
+        raise CannotPlan(_hopeless(fleet, most))
+    step = max(1, round(STEP * located))  # of a large fleet, the ends of the range are as coarse
+    more = first(lambda k: fleet.holds(located + k * step, SURE), 0, (most - located) // step)
+    if more is None:
+        raise CannotPlan(_uncertain(fleet, most))
+    count = located + more * step
+    while count - step >= floor and fleet.holds(count - step, SURE):
+        count -= step
+    low = count
+    while low - step >= floor and fleet.met(low - step, FEW_FUTURES) >= MEDIAN:
+        low -= step
+    above = first(lambda k: fleet.holds(count + k * step, NEARLY_ALL), 0, (count + 1) // step)
+    fewer = _fewer(fleet, count - step) if count - step >= floor else None
+    return Replicas(
+        count,
+        low,
+        None if above is None else count + above * step,
+        fleet.attainment(count, FUTURES),
+        fewer,
+        None if fewer is None else _bottleneck(fleet, fewer),
+        count == floor and floor > 1,
+        _margin(fleet, count),
+        _capacity(fleet, supported, count, fewer),
     )
 
 
-def _limited_by(fleet: Fleet, replicas: int) -> str:
-    """What helps most where replicas are missing: prefill or decode at half the cost, or twice the slots."""
-    model = fleet.model
-    cost = model.cost
-    easier = {
-        "prefill": replace(model, cost=replace(cost, per_token=cost.per_token / 2, per_prompt=cost.per_prompt / 2)),
-        "decode": replace(
-            model,
-            cost=replace(cost.scaled(0.5), per_token=cost.per_token, per_prompt=cost.per_prompt),
-        ),
-    }
-    if model.slots is not None:
-        easier["slots"] = replace(model, slots=2 * model.slots)
+def _fewer(fleet: Fleet, replicas: int) -> Attainment:
+    """From few futures where those tell that too many miss, else from all that the answer was taken from."""
+    return fleet.attainment(replicas, FEW_FUTURES if fleet.met(replicas, FEW_FUTURES) <= CLEARLY else FUTURES)
+
+
+def first(true: Callable[[int], bool], low: int, most: int) -> int | None:
+    """The least number from `low` to `most` for which it is true, and stays so; `None` where it never is."""
+    if true(low):
+        return low
+    step, below = 1, low
+    while below < most and not true(min(below + step, most)):
+        below, step = below + step, 2 * step
+    if below >= most:
+        return None
+    high = min(below + step, most)
+    while high - below > 1:
+        middle = (below + high) // 2
+        below, high = (below, middle) if true(middle) else (middle, high)
+    return high
+
+
+def _most(load: Load) -> int:
+    """Replicas beyond which each has hardly anything to do."""
+    return load.count if isinstance(load, Users) else min(MOST_REPLICAS, max(64, math.ceil(100 * load.value)))
+
+
+def _hopeless(fleet: Fleet, most: int) -> str:
+    alone = fleet.attainment(most, LOCATING)
+    missed = [
+        f"{objective} ({format_share(share.median)} within)"
+        for objective, share in zip(fleet.objectives, alone.of, strict=True)
+        if share.median < objective.q
+    ]
+    return (
+        f"no number of replicas meets {', '.join(missed or map(str, fleet.objectives))}: an answer takes longer even "
+        "on a replica with nothing else to do. A faster engine, shorter answers or a wider objective would help."
+    )
+
+
+def _uncertain(fleet: Fleet, most: int) -> str:
+    met = fleet.met(most, FUTURES)
+    return (
+        f"no number of replicas meets {', '.join(map(str, fleet.objectives))} in {format_share(SURE)} of the simulated "
+        f"futures: even a replica with nothing else to do meets it in {format_share(met)} of them only, so little is "
+        "known of the engine's speed. Measure longer, on a quiet machine, or plan for a wider objective."
+    )
+
+
+def _bottleneck(fleet: Fleet, fewer: Attainment) -> Bottleneck:
+    """Tried: prefill or decoding at half the cost, or twice the slots."""
+    shortfall = [objective.q - share.median for objective, share in zip(fleet.objectives, fewer.of, strict=True)]
+    objective = fleet.objectives[max(range(len(shortfall)), key=shortfall.__getitem__)]
+
+    def prefill(model: EngineModel) -> EngineModel:
+        cost = model.cost
+        return replace(model, cost=replace(cost, per_token=cost.per_token / 2, per_prompt=cost.per_prompt / 2))
+
+    def decode(model: EngineModel) -> EngineModel:
+        cost = model.cost
+        return replace(model, cost=replace(cost.scaled(0.5), per_token=cost.per_token, per_prompt=cost.per_prompt))
+
+    def slots(model: EngineModel) -> EngineModel:
+        return replace(model, slots=2 * (model.slots or 0))
+
+    tried = [prefill, decode, *([slots] if fleet.fitted.model.slots is not None else [])]
     gained = {
-        name: replace(fleet, model=each).with_(replicas, SEEDS_TO_LOCATE).share.median for name, each in easier.items()
+        easier.__name__: replace(fleet, fitted=_changed(fleet.fitted, easier), tallies={})
+        .attainment(fewer.replicas, LOCATING)
+        .share.median
+        for easier in tried
     }
-    return max(gained, key=lambda name: gained[name])
+    return Bottleneck(objective, REMEDIES[max(gained, key=lambda name: gained[name])])
+
+
+def _changed(fitted: FittedModel, change: Callable[[EngineModel], EngineModel]) -> FittedModel:
+    return replace(fitted, model=change(fitted.model), draws=tuple(map(change, fitted.draws)))
+
+
+def more_load(load: Load, share: float) -> Load:
+    """At least one user more, where there is a share more at all."""
+    if isinstance(load, Users):
+        return Users(math.ceil(round(load.count * (1 + share), 9)))
+    return replace(load, per_second=load.per_second * (1 + share))
+
+
+def _margin(fleet: Fleet, count: int) -> Margin:
+    load, slots = fleet.peak.load, fleet.fitted.model.slots
+    more = more_load(load, MORE_LOAD)
+    exceeded = replace(fleet, peak=replace(fleet.peak, load=more))
+    taken = slots is not None and isinstance(load, Users) and load.count >= slots * count
+    return Margin(more, exceeded.met(count, FEW_FUTURES), slots * count if slots is not None and taken else None)
+
+
+def _capacity(fleet: Fleet, supported: SupportedLoads, count: int, fewer: Attainment | None) -> SimulatedCapacity:
+    """Users are simulated one by one on a replica alone; a rate is that of a replica in the fleet, and in the smaller
+    one that misses."""
+    load = fleet.peak.load
+    if not isinstance(load, Users):
+        missed = load.value / fewer.replicas if fewer is not None else None
+        return SimulatedCapacity(load.unit, load.value / count, missed)
+    most = max(1, math.floor(supported.largest(load) + 1e-9))
+
+    def misses(users: int) -> bool:
+        return not replace(fleet, peak=replace(fleet.peak, load=Users(users))).holds(1, SURE)
+
+    start = min(max(1, load.count // count), most)
+    if misses(start):
+        start = 1
+    missed_at = first(misses, start, most)
+    return SimulatedCapacity(
+        load.unit, float(most if missed_at is None else missed_at - 1), missed_at and float(missed_at)
+    )

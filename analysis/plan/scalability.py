@@ -20,7 +20,8 @@ from itertools import combinations
 import numpy as np
 
 from analysis.plan.steps import Floats, Generator
-from records.view import Estimate, StageView
+from records.formatting import format_interval, format_share, significant
+from records.view import Estimate
 
 DRAWS = 1000
 NORMAL = 1.96  # standard errors to either side hold 95 %
@@ -30,6 +31,15 @@ POINTS = 40  # of the curve
 NEGLIGIBLE = 1e-9  # κ that is only rounding
 LEAST_FREEDOM = 2  # of the residuals, that they tell how far stages scatter about the law
 ASSUMED = 0.03  # scatter that is assumed at least where they have fewer: that of repeated runs
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """What was measured at one load: tokens per second, with so many requests in flight on average."""
+
+    label: str
+    in_flight: float
+    throughput: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +54,8 @@ class CurvePoint:
 class Scalability:
     """`rate` is λ, tokens per second of one request alone; `peak` the number in flight with the highest throughput, +∞
     where it only levels off; `most` that throughput, or the limit that it approaches. `curve` ends at the largest
-    measured number in flight. `scatter` is the standard deviation of stages about the law, as a share; `None` where
-    there are no more loads than parameters."""
+    measured number in flight, and `measured` is the stage with the highest throughput. `scatter` is the standard
+    deviation of stages about the law, as a share; `None` where there are no more loads than parameters."""
 
     rate: Estimate
     contention: Estimate  # σ
@@ -54,23 +64,43 @@ class Scalability:
     most: Estimate
     curve: tuple[CurvePoint, ...]
     scatter: float | None
+    measured: LoadPoint
+
+    @property
+    def sentence(self) -> str:
+        """What was measured, and what the law says, which is fitted and may lie above all that was measured.
+
+        Without a full stop.
+        """
+        best, law = self.measured, f"USL: σ {_written(self.contention)}, κ {_written(self.coherency)}"
+        seen = f"{significant(best.throughput.value or 0.0)} tokens/s measured at most, at {best.label}"
+        scatter = "" if self.scatter is None else f"; stages scatter by {format_share(self.scatter)} about it"
+        if math.isinf(self.most.value or math.inf):
+            return f"{seen}; the fitted law has no maximum ({law}{scatter})"
+        where = f"with {_written(self.peak)} in flight" if math.isfinite(self.peak.value or math.inf) else "at any load"
+        beyond = ", more than was measured" if (self.most.value or 0.0) > (best.throughput.value or 0.0) else ""
+        return f"{seen}; the fitted law reaches {_written(self.most)} tokens/s {where}{beyond} ({law}{scatter})"
 
 
-def scalability(stages: Sequence[StageView]) -> Scalability | None:
+def _written(estimate: Estimate) -> str:
+    high = estimate.high if estimate.high is None or math.isfinite(estimate.high) else None
+    return f"{significant(estimate.value or 0.0)} {format_interval(estimate.low, high)}".strip()
+
+
+def scalability(points: Sequence[LoadPoint]) -> Scalability | None:
     """`None` with fewer than three loads."""
-    rows = [(s.concurrency.average, s.throughput) for s in stages if s.throughput.value and s.concurrency.average > 0]
-    if len({round(n, 1) for n, _ in rows}) < LEAST_STAGES:
-        return None
-    return fit_law(np.array([n for n, _ in rows]), [one for _, one in rows])
+    known = [point for point in points if point.throughput.value and point.in_flight > 0]
+    return fit_law(known) if len({round(point.in_flight, 1) for point in known}) >= LEAST_STAGES else None
 
 
-def fit_law(n: Floats, measured: Sequence[Estimate], seed: int = 0) -> Scalability:
-    """The law through throughputs that were measured with `n` requests in flight, three different ones or more."""
+def fit_law(points: Sequence[LoadPoint], seed: int = 0) -> Scalability:
+    """The law through throughputs that were measured with three different numbers of requests in flight or more."""
     rng = np.random.default_rng(seed)
-    values = np.array([one.value for one in measured], dtype=np.float64)
+    n, measured = np.array([point.in_flight for point in points]), [point.throughput for point in points]
+    values = np.array([estimate.value for estimate in measured], dtype=np.float64)
     law = fitted(n, values[None])
     expected = throughput(law, n)[0]
-    relative = np.column_stack([draws(one, rng, DRAWS) for one in measured]) / values - 1
+    relative = np.column_stack([draws(estimate, rng, DRAWS) for estimate in measured]) / values - 1
     extra, scatter = _scatter(relative, values / expected - 1, len(values) - int(np.count_nonzero(law)), rng)
     noise = relative + extra[:, None] * rng.standard_normal(relative.shape)
     drawn = fitted(n, expected * np.maximum(1 + noise, 0.01))
@@ -79,7 +109,8 @@ def fit_law(n: Floats, measured: Sequence[Estimate], seed: int = 0) -> Scalabili
     curve = tuple(CurvePoint(*point) for point in zip(places.tolist(), band, strict=True))
     rate, sigma, kappa = _estimates(law, drawn, len(values))
     peak, most = _estimates(_peak(law), _peak(drawn), len(values))
-    return Scalability(rate, sigma, kappa, peak, most, curve, scatter)
+    highest = max(points, key=lambda point: point.throughput.value or 0.0)
+    return Scalability(rate, sigma, kappa, peak, most, curve, scatter, highest)
 
 
 def throughput(laws: Floats, n: Floats) -> Floats:

@@ -13,6 +13,11 @@ from records.load import Load, Rate, Users
 from records.slo import Objective
 from settings.schema import UserMistake, setting
 
+
+class CannotPlan(UserMistake):
+    """Records or objectives from which nothing can be predicted. One sentence, with the way out."""
+
+
 Balancer = Literal["round_robin", "least_requests", "random"]
 Named = tuple[tuple[str, str], ...]  # of one engine by its label, and of all others by ""
 PEAK = "Peak and objectives"  # a group of `--help`

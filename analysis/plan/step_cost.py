@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from analysis.plan.errors import CannotPlan
+from analysis.plan.fit_error import fit_draws
+from analysis.plan.settings import CannotPlan
 from analysis.plan.steps import Flags, Floats, Steps
 
 COLLINEAR = 0.9  # correlation of prompts and prompt tokens from which one of them is dropped
@@ -94,6 +95,7 @@ class Fit:
 
     cost: StepCost  # least squares: keeps means
     undisturbed: StepCost  # least absolute deviations: of the usual step
+    draws: tuple[StepCost, ...]  # costs that the same steps allow as well
     steps: int
     explained: float  # share of the steps' variance, R², with the weights of the fit
     ratios: tuple[TenSeconds, ...]
@@ -137,10 +139,12 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     fitted = features @ cost
     noise = np.minimum((seconds - fitted) / np.maximum(fitted, 1e-9), MOST_NOISE)
     spread = float(np.sqrt(np.mean(noise**2)))
+    ends = [steps.end[kept] for _, steps, kept in parts]
     ratios = tuple(one for name, steps, kept in parts for one in _ratios(name, steps, kept, cost, slots, knee))
     fit = Fit(
         _step_cost(cost, spread, knee),
         _step_cost(undisturbed, spread, knee),
+        tuple(_step_cost(draw, spread, knee) for draw in fit_draws(rows, ratio, chosen, cost, ends)),
         len(seconds),
         1 - error / max(_least_squares(rows, ratio, [BASE])[1], 1e-30),
         ratios,
@@ -150,8 +154,8 @@ def fit_cost(stages: Sequence[tuple[str, Steps]], slots: int | None) -> Fit:
     return replace(fit, warnings=tuple(_warnings(fit, features)))
 
 
-def _step_cost(found: Floats, spread: float, knee: float) -> StepCost:
-    base, running, tokens, prompts, batched, beyond = found.tolist()
+def _step_cost(coefficients: Floats, spread: float, knee: float) -> StepCost:
+    base, running, tokens, prompts, batched, beyond = coefficients.tolist()
     return StepCost(base, running, tokens, prompts, spread, batched, beyond, knee)
 
 

@@ -1,110 +1,127 @@
-"""The plan in a terminal: the engine's model, its errors, what was measured, and the answer."""
+"""The plan in a terminal: the answer, what it comes to, then warnings and tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from analysis.console import ruled_table, warning
-from analysis.plan.answer import Plan, dollars
-from analysis.plan.bill import MILLION, Bill
-from analysis.plan.facts import ERRORS, ERRORS_MEAN, facts_of, warnings_of
-from analysis.plan.hold_out import HeldOut
-from analysis.plan.outcome import Band
-from analysis.plan.replicas import Attainment
+from analysis.plan.accuracy import HeldOut
+from analysis.plan.alternatives import Alternatives
+from analysis.plan.document import (
+    ALTERNATIVE_COLUMNS,
+    ERRORS,
+    ERRORS_MEAN,
+    alternative_rows,
+    bill_rows,
+    facts_of,
+    first_screen,
+    warnings_of,
+)
+from analysis.plan.fleet import Attainment
+from analysis.plan.plan import Plan
+from analysis.plan.requests import Band
 from records.formatting import format_share, significant
 from records.load import Users
 
 
 def print_plan(console: Console, plan: Plan) -> None:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, text in facts_of(plan):
-        facts.add_row(name, Text(text))
-    console.print(facts)
+    console.print(Text(plan.sentence, style="bold"))
     console.print()
-    if plan.held_out:
-        console.print(_held_out(plan))
-        console.print(Text(ERRORS_MEAN, style="dim"))
-        console.print()
-    for said in warnings_of(plan):
-        console.print(warning(f"{said}."))
-    console.print(_attainments(plan))
-    console.print(Text("Shares of requests that meet every objective; brackets hold nine in ten seeds.", style="dim"))
-    console.print()
-    if plan.bill is not None:
-        _print_bill(console, plan, plan.bill)
-    if plan.kilowatts is not None and plan.joules_per_token is not None:
-        each, all_of_it = significant(plan.joules_per_token), significant(plan.kilowatts)
-        console.print(f"Energy: {each} J per output token as measured, {all_of_it} kW of the fleet at the peak.")
-        console.print()
+    _print_pairs(console, first_screen(plan))
+    for text in warnings_of(plan):
+        console.print(warning(f"{text}."))
     if plan.next_run is not None:
         console.print(Text(f"Next: {plan.next_run}", style="dim"), soft_wrap=True)
-    console.print(Text(plan.sentence, style="bold"))
+    console.print()
+    console.print(_attainments(plan))
+    console.print(Text("Requests that meet every objective; brackets hold nine in ten futures.", style="dim"))
+    console.print()
+    if rows := bill_rows(plan):
+        _print_pairs(console, rows)
+        console.print()
+    _print_pairs(console, facts_of(plan))
+    if plan.held_out:
+        console.print()
+        console.print(_held_out(plan))
+        console.print(Text(ERRORS_MEAN, style="dim"))
+
+
+def print_alternatives(console: Console, alternatives: Alternatives) -> None:
+    console.print(Text(alternatives.sentence, style="bold"))
+    console.print()
+    rows = alternative_rows(alternatives)
+    shown = [k for k, _ in enumerate(ALTERNATIVE_COLUMNS) if any(row[k] for row in rows)]
+    table = ruled_table()
+    for k in shown:
+        words = ALTERNATIVE_COLUMNS[k] in {"engine", ""}
+        table.add_column(ALTERNATIVE_COLUMNS[k], justify="left" if words else "right")
+    for row in rows:
+        table.add_row(*(row[k] for k in shown))
+    console.print(table)
+    unit = alternatives.cheapest.load.unit
+    text = (
+        f"Measured and simulated: {unit} of a replica within the objectives (met to missed). The rest is predicted at "
+        "the peak. Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and better in one."
+    )
+    console.print(Text(text, style="dim"))
+    for alternative in alternatives.all:
+        console.print()
+        if alternative.plan is None:
+            console.print(warning(f"{alternative.name}: {alternative.refused}"))
+            continue
+        console.print(Text(alternative.name, style="bold"))
+        _print_pairs(console, first_screen(alternative.plan))
+        for said in warnings_of(alternative.plan):
+            console.print(warning(f"{said}."))
+
+
+def _print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in pairs:
+        table.add_row(name, Text(text))
+    console.print(table)
 
 
 def _held_out(plan: Plan) -> Table:
     table = ruled_table(["load"], [*ERRORS.values()])
-    for one in plan.held_out:
-        table.add_row(one.title, *(_error(one, figure) for figure in ERRORS))
+    for held in plan.held_out:
+        table.add_row(held.title, *(_error(held, figure) for figure in ERRORS))
     return table
 
 
-def _error(one: HeldOut, figure: str) -> str:
-    error = one.error(figure)
+def _error(held: HeldOut, figure: str) -> str:
+    error = held.error(figure)
     if math.isnan(error):
         return "n/a"
     return "0.0 %" if abs(error) < 0.0005 else f"{100 * error:+.1f} %"
 
 
 def _attainments(plan: Plan) -> Table:
-    judged = ("attainment", *_each(plan, map(str, plan.objectives)))
-    table = ruled_table(right=("replicas", "each", *judged, "in flight", "tokens/s"))
-    for one in (plan.replicas.fewer, plan.replicas.chosen):
-        if one is not None:
-            table.add_row(*_row(plan, one))
+    judged = ("attainment", *_each(plan, map(str, plan.replicas.chosen.objectives)))
+    table = ruled_table(right=("replicas", "each", "futures", *judged, "in flight", "tokens/s"))
+    for attainment in (plan.replicas.fewer, plan.replicas.chosen):
+        if attainment is not None:
+            table.add_row(*_row(plan, attainment))
     return table
 
 
 def _each(plan: Plan, columns: Iterable[str]) -> list[str]:
     """Of one objective alone, its share is the attainment."""
-    return list(columns) if len(plan.objectives) > 1 else []
+    return list(columns) if len(plan.replicas.chosen.objectives) > 1 else []
 
 
-def _print_bill(console: Console, plan: Plan, bill: Bill) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row(
-        "cost", f"{dollars(bill.per_hour)} an hour, {dollars(bill.per_month)} a month for {plan.count} replicas"
-    )
-    if plan.price_source is not None:
-        table.add_row("price", f"of a GPU: {plan.price_source}")
-    prompts = bill.per_million_prompt_tokens
-    parts = [f"{dollars(prompts)} per million prompt tokens"] if prompts is not None else []
-    parts += [f"{dollars(bill.per_million_output_tokens)} per million output tokens"]
-    parts += [f"{dollars(bill.per_thousand_requests)} per thousand requests"]
-    table.add_row("at the peak", ", ".join(parts))
-    for one in bill.hosted:
-        said = f"{dollars(one.per_thousand_requests)} per thousand requests; the fleet costs less from "
-        reach = "" if one.cheaper else ", more than it can serve"
-        table.add_row(
-            one.name, f"{said}{significant(one.break_even / MILLION)} million a month on{reach} ({one.source})"
-        )
-    console.print(table)
-    console.print()
-
-
-def _row(plan: Plan, one: Attainment) -> list[str]:
-    each = plan.load.value / one.replicas
+def _row(plan: Plan, at: Attainment) -> list[str]:
+    each = plan.load.value / at.replicas
     load = f"{each:.3g} users" if isinstance(plan.load, Users) else f"{each:.3g} req/s"
-    shares = [share_band(one.share), *_each(plan, map(share_band, one.of))]
-    return [f"{one.replicas}", load, *shares, significant(one.in_flight), significant(one.output)]
+    shares = [share_band(at.share), *_each(plan, map(share_band, at.of))]
+    return [f"{at.replicas}", load, format_share(at.met), *shares, significant(at.in_flight), significant(at.output)]
 
 
 def share_band(band: Band) -> str:

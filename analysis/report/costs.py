@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import DECIDING, EngineRuns, paired
-from analysis.compare.winner import FAILURES_BORNE
 from analysis.console import TextTable
 from analysis.plan.prices import cost_per_million, dollars, gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
 from analysis.stats.differences import compare_runs
 from records.formatting import MISSING, format_interval, format_ratio, format_share, in_words, significant
+from records.rules import FAILURES_BORNE
 from records.view import Estimate
 
 

@@ -1,7 +1,7 @@
 """How far `enginebench plan` is off on servers whose step cost is known:  make plans
 
 Held-out stages: each stage predicted from a fit to the others, closed loop and open loop on the same arrivals. Bands: a
-stage with arrivals of its own, of which the 90 % band over seeds should hold nine in ten. Writes
+stage with arrivals of its own, of which the 90 % band over futures should hold nine in ten. Writes
 validation/results/plans.json, with its seed and command.
 """
 
@@ -18,19 +18,17 @@ from functools import partial
 from pathlib import Path
 
 from analysis.data.load import load_run
-from analysis.plan.arrivals import gamma_arrivals
-from analysis.plan.hold_out import fit_stages, hold_out
+from analysis.plan.accuracy import fit_stages, hold_out
 from analysis.plan.measured import MeasuredStage, measured_stages
-from analysis.plan.outcome import bands, figures, requests_of
-from analysis.plan.predict import pooled
-from analysis.plan.replica import serve_arrivals
-from analysis.plan.trials import trials
+from analysis.plan.model import futures
+from analysis.plan.requests import bands, figures, pooled
+from analysis.plan.simulation import gamma_arrivals, serve_arrivals
 from records.load import Load
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 from validation.program import RESULTS
 
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
-BAND_SEEDS = 40
+BAND_FUTURES = 40
 WARM_UP = 10.0  # seconds
 SHORT_PROMPTS, LONG_PROMPTS = Asked(), Asked(prompt=(20, 4000))
 FAST = BatchingServer(base=0.01, per_running=0.001, per_token=1e-4, slots=32, jitter=0.1)  # 11 ms, 400 with a prompt
@@ -101,13 +99,14 @@ def covered(run: int, rate: float, window: float, seed: int) -> dict[str, bool]:
     """One run: fitted to lower rates, and judged at a higher one with arrivals that were not seen."""
     system = System(BatchingServer(jitter=0.02), rates(0.4 * rate, 0.7 * rate, rate))
     *seen, unseen = _stages(system, window, seed * 1000 + run)
-    usual, lengths, end = fit_stages(seen, system.server.slots).model, pooled(seen), WARM_UP + window
-    of_seeds = []
-    for trial in trials(BAND_SEEDS, seed=run):
-        arrivals = gamma_arrivals(unseen.load.value, 1.0, end, trial.rng)
-        served = serve_arrivals(trial.model(usual), arrivals, lengths.drawn(len(arrivals), trial.rng), trial.rng)
-        of_seeds.append(figures(requests_of(served), WARM_UP, end))
-    predicted = bands(of_seeds)
+    fitted, end = fit_stages(seen, system.server.slots), WARM_UP + window
+    lengths, predictions = pooled([stage.lengths for stage in seen]), []
+    for future in futures(BAND_FUTURES, seed=run):
+        rng = future.rng
+        arrivals = gamma_arrivals(unseen.load.value, 1.0, end, rng)
+        served = serve_arrivals(future.drawn(fitted), arrivals, lengths.drawn(len(arrivals), rng), rng)
+        predictions.append(figures(served, WARM_UP, end))
+    predicted = bands(predictions)
     return {figure: predicted[figure].holds(unseen.figures[figure]) for figure in JUDGED}
 
 

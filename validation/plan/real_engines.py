@@ -24,12 +24,10 @@ from random import Random
 from typing import Any
 
 from analysis.data.load import RunData, load_run
-from analysis.plan.basis import declared_slots
-from analysis.plan.errors import CannotPlan
-from analysis.plan.hold_out import fit_stages, predict_unseen
-from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.accuracy import fit_stages, predict_unseen
+from analysis.plan.measured import BEYOND, MeasuredStage, declared_slots, measured_stages
 from analysis.plan.model import FittedModel
-from analysis.plan.replicas import BEYOND
+from analysis.plan.settings import CannotPlan
 from engines.machine.devices import usable_cores
 from loadtests.harness.command.server_process import PYTHON
 from loadtests.harness.workload.lengths import whole_numbers

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from analysis.plan.scalability import fit_law
+from analysis.plan.scalability import LoadPoint, fit_law
 from records.view import Estimate
 from validation.program import RESULTS
 
@@ -55,8 +55,11 @@ def _cell(loads: tuple[int, ...], scatter: float, sets: int, seed: int) -> Cell:
     for number in range(sets):
         noise = rng.normal(0, scatter, len(loads)) + rng.normal(0, OWN, len(loads))
         values = [law(n) * (1 + error) for n, error in zip(loads, noise, strict=True)]
-        stages = [Estimate(value, value * (1 - 1.96 * OWN), value * (1 + 1.96 * OWN), 100) for value in values]
-        found = fit_law(np.array(loads, dtype=np.float64), stages, number)
+        stages = [
+            LoadPoint(f"{n} users", float(n), Estimate(value, value * (1 - 1.96 * OWN), value * (1 + 1.96 * OWN), 100))
+            for n, value in zip(loads, values, strict=True)
+        ]
+        found = fit_law(stages, number)
         middle = found.curve[len(found.curve) // 2]
         truth = law(middle.in_flight)
         told = (found.rate, found.contention, found.coherency, found.most, middle.throughput)

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis.data.load import RunData, load_run
-from analysis.plan.alternatives import Alternative, Alternatives, as_document, grouped, make_alternatives
+from analysis.data.load import load_run
+from analysis.plan.alternatives import Alternative, Alternatives, make_alternatives
+from analysis.plan.document import alternatives_document
+from analysis.plan.measured import by_settings
+from analysis.plan.page import page_data
+from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
-from analysis.plan.terminal_alternatives import print_alternatives
-from analysis.summary.run_summary import summarise
+from analysis.plan.terminal import print_alternatives
+from analysis.summary.run_summary import RunSummary, summarise
 from records.files import read_meta, write_meta
 from records.load import Rate
 from records.slo import parse_objectives
@@ -24,77 +28,100 @@ LARGE = BatchingServer(base=0.01, per_running=0.0005, per_token=0.0001, slots=32
 PRICES = {"small": 0.7, "large": 3.0}
 
 
+OBJECTIVES = parse_objectives(["e2e_p90=3"])
+
+
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[RunData]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[RunSummary]:
     folder = tmp_path_factory.mktemp("two")
     small = write_run(folder / "small", SMALL, rates(1, 3), Asked(), window=20.0, label="small")
     large = write_run(folder / "large", LARGE, rates(5, 18), Asked(), window=20.0, label="large")
-    return [load_run(small), load_run(large)]
+    return [summarise(load_run(run), OBJECTIVES) for run in (small, large)]
 
 
 @pytest.fixture(scope="module")
-def found(two: list[RunData]) -> Alternatives:
+def alternatives(two: list[RunSummary]) -> Alternatives:
     settings = PlanSettings(
         peak=Rate(30.0),
-        slo=parse_objectives(["e2e_p90=3"]),
+        slo=OBJECTIVES,
         peak_seconds=30.0,
         price=tuple((name, str(price)) for name, price in PRICES.items()),
     )
-    return make_alternatives(grouped(two), {run.meta.run_id: summarise(run, settings.slo) for run in two}, settings)
+    return make_alternatives(by_settings(two), settings)
 
 
-def priced(found: Alternatives, **prices: float) -> Alternatives:
+def priced(alternatives: Alternatives, **prices: float) -> Alternatives:
     """The same plans at other prices of a replica."""
     others = []
-    for one in found.all:
-        assert one.plan is not None
-        assert one.plan.bill is not None
-        bill = replace(one.plan.bill, per_hour=prices[one.name] * one.plan.count)
-        others.append(replace(one, plan=replace(one.plan, bill=bill)))
-    return replace(found, all=tuple(others))
+    for alternative in alternatives.all:
+        plan = alternative.plan
+        assert plan is not None
+        assert plan.bill is not None
+        per_hour = prices[alternative.name] * plan.count
+        bill = replace(plan.bill, per_hour=per_hour, per_month=730 * per_hour)
+        others.append(replace(alternative, plan=replace(plan, bill=bill)))
+    return replace(alternatives, all=tuple(others))
 
 
-def test_a_dearer_and_slower_engine_is_dominated(found: Alternatives) -> None:
-    same = priced(found, small=1.0, large=1.0)
+def test_a_dearer_and_slower_engine_is_dominated(alternatives: Alternatives) -> None:
+    same = priced(alternatives, small=1.0, large=1.0)
     assert (same.dominated_by("small"), same.dominated_by("large")) == ("large", None)
-    assert same.sentence.startswith("large costs the least:")
-    assert same.sentence.endswith("it dominates all others.")
+    assert same.sentence.startswith(
+        "30 req/s at E2E p90 ≤ 3.00 s: large costs the least, 2 replicas at $1,460 a month; "
+    )
+    assert same.sentence.endswith("large dominates all others.")
 
 
-def test_a_cheaper_and_slower_engine_is_on_the_front(found: Alternatives) -> None:
-    cheap = priced(found, small=0.01, large=1.0)
+def test_a_cheaper_and_slower_engine_is_on_the_front(alternatives: Alternatives) -> None:
+    cheap = priced(alternatives, small=0.01, large=1.0)
     assert (cheap.dominated_by("small"), cheap.dominated_by("large")) == (None, None)
-    assert cheap.sentence.startswith("small costs the least:")
+    assert "small costs the least" in cheap.sentence
     assert cheap.sentence.endswith("on the Pareto front: small, large.")
 
 
-def test_without_prices_replicas_are_the_cost(found: Alternatives) -> None:
-    document = as_document(replace(found, priced=False))
+def test_without_prices_replicas_are_the_cost(alternatives: Alternatives) -> None:
+    document = alternatives_document(replace(alternatives, priced=False))
     assert document["cost_in"] == "replicas"
     assert [one["cost"] for one in document["alternatives"]] == [
         one["plan"]["replicas"]["count"] for one in document["alternatives"]
     ]
 
 
-def test_the_table_says_what_is_dominated_and_ends_with_the_choice(found: Alternatives) -> None:
+def test_every_engine_has_its_cost_a_month_in_the_terminal_the_document_and_the_page(
+    alternatives: Alternatives,
+) -> None:
+    months = {name: plan.bill.per_month for name, plan in alternatives.planned.items() if plan.bill is not None}
+    assert months == {name: 730 * PRICES[name] * plan.count for name, plan in alternatives.planned.items()}
+    console = Console(width=160, record=True, file=StringIO())
+    print_alternatives(console, alternatives)
+    text = console.export_text()
+    document = {one["name"]: one["cost"] for one in alternatives_document(alternatives)["alternatives"]}
+    page = {row[0]: row for row in page_data(alternatives)["engines"]}
+    for name, month in months.items():
+        assert f"{dollars(month)} a month" in alternatives.sentence
+        assert sum(dollars(month) in line for line in text.splitlines()) >= 2, "in the table, and below it"
+        assert document[name] == pytest.approx(month)
+        assert dollars(month) in page[name]
+
+
+def test_the_table_says_what_is_dominated_and_the_choice_comes_first(alternatives: Alternatives) -> None:
     console = Console(width=160, record=True, file=StringIO())
     refused = Alternative("other", None, "only 3 steps can be seen.")
-    print_alternatives(console, replace(found, all=(*priced(found, small=1.0, large=1.0).all, refused)))
+    print_alternatives(console, replace(alternatives, all=(*priced(alternatives, small=1.0, large=1.0).all, refused)))
     page = console.export_text().splitlines()
+    assert "large costs the least" in page[0]
     assert any("small" in line and "dominated by large" in line for line in page)
     assert any("large" in line and "on the front" in line for line in page)
     assert "warn other: only 3 steps can be seen." in page
-    assert page[-1].startswith("large costs the least:")
 
 
-def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunData], tmp_path: Path) -> None:
-    runs: list[RunData] = []
+def test_runs_of_one_label_are_told_apart_by_their_settings(two: list[RunSummary], tmp_path: Path) -> None:
+    runs: list[RunSummary] = []
     for slots in (8, 8, 64):
         run = write_run(tmp_path / f"run{len(runs)}", SMALL, rates(1), Asked(), window=20.0, label="vllm")
         write_meta(run, replace(read_meta(run), engine={"name": "vllm", "options": {"max_num_seqs": slots}}))
-        runs.append(load_run(run))
-    found = grouped([*runs, two[0]])
-    assert {name: len(of) for name, of in found.items()} == {
+        runs.append(summarise(load_run(run)))
+    assert {name: len(group) for name, group in by_settings([*runs, two[0]]).items()} == {
         "vllm (max_num_seqs=8)": 2,
         "vllm (max_num_seqs=64)": 1,
         "small": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from enginebench import app
+from records.formatting import format_share
 from validation.plan.batching_server import Asked, BatchingServer, rates, write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -101,16 +103,20 @@ def test_it_prints_on_one_page_however_many_stages_there_were(written: Written, 
 
 @needs_browser
 def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path: Path) -> None:
-    """Those of `--json`: the number of replicas, the price with the spare one, the errors; and the share that its own
-    grid has. The sliders stand where the plan's settings are."""
+    """Those of `--json`: the answer, the number of replicas with its range, the price with the spare one, the shares
+    with the replicas named and with one fewer, the errors. The sliders stand where the plan's settings are."""
     drawn = in_browser(f"--user-data-dir={tmp_path}", "--dump-dom", written.page.as_uri())
-    shown = re.search(r'<p id="answer"[^>]*>(.*?)</p>', drawn)
-    assert shown is not None
-    count = written.document["replicas"]["count"]
-    assert shown[1].startswith(f"20 req/s at TTFT p95 ≤ 300 ms: {count} replicas [")
-    assert "] and 1 spare; " in shown[1]
-    assert f"; ${2 * (count + 1):.2f} [" in shown[1]
-    assert f"] an hour, ${1460 * (count + 1):,} a month." in shown[1]
+    answer, explored = (re.search(rf'<p id="{name}"[^>]*>(.*?)</p>', drawn) for name in ("answer", "explored"))
+    assert answer is not None
+    assert explored is not None
+    assert answer[1] == written.document["answer"]
+    replicas = written.document["replicas"]
+    count, fewer = replicas["count"], replicas["fewer"]["of"][0]["median"]
+    assert explored[1].startswith(
+        f"20 req/s at TTFT p95 ≤ 300 ms: {count} replicas [{replicas['low']}, {replicas['high']}] and 1 spare; "
+        f"with {count - 1}, {format_share(fewer)} of the requests are within 300 ms; ${2 * (count + 1):.2f} an hour, "
+    )
+    assert explored[1].endswith(f"${1460 * (count + 1):,} a month.")
     sliders = dict(re.findall(r'<input type="range" id="(\w+)"[^>]* aria-valuetext="([^"]*)"', drawn))
     assert sliders["peak"] == "16 req/s"
     assert sliders["headroom"] == "25 %"
@@ -122,12 +128,16 @@ def test_a_browser_draws_the_figures_of_the_document(written: Written, tmp_path:
         errors = [one["errors"][figure] for figure in ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")]
         cells = [f"{100 * e:+.1f} %" if abs(e) >= 0.0005 else "0.0 %" for e in errors]
         assert any(row[1:] == cells and row[0].startswith(one["stage"]) for row in rows)
-    data = data_of(written.page)
-    at = data["loads"].index(20 / count), min(range(60), key=lambda k: abs(data["limits"][k] - 0.3))
-    chosen = next(row for row in rows if row[:2] == [str(count), f"{20 / count:.3g} req/s"])
-    median = 100 * data["shares"][-1][at[0]][at[1]][0]
-    assert float(chosen[2].split(" %")[0].removeprefix("> ")) == pytest.approx(median, abs=1)
-    assert chosen[3] == f"${2 * (count + 1):.2f}"
+    for attainment in (replicas["chosen"], replicas["fewer"]):
+        row = next(row for row in rows if row[:2] == [f"{attainment['replicas']}", _each(20 / attainment["replicas"])])
+        share = attainment["of"][0]
+        ends = [format_share(share[end]).removesuffix(" %") for end in ("low", "high")]
+        assert html.unescape(row[2]) == f"{format_share(share['median'])} [{', '.join(ends)}]"
+        assert row[3] == f"${2 * (attainment['replicas'] + 1):.2f}"
+
+
+def _each(load: float) -> str:
+    return f"{load:.3g} req/s"
 
 
 @needs_browser
@@ -136,4 +146,4 @@ def test_a_large_load_is_not_rounded(written: Written, tmp_path: Path) -> None:
     page.write_text(with_data(written.page, data_of(written.page) | {"unit": "users", "peak": 5432, "headroom": 0}))
     drawn = in_browser(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri())
     assert 'aria-valuetext="5432 users"' in drawn
-    assert '<p id="answer" aria-live="polite" class="">5432 users at ' in drawn
+    assert '<p id="explored" aria-live="polite" class="">5432 users at ' in drawn

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from analysis.plan.scalability import Scalability, draws, fit_law, fitted, throughput
+from analysis.plan.scalability import LoadPoint, Scalability, draws, fit_law, fitted, scalability, throughput
 from analysis.plan.steps import Floats
 from records.view import Estimate
 
@@ -18,12 +18,14 @@ N = np.array([1.0, 4, 16, 40, 80])
 OWN = 0.01  # standard error of a stage's throughput, as a share
 
 
-def estimates(values: Floats) -> list[Estimate]:
-    return [Estimate(value, value * (1 - 1.96 * OWN), value * (1 + 1.96 * OWN), 100) for value in values.tolist()]
+def points(n: Floats, values: Floats, own: float = OWN) -> list[LoadPoint]:
+    """Stages with so many requests in flight and these throughputs."""
+    ends = ((value, value * (1 - 1.96 * own), value * (1 + 1.96 * own), 100) for value in values.tolist())
+    return [LoadPoint(f"{load:g} users", load, Estimate(*of)) for load, of in zip(n.tolist(), ends, strict=True)]
 
 
 def test_the_law_is_recovered() -> None:
-    found = fit_law(N, [Estimate(value) for value in throughput(LAW, N)[0].tolist()])
+    found = fit_law(points(N, throughput(LAW, N)[0], 0.0))
     assert (found.rate.value, found.contention.value, found.coherency.value) == pytest.approx(LAW[0], rel=1e-6)
     peak = math.sqrt(0.95 / 0.0004)  # Gunther 2007: √((1 - σ)/κ)
     assert found.peak.value == pytest.approx(peak, rel=1e-6)
@@ -33,7 +35,7 @@ def test_the_law_is_recovered() -> None:
 
 def test_throughput_that_levels_off_has_a_limit_and_no_peak() -> None:
     n = np.array([1.0, 4, 16, 40])
-    found = fit_law(n, [Estimate(value) for value in (20 * n / (1 + 0.1 * (n - 1))).tolist()])
+    found = fit_law(points(n, (20 * n / (1 + 0.1 * (n - 1))), 0.0))
     assert found.peak.value == math.inf
     assert found.most.value == pytest.approx(200)
 
@@ -65,7 +67,7 @@ def test_the_band_holds_the_true_curve(scatter: float, loads: Floats) -> None:
     rng, runs, inside = np.random.default_rng(1), 60, 0
     for _ in range(runs):
         noise = rng.normal(0, scatter, len(loads)) + rng.normal(0, OWN, len(loads))
-        found = fit_law(loads, estimates(throughput(LAW, loads)[0] * (1 + noise)))
+        found = fit_law(points(loads, throughput(LAW, loads)[0] * (1 + noise)))
         middle = found.curve[len(found.curve) // 2]
         inside += _holds(middle.throughput, throughput(LAW, np.array([middle.in_flight]))[0, 0])
     assert inside / runs >= 0.93
@@ -83,8 +85,8 @@ def _width(found: Scalability) -> float:
 
 def test_stages_that_scatter_about_the_law_widen_the_band() -> None:
     exact = throughput(LAW, N)[0]
-    near = fit_law(N, estimates(exact))
-    far = fit_law(N, estimates(exact * np.array([1.0, 1.1, 0.9, 1.1, 0.9])))
+    near = fit_law(points(N, exact))
+    far = fit_law(points(N, exact * np.array([1.0, 1.1, 0.9, 1.1, 0.9])))
     assert near.scatter is not None
     assert far.scatter is not None
     assert far.scatter > 0.1 > 0.01 > near.scatter
@@ -92,20 +94,33 @@ def test_stages_that_scatter_about_the_law_widen_the_band() -> None:
 
 
 def test_the_band_is_drawn_within_what_was_measured_and_of_one_seed() -> None:
-    found = fit_law(N, estimates(throughput(LAW, N)[0]))
+    found = fit_law(points(N, throughput(LAW, N)[0]))
     places = [one.in_flight for one in found.curve]
     assert (places[0], places[-1]) == (1, 80)
     assert all(a < b for a, b in pairwise(places))
-    assert found == fit_law(N, estimates(throughput(LAW, N)[0]))
-    assert found != fit_law(N, estimates(throughput(LAW, N)[0]), seed=1)
+    assert found == fit_law(points(N, throughput(LAW, N)[0]))
+    assert found != fit_law(points(N, throughput(LAW, N)[0]), seed=1)
 
 
 def test_three_loads_say_nothing_of_their_scatter() -> None:
     three = N[[0, 2, 4]]
-    assert fit_law(three, estimates(throughput(LAW, three)[0])).scatter is None
+    assert fit_law(points(three, throughput(LAW, three)[0])).scatter is None
 
 
 def test_draws_spread_as_the_interval() -> None:
     drawn = draws(Estimate(1.0, 0.9, 1.05, 100), np.random.default_rng(0), 4000)
     assert np.quantile(drawn, 0.025) == pytest.approx(0.9, abs=0.01)
     assert np.quantile(drawn, 0.975) == pytest.approx(1.05, abs=0.01)
+
+
+def test_a_fitted_maximum_is_named_as_fitted_and_above_what_was_measured() -> None:
+    law = fit_law(points(N[:4], throughput(LAW, N[:4])[0]))
+    measured = throughput(LAW, N[3:4])[0, 0]
+    assert (law.measured.label, law.measured.throughput.value) == ("40 users", measured)
+    assert law.most.value > measured  # type: ignore[operator]
+    assert law.sentence.startswith(f"{measured:.0f} tokens/s measured at most, at 40 users; the fitted law reaches ")
+    assert ", more than was measured (USL: " in law.sentence
+
+
+def test_two_loads_are_no_law() -> None:
+    assert scalability(points(N[:2], throughput(LAW, N[:2])[0])) is None

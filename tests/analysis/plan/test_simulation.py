@@ -8,11 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from analysis.plan.model import EngineModel
-from analysis.plan.replica import serve_arrivals, serve_users
+from analysis.plan.model import EngineModel, futures
+from analysis.plan.requests import Lengths
+from analysis.plan.settings import Balancer, CannotPlan
+from analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
 from analysis.plan.step_cost import StepCost
-from analysis.plan.trials import trials
-from analysis.plan.work import Lengths
 from validation.plan.batching_server import Asked, BatchingServer, serve
 
 COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)
@@ -113,8 +113,63 @@ def test_slow_phases_of_the_measured_steps_stay_together() -> None:
     assert float(took.std()) > 0.25, "0.04 if the noise of each step were independent"
 
 
-@pytest.mark.parametrize("count", [5, 20])
-def test_the_median_trial_has_the_usual_speed(count: int) -> None:
-    slower = sorted(one.slower for one in trials(count))
-    assert (slower[(count - 1) // 2] + slower[count // 2]) / 2 == pytest.approx(0, abs=1e-12)
-    assert slower[-1] == pytest.approx({5: 1.282, 20: 1.960}[count], abs=0.001), "normal quantiles of 0.9 and 0.975"
+def test_the_machines_of_futures_are_spread_about_the_usual_one() -> None:
+    """Normal quantiles at 1/2, 1/4, 3/4, 1/8, …: of 63 futures the extremes are those of 1/64 and 63/64."""
+    slower = [future.slower for future in futures(63)]
+    assert slower[0] == 0
+    assert sorted(slower)[31] == pytest.approx(0, abs=1e-12)
+    assert (min(slower), max(slower)) == pytest.approx((-2.154, 2.154), abs=0.001)
+
+
+def test_users_of_an_engine_that_takes_no_time_are_refused_and_not_simulated_for_ever() -> None:
+    free = EngineModel(StepCost(0.0, 0.0, 0.0, 0.0), slots=4)
+    with pytest.raises(CannotPlan, match="2 users would send more than"):
+        serve_users(free, np.zeros(2), lengths([0], [1]), 10.0, np.zeros(0), rng())
+
+
+def test_a_closed_loop_ends_after_so_many_requests_all_of_which_are_answered() -> None:
+    served = serve_users(
+        EngineModel(COST, slots=16), np.zeros(4), lengths([50], [20]), 1e9, np.zeros(0), rng(), bound=(10.0, 100)
+    )
+    counted = served.sched >= 10.0
+    assert 100 <= counted.sum() < 108
+    assert np.isfinite(served.last[counted][:100]).all()
+
+
+FLEET = EngineModel(StepCost(0.02, 0.001, 0.0002, 0.0, 0.02), slots=8)
+TOKENS = np.random.default_rng(5).integers(5, 150, (2, 5000)).astype(float)
+LENGTHS = Lengths(TOKENS[0], TOKENS[0], TOKENS[1])
+
+
+def mean_ttft(balancer: Balancer, replicas: int, rate: float, simulated: int | None = None) -> float:
+    served = serve_fleet(FLEET, rate, 400.0, LENGTHS, replicas, balancer, np.random.default_rng(1), simulated)
+    return float((served.first - served.sched).mean())
+
+
+@pytest.mark.parametrize("balancer", ["round_robin", "least_requests", "random"])
+def test_one_replica_needs_no_balancer(balancer: Balancer) -> None:
+    generator = np.random.default_rng(2)
+    arrivals = gamma_arrivals(0.5, 1.0, 400.0, generator)
+    alone = serve_arrivals(FLEET, arrivals, LENGTHS.drawn(len(arrivals), generator), generator)
+    assert mean_ttft(balancer, 1, 0.5) == pytest.approx(float((alone.first - alone.sched).mean()), rel=0.05)
+
+
+def test_least_requests_waits_less_than_round_robin_and_that_less_than_chance() -> None:
+    least, turns, chance = (mean_ttft(name, 6, 20.0) for name in ("least_requests", "round_robin", "random"))
+    assert least < 0.8 * turns < 0.8 * chance
+
+
+def test_some_replicas_stand_for_all_of_them() -> None:
+    assert mean_ttft("round_robin", 12, 30.0, 6) == pytest.approx(mean_ttft("round_robin", 12, 30.0), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("cv", "dispersion"),
+    [pytest.param(1.0, 1.0, id="poisson"), pytest.param(2.0, 4.0, id="bursts"), pytest.param(0.0, 0.0, id="constant")],
+)
+def test_arrivals_have_their_rate_and_their_burstiness(cv: float, dispersion: float) -> None:
+    """The index of dispersion of counts tends to the squared coefficient of variation of the gaps."""
+    times = gamma_arrivals(10.0, cv, 20_000.0, np.random.default_rng(0))
+    counts = np.bincount((times / 20).astype(int))
+    assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
+    assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(dispersion, abs=0.15 + 0.1 * dispersion)

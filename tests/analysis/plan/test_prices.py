@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from analysis.plan.bill import bill, prefill_share
-from analysis.plan.model import EngineModel
-from analysis.plan.outcome import Band
-from analysis.plan.prices import read_prices
-from analysis.plan.replicas import Attainment
-from analysis.plan.step_cost import StepCost
-from analysis.plan.work import Lengths
+from analysis.plan.fleet import Attainment
+from analysis.plan.prices import bill, cost_per_million, read_prices
+from analysis.plan.requests import Band
 
-MODEL = EngineModel(StepCost(0.02, 0.001, 0.0005, 0.0), slots=16)
-LENGTHS = Lengths(np.array([100.0]), np.array([100.0]), np.array([50.0]))
 ALL = Band(1.0, 1.0, 1.0)
 
 
 def busy(replicas: int) -> Attainment:
     """20 requests a second of 100 prompt and 50 output tokens, 10 in flight on each replica."""
-    return Attainment(replicas, ALL, (ALL,), (), 10.0 * replicas, 1000.0, 2000.0, 20.0)
-
-
-def test_prompts_and_answers_share_the_engine_by_the_time_they_take() -> None:
-    """100 prompt tokens take 50 ms; 50 steps of 30 ms are shared by ten requests: 150 ms."""
-    assert prefill_share(MODEL, LENGTHS, 10.0) == pytest.approx(50 / (50 + 150))
+    return Attainment(replicas, 60, 1.0, ALL, (ALL,), (), 10.0 * replicas, 1000.0, 2000.0, 20.0, ALL, ALL)
 
 
 def test_the_bill_by_hand(tmp_path: Path) -> None:
@@ -35,13 +23,14 @@ def test_the_bill_by_hand(tmp_path: Path) -> None:
         "[gpus.X]\nper_hour = 3.0\n[apis.hosted]\nper_million_prompt_tokens = 1.0\nper_million_output_tokens = 2.0\n"
     )
     prices = read_prices(tmp_path / "prices.toml")
-    found = bill(4, 2, prices.gpu("x"), busy(4), MODEL, LENGTHS, prices)
-    assert found.per_hour == 24
-    assert found.per_month == 24 * 730
-    assert found.per_thousand_requests == pytest.approx(24 / 72)  # 72 000 requests an hour
-    assert found.per_million_prompt_tokens == pytest.approx(24 * 0.25 / 7.2)  # 7.2 million prompt tokens an hour
-    assert found.per_million_output_tokens == pytest.approx(24 * 0.75 / 3.6)
-    (hosted,) = found.hosted
+    costs = bill(4, 2, prices.gpu("x"), busy(4), prices)
+    assert costs.per_hour == 24
+    assert costs.per_month == 24 * 730
+    assert costs.per_thousand_requests == pytest.approx(24 / 72)  # 72 000 requests an hour
+    assert costs.per_million_output_tokens == pytest.approx(24 / 3.6)  # 3.6 million output tokens an hour
+    assert costs.per_million_output_tokens == cost_per_million(24, 1000)
+    assert costs.requests_per_gpu_hour == 9000  # 72 000 an hour on 8 GPUs
+    (hosted,) = costs.hosted
     assert hosted.per_thousand_requests == pytest.approx(0.2)  # 100 tokens at $1 and 50 at $2 a million
     assert hosted.break_even == pytest.approx(24 * 730 / 0.0002)
     assert not hosted.cheaper

@@ -1,16 +1,22 @@
-"""Predictions of stages that had no part in the fit, on servers whose law is known."""
+"""Predictions of stages that had no part in the fit, on servers whose law is known; and a model that contradicts what
+was measured."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.data.load import load_run
-from analysis.plan.hold_out import fit_stages, hold_out, predict_unseen
-from analysis.plan.measured import measured_stages
-from analysis.plan.predict import predicted_stage
-from records.load import Load
+from analysis.plan.accuracy import contradiction, fit_stages, hold_out, predict_unseen, predicted_stage
+from analysis.plan.document import warnings_of
+from analysis.plan.measured import MeasuredStage, measured_stages
+from analysis.plan.plan import make_plan
+from analysis.plan.settings import PlanSettings
+from analysis.summary.run_summary import summarise
+from records.load import Load, Users
+from records.slo import parse_objectives
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
 
 JUDGED = ("ttft_p50", "ttft_p95", "tpot_p50", "e2e_mean", "throughput")
@@ -48,7 +54,7 @@ def test_groups_of_equal_length_are_seen_and_their_throughput_is_a_band(tmp_path
     assert model.cost.per_token == pytest.approx(0.0005, rel=0.02)
     alone = predict_unseen(fit_stages(stages[1:], server.slots), "4 users", stages[:1])
     assert all(abs(alone.error(figure)) < 0.05 for figure in JUDGED)
-    band = predicted_stage(model, stages[2], seeds=20)["throughput"]
+    band = predicted_stage(model, stages[2], 20)["throughput"]
     assert 0.9 * band.low < stages[2].figures["throughput"] < 1.1 * band.high
 
 
@@ -65,3 +71,58 @@ def test_a_load_that_was_measured_twice_is_left_out_as_a_whole(tmp_path: Path) -
     assert found[0].predicted["tpot_p50"].median == pytest.approx(alone.predicted["tpot_p50"].median, rel=0.01)
     same = hold_out(stages[0:3:2], server.slots)
     assert [one.stage for one in same] == ["4 users", "4 users #2"], "one load: stage by stage"
+
+
+OBJECTIVES = parse_objectives(["ttft_p95=0.3", "e2e_p95=5"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 slots: of 24 users, every third waits."""
+    server = BatchingServer(jitter=0.02)
+    return write_run(
+        tmp_path_factory.mktemp("contradiction") / "run", server, users(4, 8, 12, 24), Asked(), window=30.0
+    )
+
+
+@pytest.fixture(scope="module")
+def stages(folder: Path) -> list[MeasuredStage]:
+    return measured_stages([load_run(folder)])
+
+
+def test_the_right_model_agrees_with_the_measurements(stages: list[MeasuredStage]) -> None:
+    assert contradiction(fit_stages(stages).model, stages, OBJECTIVES) is None
+
+
+def test_a_model_without_the_limit_on_requests_meets_what_was_missed(stages: list[MeasuredStage]) -> None:
+    found = contradiction(replace(fit_stages(stages).model, slots=None), stages, OBJECTIVES)
+    assert found is not None
+    assert (found.load, str(found.objective)) == ("24 users", "ttft_p95=0.3")
+    assert found.measured < 0.4
+    assert found.predicted.median == pytest.approx(1, abs=0.02)
+
+
+def test_a_model_that_is_too_slow_misses_what_was_met(stages: list[MeasuredStage]) -> None:
+    model = fit_stages(stages).model
+    found = contradiction(replace(model, cost=model.cost.scaled(2.5)), stages, OBJECTIVES)
+    assert found is not None
+    assert found.measured > 0.95
+    assert found.predicted.median < 0.5
+
+
+def test_the_answer_says_so(folder: Path, stages: list[MeasuredStage]) -> None:
+    run = load_run(folder)
+    settings = PlanSettings(peak=Users(48), slo=OBJECTIVES, peak_seconds=30.0)
+    plan = make_plan("x", [summarise(run, OBJECTIVES)], settings)
+    assert plan.contradiction is None
+    assert "do not rely" not in plan.sentence
+    assert [one.slots_known for one in plan.held_out] == [True, True, True, False]
+    about_errors = [text for text in warnings_of(plan) if "was off by" in text]
+    assert about_errors == [], "the slots are known from the stage that this prediction was made without"
+    found = contradiction(replace(fit_stages(stages).model, slots=None), stages, OBJECTIVES)
+    wrong = replace(plan, contradiction=found)
+    assert wrong.sentence.endswith("; but the measurements contradict the model.")
+    assert warnings_of(wrong)[-1:] == [
+        "at 24 users the model has 98.6 % within TTFT p95 ≤ 300 ms, and 0 % were measured: "
+        "do not rely on the number of replicas"
+    ]

@@ -1,0 +1,186 @@
+"""From runs to the answer of `enginebench plan`: the model, how far it is off, and how many replicas the peak needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.compare.capacity import SloCapacity
+from analysis.data.load import RunData, load_run
+from analysis.plan.accuracy import Contradiction, HeldOut, contradiction, fit_stages, hold_out
+from analysis.plan.fleet import Fleet, Peak
+from analysis.plan.measured import (
+    MeasuredStage,
+    SupportedLoads,
+    declared_slots,
+    energy_per_token,
+    load_points,
+    measured_capacity,
+    measured_stages,
+    stages_of,
+    supported_loads,
+)
+from analysis.plan.model import FittedModel
+from analysis.plan.prices import Bill, Source, bill, dollars, gpu_hours, price_source, read_prices
+from analysis.plan.replicas import Replicas, fewest_replicas, more_load
+from analysis.plan.requests import check_objectives, pooled, simulated
+from analysis.plan.scalability import Scalability, scalability
+from analysis.plan.settings import CannotPlan, PlanSettings
+from analysis.summary.run_summary import RunSummary
+from records.formatting import format_share, significant
+from records.load import Load, Users
+from records.slo import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What every answer rests on: the stages of one engine's runs, and the model fitted to them."""
+
+    stages: tuple[MeasuredStage, ...]
+    declared_slots: int | None  # what the engine says of itself
+    fitted: FittedModel
+
+    def supported(self, objectives: Sequence[Objective] = ()) -> SupportedLoads:
+        model = self.fitted.model
+        return supported_loads(self.stages, model.slots is not None or not model.synchronised, objectives)
+
+    def peak(self, load: Load, seconds: float) -> Peak:
+        """What is asked at the peak: the lengths and the users' pauses of all stages together."""
+        pauses = [stage.think for stage in self.stages if len(stage.think)]
+        think = np.concatenate(pauses) if pauses else np.zeros(0)
+        return Peak(load, pooled([stage.lengths for stage in self.stages]), seconds, think=think)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that `enginebench plan` says of one engine."""
+
+    label: str
+    runs: tuple[str, ...]
+    basis: Basis
+    supported: SupportedLoads
+    held_out: tuple[HeldOut, ...]
+    scalability: Scalability | None
+    capacity: SloCapacity | None  # of one replica, as measured
+    contradiction: Contradiction | None  # of the model and the measurements
+    asked: Load  # the peak
+    headroom: float
+    objectives: tuple[Objective, ...]
+    fleet: Fleet  # under the peak with headroom
+    replicas: Replicas
+    spares: int
+    bill: Bill | None  # None without a price
+    gpu_hours: tuple[int, float | None]  # GPUs of a replica, and the price of an hour of one
+    price_source: Source | None  # None where the price is the user's own
+    joules_per_token: float | None  # measured, at the stage with the highest throughput
+
+    @property
+    def load(self) -> Load:
+        """The peak with headroom."""
+        return self.fleet.peak.load
+
+    @property
+    def count(self) -> int:
+        """Replicas to order, spares included."""
+        return self.replicas.count + self.spares
+
+    @property
+    def goal(self) -> str:
+        """`80 users at TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50 ms`"""
+        return f"{self.load.label} at {' and '.join(objective.text for objective in self.objectives)}"
+
+    @property
+    def sentence(self) -> str:
+        """The answer."""
+        answer, chosen = self.replicas, self.replicas.chosen
+        high = "no bound" if answer.high is None else answer.high
+        number = f"{answer.count} replica{'s' if answer.count != 1 else ''} [{answer.low}, {high}]"
+        spares = f" and {self.spares} spare" if self.spares else ""
+        met = f"which meet the objectives in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
+        parts = [f"{self.goal}: {number}{spares}, {met if answer.count != 1 else met.replace('meet', 'meets', 1)}"]
+        if answer.limited_by is not None:
+            parts[0] += f", limited by {answer.limited_by.sentence}"
+        if answer.fewer is not None:
+            meet = "meet" if answer.fewer.replicas != 1 else "meets"
+            within = f"{format_share(answer.fewer.share.median)} of the requests are within"
+            parts.append(f"{answer.fewer.replicas} {meet} them in {format_share(answer.fewer.met)} ({within})")
+        if answer.bounded:
+            parts.append(f"fewer may do, but the runs support no more than {self.largest} on one replica")
+        if self.contradiction is not None:
+            parts.append("but the measurements contradict the model")
+        if self.bill is not None:
+            parts.append(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month")
+        return "; ".join(parts) + "."
+
+    @property
+    def largest(self) -> str:
+        """The largest load of one replica that the records support."""
+        most = self.supported.largest(self.load)
+        return Users(int(most)).label if isinstance(self.load, Users) else f"{most:.3g} req/s"
+
+    @property
+    def kilowatts(self) -> float | None:
+        """Of the fleet at the peak, as far as the measured energy per token tells."""
+        return None if self.joules_per_token is None else self.joules_per_token * self.replicas.chosen.output / 1000
+
+    @property
+    def next_run(self) -> str | None:
+        """The command of a run that would let fewer replicas be judged; `None` where there is no need."""
+        if not self.replicas.bounded:
+            return None
+        per_replica = self.load.value / max(self.replicas.count - 1, 1)
+        if isinstance(self.load, Users):
+            return f"enginebench run concurrent --url URL --stages {int(np.ceil(per_replica))}"
+        return f"enginebench run rate --url URL --rate {significant(per_replica).replace(',', '')}"
+
+
+def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
+    """Raises `CannotPlan`, also where the machine drifted and that is not allowed."""
+    stages = measured_stages(runs)
+    declared = declared_slots(runs)
+    fitted = fit_stages(stages, declared)
+    worst = fitted.fit.worst
+    if fitted.fit.drifted and worst is not None and not allow_drift:
+        raise CannotPlan(
+            f"the machine drifted while it was measured: steps took {worst.ratio:.2f} times the fitted cost for 10 s "
+            f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
+            "--allow-drift."
+        )
+    return Basis(tuple(stages), declared, fitted)
+
+
+def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:
+    """A plan for one engine, called `label`, from its runs, whose records are read again. Raises `CannotPlan`."""
+    asked = settings.peak
+    assert asked is not None
+    check_objectives(settings.slo)
+    basis = read_basis([load_run(summary.folder) for summary in summaries], settings.allow_drift)
+    load = more_load(asked, settings.headroom)
+    fleet = Fleet(basis.fitted, basis.peak(load, settings.peak_seconds), simulated(settings.slo), settings.balancer)
+    supported = basis.supported(settings.slo)
+    replicas = fewest_replicas(fleet, supported)
+    prices = read_prices(settings.prices)
+    gpus, hourly = gpu_hours(settings, prices, label)
+    paid = replicas.count + settings.spares
+    return Plan(
+        label=label,
+        runs=tuple(summary.run_id for summary in summaries),
+        basis=basis,
+        supported=supported,
+        held_out=hold_out(basis.stages, basis.declared_slots),
+        scalability=scalability(load_points(stages_of(summaries))),
+        capacity=measured_capacity(summaries, load),
+        contradiction=contradiction(basis.fitted.model, basis.stages, settings.slo),
+        asked=asked,
+        headroom=settings.headroom,
+        objectives=settings.slo,
+        fleet=fleet,
+        replicas=replicas,
+        spares=settings.spares,
+        bill=None if hourly is None else bill(paid, gpus, hourly, replicas.chosen, prices),
+        gpu_hours=(gpus, hourly),
+        price_source=price_source(settings, prices, label),
+        joules_per_token=energy_per_token(summaries),
+    )

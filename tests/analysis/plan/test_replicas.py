@@ -1,0 +1,153 @@
+"""The number of replicas: the fewest with which 95 % of the simulated futures meet every objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.data.load import load_run
+from analysis.plan.accuracy import fit_stages
+from analysis.plan.fleet import FUTURES, Fleet, Peak
+from analysis.plan.measured import MeasuredStage, SupportedLoads, measured_stages, supported_loads
+from analysis.plan.model import EngineModel, FittedModel
+from analysis.plan.replicas import Margin, fewest_replicas, first
+from analysis.plan.requests import Lengths, check_objectives
+from analysis.plan.settings import CannotPlan
+from analysis.plan.step_cost import Fit, StepCost
+from records.load import Load, Rate, Users
+from records.slo import Objective, parse_objectives
+from validation.plan.batching_server import Asked, BatchingServer, users, write_run
+
+LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 20.0), np.full(1, 11.0))
+SUPPORTED = SupportedLoads(users=1000.0, rate=1000.0)
+STEP = 0.1  # seconds, whatever runs
+
+
+def fitted(costs: Sequence[float], slots: int | None = None, drift: float = 0.0) -> FittedModel:
+    """An engine whose steps take 100 ms; of the costs that its records allow, a future draws one."""
+    model = EngineModel(StepCost(STEP, 0.0, 0.0, 0.0), slots=slots, drift=drift)
+    draws = tuple(replace(model, cost=StepCost(cost, 0.0, 0.0, 0.0)) for cost in costs)
+    fit = Fit(model.cost, model.cost, (), 100, 1.0, (), np.zeros(0), ())
+    return FittedModel(model, fit, (), draws)
+
+
+def fleet(model: FittedModel, load: Load, *objectives: str) -> Fleet:
+    return Fleet(model, Peak(load, LENGTHS, seconds=20.0), parse_objectives(objectives), "round_robin")
+
+
+@pytest.mark.parametrize(
+    ("slow", "share", "held"),
+    [
+        pytest.param(3, 0.95, True, id="57 of 60 futures are 95 %"),
+        pytest.param(4, 0.95, False, id="56 are not"),
+        pytest.param(1, 0.99, False, id="59 are not 99 %"),
+        pytest.param(0, 0.99, True, id="all of them are"),
+    ],
+)
+def test_futures_in_which_the_engine_is_slower_than_the_objective_count(slow: int, share: float, held: bool) -> None:
+    costs = [0.2] * slow + [STEP] * (FUTURES - slow)
+    assert fleet(fitted(costs), Users(1), "tpot_p50=0.15").holds(1, share) == held
+
+
+def test_the_fits_error_is_inside_the_futures() -> None:
+    """By the fit itself every objective is met by one replica; of the costs that the records allow, half are too slow
+    whatever the number of replicas: that is no plan, and it says so."""
+    undecided = fleet(fitted([STEP, 0.2] * 30), Users(1), "tpot_p50=0.15")
+    assert undecided.met(1, FUTURES) == 0.5
+    with pytest.raises(CannotPlan, match="meets it in 50 % of them only"):
+        fewest_replicas(undecided, SUPPORTED)
+
+
+def test_the_range_is_from_half_of_the_futures_to_nearly_all() -> None:
+    """Answers of 11 steps must end within 2.3 s. A user without a slot waits as long again: 2.2 s with steps of 100 ms,
+    which 40 of the futures have, and too long in the others."""
+    costs = [STEP] * 40 + [0.15] * 17 + [0.20] * 3
+    answer = fewest_replicas(fleet(fitted(costs, slots=4), Users(16), "e2e_p99=2.3"), SUPPORTED)
+    assert (answer.low, answer.count) == (2, 4)
+    assert answer.chosen.met == 1.0
+    assert answer.fewer is not None
+    assert (answer.fewer.futures, answer.fewer.met) == (60, pytest.approx(40 / 60))
+
+
+def test_a_machine_that_drifts_takes_more_replicas() -> None:
+    steady, drifting = (
+        fewest_replicas(fleet(fitted([STEP], slots=4, drift=drift), Rate(20.0), "e2e_p95=2"), SUPPORTED).count
+        for drift in (0.0, 0.2)
+    )
+    assert drifting > steady
+
+
+def test_a_search_ends_where_nothing_is_found() -> None:
+    assert first(lambda k: k >= 37, 3, 1000) == 37
+    assert first(lambda k: k >= 1000, 3, 1000) == 1000
+    assert first(lambda k: False, 3, 1000) is None
+    assert first(lambda k: True, 3, 2) == 3
+
+
+@pytest.mark.parametrize(
+    ("objective", "sentence"),
+    [
+        pytest.param(Objective("ttfo", 0.95, 1.0), "the simulation knows no ttfo", id="a metric that is not simulated"),
+        pytest.param(Objective("failures", 0.99), "failures are measured and not simulated", id="failures alone"),
+    ],
+)
+def test_an_objective_that_cannot_be_simulated_is_refused_and_never_met(objective: Objective, sentence: str) -> None:
+    with pytest.raises(CannotPlan, match=sentence):
+        check_objectives([objective])
+    check_objectives(parse_objectives(["ttft_p95=1", "ntpot_p95=1", "tpot_p95=1", "e2e_p95=1", "failures=0.01"]))
+
+
+def test_a_fleet_without_a_free_slot_is_on_a_knife_edge() -> None:
+    full = fewest_replicas(fleet(fitted([STEP], slots=20), Users(80), "ttft_p99=0.3"), SUPPORTED)
+    assert (full.count, full.margin.slots_taken, full.margin.load) == (4, 80, Users(84))
+    assert (full.capacity.met, full.capacity.missed) == (20, 21)
+    assert full.margin.warning is not None
+    assert full.margin.warning.startswith("at the peak all 80 slots are taken: one user more waits for admission; ")
+    spacious = fewest_replicas(fleet(fitted([STEP], slots=20), Users(70), "ttft_p99=0.3"), SUPPORTED)
+    assert (spacious.count, spacious.margin) == (4, Margin(Users(74), 1.0, None))
+    assert spacious.margin.warning is None
+
+
+def test_the_numbers_of_a_load_are_those_of_the_same_futures_wherever_they_stand() -> None:
+    """16 users on each of 5 replicas fare as 16 users on one do."""
+    model = fitted([STEP, 0.11, 0.12], slots=16)
+    many, alone = fleet(model, Users(80), "e2e_p95=2"), fleet(model, Users(16), "e2e_p95=2")
+    assert many.attainment(5, 20).share == alone.attainment(1, 20).share
+    assert many.attainment(5, 20).output == pytest.approx(5 * alone.attainment(1, 20).output)
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredStage]:
+    run = write_run(tmp_path_factory.mktemp("replicas") / "run", BatchingServer(jitter=0.05), users(4, 8, 20), Asked())
+    return measured_stages([load_run(run)])
+
+
+def test_what_the_fit_leaves_open_holds_the_true_cost(stages: list[MeasuredStage]) -> None:
+    model = fit_stages(stages)
+    for name, true in (("base", 0.02), ("per_running", 0.002), ("per_token", 0.0005)):
+        values = [getattr(draw.cost, name) for draw in model.draws]
+        assert np.mean(values) == pytest.approx(getattr(model.model.cost, name), rel=0.01)
+        assert 0.0005 < np.std(values) / true < 0.03
+        assert abs(np.mean(values) - true) < 4 * np.std(values)
+
+
+def test_an_unknown_limit_and_limited_failures_allow_no_extrapolation(stages: list[MeasuredStage]) -> None:
+    assert supported_loads(stages, True).largest(Users(1)) == 30
+    assert supported_loads(stages, False).largest(Users(1)) == 20
+    failing = [*stages[:2], replace(stages[2], failed=0.03)]
+    limited = supported_loads(failing, True, parse_objectives(["ttft_p95=1", "failures=0.01"]))
+    assert limited.largest(Users(1)) == 8
+    assert limited.fewest(Users(80)) == 10
+    with pytest.raises(CannotPlan, match="at every measured load more than 1 % of the requests failed, 3 % at least"):
+        supported_loads(failing[2:], True, parse_objectives(["ttft_p95=1", "failures=0.01"]))
+
+
+def test_rates_and_users_are_supported_by_what_was_measured() -> None:
+    supported = SupportedLoads(users=20.0, rate=6.0)
+    assert supported.fewest(Users(80)) == math.ceil(80 / 30)
+    assert supported.fewest(Rate(40.0)) == math.ceil(40 / 9)
+    assert replace(supported, beyond=1.0).fewest(Users(80)) == 4
