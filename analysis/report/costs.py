@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import DECIDING, EngineRuns, paired
 from analysis.console import TextTable
-from analysis.plan.prices import gpu_hours, price_source, read_prices
+from analysis.plan.prices import cost_per_million, dollars, gpu_hours, price_source, read_prices
 from analysis.plan.settings import PlanSettings
 from analysis.stats.differences import compare_runs
 from records.formatting import MISSING, format_interval, format_ratio, format_share, in_words, significant
 from records.rules import FAILURES_BORNE
 from records.view import Estimate
-
-MILLION, HOUR = 1e6, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def _cost(
 ) -> EngineCost:
     stage, price = stages[engine.label], hourly[engine.label]
     throughput = _throughput(engine, stage)
-    hours = throughput.inverse.scaled(MILLION / HOUR)
+    hours = throughput.inverse.scaled(cost_per_million(per_hour=1.0, tokens_per_second=1.0))
     cost = replace(hours, value=None, low=None, high=None, why="no price") if price is None else hours.scaled(price)
     return EngineCost(
         engine=engine.label,
@@ -171,7 +169,7 @@ def cost_table(costs: Costs) -> TextTable:
         "replica hours per 1M tokens": [_text(cost.hours) for cost in costs.engines],
     }
     if priced:
-        hours = [MISSING if cost.price is None else f"${significant(cost.price)}" for cost in costs.engines]
+        hours = [MISSING if cost.price is None else dollars(cost.price) for cost in costs.engines]
         columns |= {"price of an hour": hours, "cost per 1M tokens": [_text(cost.cost, "$") for cost in costs.engines]}
     if len(costs.engines) > 1:
         others = [(cost.against, cost.engine != costs.baseline) for cost in costs.engines]

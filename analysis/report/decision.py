@@ -10,11 +10,12 @@ from typing import Literal
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.plan.prices import dollars
 from analysis.plan.scalability import LoadPoint, Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.costs import Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_interval, format_share, in_words, significant
+from records.formatting import format_interval, format_share, in_words
 
 Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]
 
@@ -33,7 +34,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class PlannedReplicas:
     """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
     price); `count` is `None` where it cannot be planned. `sentence` says it, or why not."""
 
@@ -52,7 +53,7 @@ class Decision:
 
     advice: tuple[Advice, ...]
     costs: Costs | None
-    replicas: tuple[Replicas, ...] = ()
+    replicas: tuple[PlannedReplicas, ...] = ()
     laws: Mapping[str, Scalability] = field(default_factory=dict)  # fitted, by engine
     not_asked: str = ""
 
@@ -61,7 +62,7 @@ def decide(
     summaries: Sequence[RunSummary],
     comparison: Comparison,
     settings: PlanSettings | None = None,
-    replicas: Sequence[Replicas] = (),
+    replicas: Sequence[PlannedReplicas] = (),
 ) -> Decision:
     """`replicas` where a peak was given. Raises `UserMistake` for a GPU without a price."""
     settings, engines = settings or PlanSettings(), engine_runs_of(summaries)
@@ -76,12 +77,12 @@ def decide(
     return Decision(tuple(ordered), costs, tuple(replicas), laws, _not_asked(summaries, settings, costs))
 
 
-def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> list[Replicas]:
+def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> list[PlannedReplicas]:
     """The answer of `enginebench plan` for each engine. Raises `UserMistake` for a price that cannot be read."""
     return [_replicas(engine, settings) for engine in engine_runs_of(summaries)]
 
 
-def _replicas(engine: EngineRuns, settings: PlanSettings) -> Replicas:
+def _replicas(engine: EngineRuns, settings: PlanSettings) -> PlannedReplicas:
     from analysis.plan.plan import make_plan  # simulates: SciPy's optimisers are slow to import
     from analysis.plan.settings import CannotPlan
 
@@ -90,9 +91,9 @@ def _replicas(engine: EngineRuns, settings: PlanSettings) -> Replicas:
     try:
         plan = make_plan(engine.label, engine.runs, settings)
     except CannotPlan as refused:
-        return Replicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
+        return PlannedReplicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
     answer, month = plan.replicas, None if plan.bill is None else plan.bill.per_month
-    return Replicas(engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence)
+    return PlannedReplicas(engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence)
 
 
 def _winner(comparison: Comparison) -> list[Advice]:
@@ -150,7 +151,7 @@ def _cost(engine: str, costs: Costs) -> list[Advice]:
     cost, parts = costs.of(engine), []
     if cost.cost.value is not None:
         interval = format_interval(cost.cost.low, cost.cost.high)
-        price = f"${significant(cost.cost.value)} {interval}".rstrip()
+        price = f"{dollars(cost.cost.value)} {interval}".rstrip()
         parts.append(f"a million output tokens cost {price} at {cost.stage}")
     if cost.against.low is not None:
         at = "" if parts else f" at {cost.stage}"

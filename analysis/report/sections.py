@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from analysis.compare.capacity import OF_SEARCH, SloCapacity, load_text
 from analysis.compare.engine_runs import DECIDING, engine_runs_of, since_due
 from analysis.console import TextTable
+from analysis.plan.prices import dollars
 from analysis.report.axis import axis_of
 from analysis.report.contents import Report
 from analysis.report.costs import stage_of
-from analysis.report.decision import Replicas
+from analysis.report.decision import PlannedReplicas
 from analysis.summary.run_summary import RunSummary
 from records.formatting import (
     MISSING,
@@ -20,7 +21,7 @@ from records.formatting import (
     format_value,
     significant,
 )
-from records.metrics import Column, columns
+from records.metrics import columns
 from records.search import ERROR_RATE
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -52,7 +53,7 @@ def answer_table(report: Report) -> TextTable | None:
     numbers = {"at": [stages[engine.label] or MISSING for engine in order]}
     for column in columns("table", since_due(report.runs)):
         values = [engine.column(stages[engine.label] or "", column).value for engine in order]
-        numbers[column.full_title] = [_number(value, column) for value in values]
+        numbers[column.full_title] = [format_value(value, column.unit) for value in values]
     numbers["failed"] = [format_share(engine.value(stages[engine.label] or "", "failure_share")) for engine in order]
     whole = {"engine": [engine.label for engine in order]} | answers | numbers
     slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
@@ -71,7 +72,7 @@ def _within(capacity: SloCapacity | None, missed: str = "") -> str:
     return f"≥ {met}" if capacity.missed is None else f"{met} ({load_text(capacity.missed)}{missed})"
 
 
-def _count(replicas: Replicas) -> str:
+def _count(replicas: PlannedReplicas) -> str:
     if replicas.count is None:
         return MISSING
     high = "no bound" if replicas.high is None else replicas.high
@@ -79,11 +80,7 @@ def _count(replicas: Replicas) -> str:
 
 
 def _dollars(amount: float | None) -> str:
-    return MISSING if amount is None else f"${significant(amount)}"
-
-
-def _number(value: float | None, column: Column) -> str:
-    return format_value(value, column.unit)
+    return MISSING if amount is None else dollars(amount)
 
 
 def trend_lines(summaries: Sequence[RunSummary]) -> list[str]:

@@ -14,7 +14,7 @@ from analysis.data.load import load_run
 from analysis.plan.settings import PlanSettings
 from analysis.report.contents import report_of
 from analysis.report.costs import Costs, cost_table, saved
-from analysis.report.decision import Decision, Replicas, decide
+from analysis.report.decision import Decision, PlannedReplicas, decide
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.report.sections import answer_table
@@ -156,8 +156,8 @@ def test_what_failed_has_no_cost(tmp_path: Path) -> None:
 
 def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) -> None:
     replicas = [
-        Replicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas."),
-        Replicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
+        PlannedReplicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas."),
+        PlannedReplicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
     answer = answer_table(report)
