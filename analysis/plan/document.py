@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from analysis.plan.alternatives import Alternatives
 from analysis.plan.fleet import SURE, Attainment
 from analysis.plan.plan import Plan
@@ -171,7 +173,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "label": plan.label,
         "runs": plan.runs,
         "stages": [stage.name for stage in plan.basis.stages],
-        "peak": asdict(plan.load) | {"seconds": plan.fleet.peak.seconds},
+        "peak": msgspec.to_builtins(plan.load) | {"seconds": plan.fleet.peak.seconds},
         "objectives": [str(objective) for objective in plan.objectives],
         "capacity": {
             "measured": None if plan.capacity is None else asdict(plan.capacity),
