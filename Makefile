@@ -117,8 +117,9 @@ simulations: $(STAMP) ## how often the intervals hold and the verdicts are wrong
 	$(BIN)/python -m validation.statistics
 	$(BIN)/python -m validation.statistics.scalability
 
-plans: $(STAMP) ## errors of capacity plans on servers of known cost (about five minutes)
+plans: $(STAMP) ## errors and promises of capacity plans on servers of known cost (about 15 minutes)
 	$(BIN)/python -m validation.plan.plans
+	$(BIN)/python -m validation.plan.futures --output validation/results/plan_futures.json
 
 searches: $(STAMP) ## accuracy and cost of the search for capacity (about half an hour)
 	$(BIN)/python -m validation.statistics.searches

@@ -16,7 +16,7 @@ from analysis.plan.prices import dollars
 from analysis.plan.replicas import SimulatedCapacity
 from analysis.plan.requests import FIGURES, simulated
 from analysis.summary.run_summary import without_infinities
-from records.formatting import format_seconds, format_share, in_words, significant
+from records.formatting import counted, format_seconds, format_share, in_words, significant
 from records.load import Users
 
 SCHEMA_VERSION = 2
@@ -44,7 +44,7 @@ def first_screen(plan: Plan) -> list[tuple[str, str]]:
     ]
     if plan.bill is not None:
         cost = f"{dollars(plan.bill.per_month)} a month, {dollars(plan.bill.per_hour)} an hour"
-        rows.append(("cost", f"{cost} for {plan.count} replica{'s' * (plan.count != 1)}"))
+        rows.append(("cost", f"{cost} for {counted(plan.count, 'replica')}"))
     if answer.fewer is not None:
         rows.append(("trade-off", _trade_off(plan, answer.fewer)))
     error, figure, load = largest_error(plan)
@@ -64,9 +64,10 @@ def _trade_off(plan: Plan, fewer: Attainment) -> str:
     saved = ""
     if plan.bill is not None:
         less = plan.bill.per_month * (plan.replicas.count - fewer.replicas) / plan.count
-        saved = f", and cost {dollars(less)} a month less"
+        saved = f"{dollars(less)} a month less, but "
+    met = f"the objectives are met in {format_share(fewer.met)} of the futures"
     within = f"{format_share(fewer.share.median)} of the requests are within them"
-    return f"{fewer.replicas} meet the objectives in {format_share(fewer.met)} of the futures, {within}{saved}"
+    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met}, and {within}"
 
 
 def largest_error(plan: Plan) -> tuple[float, str, str]:

@@ -16,7 +16,7 @@ import polars as pl
 
 from analysis.compare.capacity import SloCapacity, slo_capacity
 from analysis.data.chunks import chunks_within
-from analysis.data.load import RunData, with_metrics
+from analysis.data.load import RunData, load_run, with_metrics
 from analysis.data.windows import Window, windows_of
 from analysis.plan.requests import Lengths, Requests, figures
 from analysis.plan.scalability import LoadPoint
@@ -173,6 +173,10 @@ def declared_slots(runs: Sequence[RunData]) -> int | None:
 def load_points(stages: Iterable[StageView]) -> list[LoadPoint]:
     """The throughput of each stage, and with how many requests in flight."""
     return [LoadPoint(stage.label, stage.value("concurrency") or 0.0, stage.estimate("throughput")) for stage in stages]
+
+
+def read_runs(summaries: Iterable[RunSummary]) -> list[RunData]:
+    return [load_run(summary.folder) for summary in summaries]
 
 
 def stages_of(summaries: Iterable[RunSummary]) -> list[StageView]:

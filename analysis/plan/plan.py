@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.compare.capacity import SloCapacity
-from analysis.data.load import RunData, load_run
+from analysis.data.load import RunData
 from analysis.plan.accuracy import Contradiction, HeldOut, contradiction, fit_stages, hold_out
 from analysis.plan.fleet import Fleet, Peak
 from analysis.plan.measured import (
@@ -19,6 +19,7 @@ from analysis.plan.measured import (
     load_points,
     measured_capacity,
     measured_stages,
+    read_runs,
     stages_of,
     supported_loads,
 )
@@ -29,7 +30,7 @@ from analysis.plan.requests import check_objectives, pooled, simulated
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.summary.run_summary import RunSummary
-from records.formatting import format_share, significant
+from records.formatting import counted, format_share, significant
 from records.load import Load, Users
 from records.slo import Objective
 
@@ -96,7 +97,7 @@ class Plan:
         """The answer."""
         answer, chosen = self.replicas, self.replicas.chosen
         high = "no bound" if answer.high is None else answer.high
-        number = f"{answer.count} replica{'s' if answer.count != 1 else ''} [{answer.low}, {high}]"
+        number = f"{counted(answer.count, 'replica')} [{answer.low}, {high}]"
         spares = f" and {self.spares} spare" if self.spares else ""
         met = f"which meet the objectives in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
         parts = [f"{self.goal}: {number}{spares}, {met if answer.count != 1 else met.replace('meet', 'meets', 1)}"]
@@ -156,7 +157,8 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
     asked = settings.peak
     assert asked is not None
     check_objectives(settings.slo)
-    basis = read_basis([load_run(summary.folder) for summary in summaries], settings.allow_drift)
+    runs = read_runs(summaries)
+    basis = read_basis(runs, settings.allow_drift)
     load = more_load(asked, settings.headroom)
     fleet = Fleet(basis.fitted, basis.peak(load, settings.peak_seconds), simulated(settings.slo), settings.balancer)
     supported = basis.supported(settings.slo)
@@ -166,7 +168,7 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
     paid = replicas.count + settings.spares
     return Plan(
         label=label,
-        runs=tuple(summary.run_id for summary in summaries),
+        runs=tuple(run.meta.run_id for run in runs),
         basis=basis,
         supported=supported,
         held_out=hold_out(basis.stages, basis.declared_slots),

@@ -39,7 +39,9 @@ def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -
         failed, strict = (f"{100 * cell[name]:.1f}".removesuffix(".0") for name in ("failed", "strict"))
         assert f"| {cell['scenario']} | {failed} % | {strict} % |" in page
         if "against 30 %" in cell["scenario"]:
-            assert cell["failed"] <= 0.04, "three runs with spreads that far apart are the exception that the page names"
+            assert cell["failed"] <= 0.04, (
+                "three runs with spreads that far apart are the exception that the page names"
+            )
         elif cell["scenario"].startswith("identical"):
             assert cell["failed"] <= 0.01
         elif "25 %" in cell["scenario"]:

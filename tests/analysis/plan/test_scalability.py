@@ -117,7 +117,7 @@ def test_a_fitted_maximum_is_named_as_fitted_and_above_what_was_measured() -> No
     law = fit_law(points(N[:4], throughput(LAW, N[:4])[0]))
     measured = throughput(LAW, N[3:4])[0, 0]
     assert (law.measured.label, law.measured.throughput.value) == ("40 users", measured)
-    assert law.most.value > measured  # type: ignore[operator]
+    assert law.most.value > measured
     assert law.sentence.startswith(f"{measured:.0f} tokens/s measured at most, at 40 users; the fitted law reaches ")
     assert ", more than was measured (USL: " in law.sentence
 

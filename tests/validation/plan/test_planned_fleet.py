@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from analysis.plan.model import EngineModel
-from analysis.plan.replicas import Fleet, Peak
-from analysis.plan.step_cost import StepCost
-from analysis.plan.work import Lengths
+from analysis.plan.fleet import FEW_FUTURES, Fleet, Peak
+from analysis.plan.model import EngineModel, FittedModel
+from analysis.plan.requests import Lengths
+from analysis.plan.step_cost import Fit, StepCost
 from records.load import Rate
 from records.slo import parse_objectives
 from validation.plan.load_balancer import Algorithm, load_balancer
@@ -24,6 +24,7 @@ from validation.processes import started_server
 BATCH = ("step=0.05", "step_per_running=0.01", "concurrency=4")  # 4 slots, 10 steps of 90 ms: 4.4 answers a second
 ASKED = ("--prompt-tokens", "20", "--output-tokens", "10")
 MODEL = EngineModel(StepCost(0.05, 0.01, 0.0, 0.0), slots=4)
+FITTED = FittedModel(MODEL, Fit(MODEL.cost, MODEL.cost, (), 100, 1.0, (), np.zeros(0), ()), (), (MODEL,))
 LENGTHS = Lengths(np.full(1, 20.0), np.full(1, 20.0), np.full(1, 10.0))
 SLO = ("ttft_p50=0.3",)
 RATE, SECONDS = 10.0, 15.0
@@ -36,7 +37,8 @@ def haproxy(program: Callable[[str], str]) -> str:
 
 def predicted(replicas: int) -> float:
     peak = Peak(Rate(RATE), LENGTHS, SECONDS)
-    return Fleet(MODEL, peak, parse_objectives(list(SLO)), "round_robin").with_(replicas).share.median
+    fleet = Fleet(FITTED, peak, parse_objectives(list(SLO)), "round_robin")
+    return fleet.attainment(replicas, FEW_FUTURES).share.median
 
 
 @pytest.mark.alone
