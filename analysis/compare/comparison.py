@@ -39,7 +39,7 @@ from analysis.compare.metric_comparison import (
 from analysis.compare.prompts import SameAnswers, pair_by_prompt, same_answers
 from analysis.compare.winner import why_no_winner
 from analysis.summary.run_summary import RunSummary
-from records.metrics import REQUEST_METRICS, Column, columns
+from records.metrics import Column, columns
 from records.rules import MARGIN, Answer
 from records.slo import of_tier
 from records.view import Estimate, Finding, in_order
@@ -241,28 +241,24 @@ def _at(
     by_prompt: bool,
 ) -> list[MetricComparison]:
     """Of the engines of which every run has the stage."""
-    whole = {label for label, engine in engines.items() if _ran(engine, stage)}
+    samples = {
+        label: [sample_of(engine, stage, column) for column in compared]
+        for label, engine in engines.items()
+        if _ran(engine, stage)
+    }
+    latencies = list(dict.fromkeys(column.name for column in compared if column.statistic != "value"))
     tested: list[MetricComparison] = []
     for engine, over in pairs:
-        if {engine, over} <= whole:
-            tested += _pair(stage, engines[engine], engines[over], compared, by_prompt)
+        if engine not in samples or over not in samples:
+            continue
+        ours, theirs = engines[engine], engines[over]
+        pairs_of_runs = paired([ours, theirs])
+        prompts = pair_by_prompt(ours.runs, theirs.runs, stage, latencies) if by_prompt and pairs_of_runs else {}
+        for column, our_sample, their_sample in zip(compared, samples[engine], samples[over], strict=True):
+            comparison = compare_metric(stage, column, our_sample, their_sample, pairs_of_runs)
+            if comparison is not None:
+                tested.append(replace(comparison, by_prompt=prompts.get(column.name)))
     return corrected(tested, DECIDING)
-
-
-def _pair(
-    stage: str, ours: EngineRuns, theirs: EngineRuns, compared: Sequence[Column], by_prompt: bool
-) -> list[MetricComparison]:
-    pairs = paired([ours, theirs])
-    latencies = [metric.name for metric in REQUEST_METRICS if metric.name in {column.name for column in compared}]
-    prompts = pair_by_prompt(ours.runs, theirs.runs, stage, latencies) if by_prompt and pairs else {}
-    comparisons = []
-    for column in compared:
-        comparison = compare_metric(
-            stage, column, sample_of(ours, stage, column), sample_of(theirs, stage, column), pairs
-        )
-        if comparison is not None:
-            comparisons.append(replace(comparison, by_prompt=prompts.get(column.name)))
-    return comparisons
 
 
 def _missing(stage: str, engines: Sequence[EngineRuns], compared: Sequence[Column]) -> tuple[str, ...]:

@@ -62,15 +62,21 @@ def test_an_estimate_is_scaled_and_turned_round_with_its_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    "estimate",
+    ("estimate", "inverse"),
     [
-        pytest.param(Estimate(None, why="no samples"), id="unknown"),
-        pytest.param(Estimate(0.0, 0.0, 1.0), id="1 ÷ 0"),
-        pytest.param(Estimate(1.0, 0.0, 2.0), id="an interval that reaches 0"),
+        pytest.param(Estimate(None, why="no samples"), Estimate(None, why="no samples"), id="unknown"),
+        pytest.param(Estimate(0.0), Estimate(math.inf), id="0 and infinity are each other's"),
+        pytest.param(Estimate(1.0, 0.0, 2.0), Estimate(1.0, 0.5, math.inf), id="an interval that reaches 0"),
     ],
 )
-def test_what_has_no_inverse(estimate: Estimate) -> None:
-    assert (estimate.inverse.value, estimate.inverse.low, estimate.inverse.high) == (None, None, None)
+def test_the_inverse_of_what_reaches_0_is_infinite(estimate: Estimate, inverse: Estimate) -> None:
+    assert estimate.inverse == inverse
+    assert inverse.inverse == estimate
+
+
+def test_a_negative_factor_turns_the_interval_round() -> None:
+    assert Estimate(0.5, 0.25, 2.0, 9).scaled(-1) == Estimate(-0.5, -2.0, -0.25, 9)
+    assert Estimate(0.5, 0.25, 2.0, 9).shifted(-1) == Estimate(-0.5, -0.75, 1.0, 9)
 
 
 def test_an_unbounded_interval_is_no_failure() -> None:

@@ -109,7 +109,11 @@ def test_with_objectives_the_winner_holds_more_load_whatever_the_shares() -> Non
 def test_constant_metrics_do_not_inflate_the_family() -> None:
     rates = {"a": (112.0, 109, 113), "b": (100.0, 101, 99)}
     alone = compare([each for label, values in rates.items() for each in runs_of(label, ttft_p50=values)])
-    constants = {"failure_share": (Estimate(0.0, n=100),) * 3, "tpot_p50": (0.01,) * 3, "e2e_p50": (1.0,) * 3}
+    constants: dict[str, Any] = {
+        "failure_share": (Estimate(0.0, n=100),) * 3,
+        "tpot_p50": (0.01,) * 3,
+        "e2e_p50": (1.0,) * 3,
+    }
     more = [each for label, values in rates.items() for each in runs_of(label, ttft_p50=values, **constants)]
     first, second = (each.of("8 users", "a", "ttft p50", "b") for each in (alone, compare(more)))
     assert first is not None
@@ -146,8 +150,7 @@ def test_an_engine_that_rejects_names_no_winner() -> None:
 
 
 def test_one_engine_has_no_winner() -> None:
-    latencies = {"ttft_p50": (0.1,), "ttft_p95": (0.2,)}
-    (summary,) = runs_of("quick", throughput=(100.0,), **latencies)
+    (summary,) = runs_of("quick", throughput=(100.0,), ttft_p50=(0.1,), ttft_p95=(0.2,))
     assert compare([summary]).winner is None
     assert headline(compare([summary]), [summary]) == (
         "quick served 100 output tokens/s at 8 users; half of the first tokens came within 100 ms, 95 % within 200 ms."
@@ -343,6 +346,6 @@ def test_an_engine_that_served_nothing() -> None:
         ({"stage": "9 users"}, "the runs have no common stage `9 users`; choose from 8 users"),
     ],
 )
-def test_mistakes_name_the_choices(arguments: dict[str, str], message: str) -> None:
+def test_mistakes_name_the_choices(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserMistake, match=message):
         compare([*tokens("quick", 200), *tokens("slow", 100)], **arguments)

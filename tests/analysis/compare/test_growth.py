@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analysis.compare.engine_runs import engine_runs_of
@@ -53,7 +54,7 @@ def test_the_parts_add_up_to_what_the_user_waits(tmp_path: Path) -> None:
         record(k, k * SECOND // 20, t_send=k * SECOND // 20 + late, server_queue=0.03, server_prefill=0.05)
         for k in range(100)
     ]
-    records = [dataclasses.replace(one, t_first=(one.t_send or 0) + SECOND // 10) for one in records]
+    records = [msgspec.structs.replace(one, t_first=(one.t_send or 0) + SECOND // 10) for one in records]
     summary = summarise(load_run(write_run(tmp_path, meta_of(stages_of((1,), 5.0)), records)))
     (engine,) = engine_runs_of([summary])
     parts = mean_parts(engine, summary.stages[0].label)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from analysis.compare.comparison import compare
@@ -93,8 +95,8 @@ def test_latencies_are_paired_by_prompt_where_prompts_are_the_same(tmp_path: Pat
             for index, request in enumerate(read_requests(source)):
                 assert request.t_send is not None
                 first = request.t_send + round(factor * (0.1 + 0.9 * (index * 7 % 20) / 19) * 1e9)
-                stamps = {"t_first": first, "t_last": first + 10**8, "t_end": first + 10**8}
-                records.append(dataclasses.replace(request, prompt_id=f"{k}-{index * 7 % 20}", **stamps))
+                stamps: dict[str, Any] = {"t_first": first, "t_last": first + 10**8, "t_end": first + 10**8}
+                records.append(msgspec.structs.replace(request, prompt_id=f"{k}-{index * 7 % 20}", **stamps))
             write_run(tmp_path / "runs" / f"{label}-{k}", meta, records)
     comparison = compare([summarise(load_run(folder)) for folder in sorted((tmp_path / "runs").iterdir())])
     ttft = comparison.of(comparison.stage, "candle", "ttft p50")
