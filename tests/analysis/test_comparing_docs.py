@@ -10,7 +10,7 @@ import pytest
 from typer import Context
 from typer.main import get_group
 
-from analysis.compare.gate_checks import WARNING
+from analysis.compare.gate import WARNING
 from analysis.settings import CRITICAL
 from enginebench import app
 
@@ -34,11 +34,13 @@ def test_the_simulated_rates_are_those_of_the_results_and_within_the_targets() -
     """At most 1 % of gates between identical versions fail, and 95 % of those with a quarter more are found."""
     results = json.loads((DOCS.parent / "validation" / "results" / "gate.json").read_text())["gates"]
     page = (DOCS / "statistics.md").read_text()
-    assert len(results) == 9
+    assert len(results) == 14
     for cell in results:
         failed, strict = (f"{100 * cell[name]:.1f}".removesuffix(".0") for name in ("failed", "strict"))
         assert f"| {cell['scenario']} | {failed} % | {strict} % |" in page
-        if cell["scenario"].startswith("identical"):
+        if "against 30 %" in cell["scenario"]:
+            assert cell["failed"] <= 0.04, "three runs with spreads that far apart are the exception that the page names"
+        elif cell["scenario"].startswith("identical"):
             assert cell["failed"] <= 0.01
         elif "25 %" in cell["scenario"]:
             assert cell["failed"] >= 0.95
