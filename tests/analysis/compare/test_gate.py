@@ -242,7 +242,7 @@ def test_invalid_runs_are_refused_and_findings_are_noted() -> None:
     with pytest.raises(GateRefused, match="a run of vllm is invalid"):
         judge(version(), found("invalid"))
     assert judge(version(), found("invalid"), allow_invalid=True).passed
-    assert judge(version(), found("warn")).notes == ("warn: vllm: 41 ms late",)
+    assert judge(version(), found("warn")).notes == ("warn: vllm (5 runs): 41 ms late",)
 
 
 def runs_of(folder: Path, tpot: float = 0.01, seeds: range = range(5), **engine: Any) -> Path:
