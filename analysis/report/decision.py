@@ -10,8 +10,9 @@ from typing import Literal
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
+from analysis.plan.measured import load_points
 from analysis.plan.prices import dollars
-from analysis.plan.scalability import LoadPoint, Scalability, scalability
+from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
 from analysis.report.costs import Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
@@ -36,7 +37,8 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class PlannedReplicas:
     """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
-    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not."""
+    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not. `contradicted`: the
+    measurements contradict the model."""
 
     engine: str
     peak: str
@@ -45,6 +47,7 @@ class PlannedReplicas:
     high: int | None
     month: float | None
     sentence: str
+    contradicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,9 @@ def _replicas(engine: EngineRuns, settings: PlanSettings) -> PlannedReplicas:
     except CannotPlan as refused:
         return PlannedReplicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
     answer, month = plan.replicas, None if plan.bill is None else plan.bill.per_month
-    return PlannedReplicas(engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence)
+    return PlannedReplicas(
+        engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence, plan.contradiction is not None
+    )
 
 
 def _winner(comparison: Comparison) -> list[Advice]:
@@ -125,10 +130,7 @@ def laws_of(engines: Sequence[EngineRuns]) -> dict[str, Scalability]:
     laws: dict[str, Scalability] = {}
     for engine in engines:
         if by_load(engine.runs):
-            points = [
-                LoadPoint(s.label, s.value("concurrency") or 0.0, s.estimate("throughput")) for s in engine.stages
-            ]
-            law = scalability(points)
+            law = scalability(load_points(engine.stages))
             laws |= {engine.label: law} if law is not None else {}
     return laws
 

@@ -58,6 +58,8 @@ def answer_table(report: Report) -> TextTable | None:
     whole = {"engine": [engine.label for engine in order]} | answers | numbers
     slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
     caption = f"SLO: {slo}. In brackets the lowest measured load that misses it." if slo else ""
+    if any(each.contradicted for each in report.decision.replicas):
+        caption = f"{caption} *: the measurements contradict the model.".strip()
     texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at"})
     return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), texts, caption)
 
@@ -76,7 +78,7 @@ def _count(replicas: PlannedReplicas) -> str:
     if replicas.count is None:
         return MISSING
     high = "no bound" if replicas.high is None else replicas.high
-    return f"{replicas.count} [{replicas.low}, {high}]"
+    return f"{replicas.count} [{replicas.low}, {high}]{'*' if replicas.contradicted else ''}"
 
 
 def _dollars(amount: float | None) -> str:

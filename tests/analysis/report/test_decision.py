@@ -156,7 +156,7 @@ def test_what_failed_has_no_cost(tmp_path: Path) -> None:
 
 def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) -> None:
     replicas = [
-        PlannedReplicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas."),
+        PlannedReplicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas.", contradicted=True),
         PlannedReplicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
@@ -164,7 +164,8 @@ def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) 
     assert answer is not None
     cells = {row[0]: row[2:4] for row in answer.rows}
     assert answer.headers[2:4] == ("replicas for 80 users", "a month")
-    assert cells == {"slow": ("10 [9, 12]", "$1,606"), "quick": ("–", "–")}
+    assert cells == {"slow": ("10 [9, 12]*", "$1,606"), "quick": ("–", "–")}
+    assert answer.caption.endswith("*: the measurements contradict the model.")
     for text in (printed(report, 160), markdown(report)):
         assert "Not planned: too few." in text
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
+
 from analysis.data.load import load_run
 from analysis.report.axis import axis_of
 from analysis.report.figures import figures_of
@@ -104,7 +106,7 @@ def test_every_colour_of_a_chart_is_a_variable_of_the_page(page: str) -> None:
 def test_what_a_server_says_is_text_not_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     records = [record(k, k * 10**8) for k in range(100)]
-    records[50] = dataclasses.replace(records[50], outcome="http_error", detail=evil)
+    records[50] = msgspec.structs.replace(records[50], outcome="http_error", detail=evil)
     meta = meta_of(stages_of((1,), 10.0), label=evil, model=evil, command=("enginebench", evil))
     summary = summarise(load_run(write_run(tmp_path, meta, records)))
     page = render(reported([summary]))
