@@ -138,7 +138,9 @@ def as_document(summary: RunSummary) -> dict[str, Any]:
 
 
 def without_infinities(value: Any) -> Any:
-    """JSON has no infinity."""
+    """JSON has no infinity. Structs become dictionaries."""
+    if isinstance(value, msgspec.Struct):
+        return without_infinities(msgspec.to_builtins(value))
     if isinstance(value, dict):
         return {key: without_infinities(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
