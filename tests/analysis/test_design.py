@@ -142,7 +142,7 @@ def test_a_finding_in_the_table_reaches_every_surface(tmp_path: Path, runs: Path
     for command in ("compare", "gate"):
         if command == "gate":
             enginebench(program, "gate", "--baseline", tmp_path / "base", "--save-baseline", runs)
-            words = ["gate", "--baseline", tmp_path / "base", runs]
+            words: list[str | Path] = ["gate", "--baseline", tmp_path / "base", runs]
         else:
             words = ["compare", runs, "--allow-different"]
         assert "a finding that a test declares" in enginebench(program, *words).stdout, command

@@ -44,14 +44,14 @@ def test_guidellm(tmp_path: Path) -> None:
     summary, stage = run_of(tmp_path / "runs", str(file))
     assert (summary.scenario, summary.label, summary.model) == ("guidellm", "tiny", "acme/tiny")
     assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 3)
-    assert stage.latencies["ttft"].p50.value == pytest.approx(0.2)
-    assert stage.latencies["tpot"].p50.value == pytest.approx(0.1)
-    assert stage.latencies["e2e"].answered is not None
-    assert stage.latencies["e2e"].answered["p95"] == pytest.approx(1.1)
-    assert stage.throughput.value == pytest.approx(400 / 11.1, rel=0.01)
-    assert stage.answers.prompt_tokens == 100
+    assert stage.value("ttft", "p50") == pytest.approx(0.2)
+    assert stage.value("tpot", "p50") == pytest.approx(0.1)
+    assert stage.metrics["e2e"].answered is not None
+    assert stage.metrics["e2e"].answered["p95"] == pytest.approx(1.1)
+    assert stage.value("throughput") == pytest.approx(400 / 11.1, rel=0.01)
+    assert stage.value("prompt_tokens") == 100
     assert "inter-chunk latencies" in said(summary)
-    assert stage.latencies["icl"].p50.value is None
+    assert stage.value("icl", "p50") is None
 
 
 def test_a_sample_of_the_requests_is_told(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_a_sample_of_the_requests_is_told(tmp_path: Path) -> None:
 def test_vllm_with_its_requests(tmp_path: Path) -> None:
     summary, stage = run_of(tmp_path / "runs", str(other_tools.vllm_bench(tmp_path / "vllm.json")))
     assert (stage.label, stage.ok, stage.failed) == ("4 users", 40, 0)
-    assert stage.latencies["ttft"].p99.value == pytest.approx(0.1)
-    assert stage.latencies["tpot"].p50.value == pytest.approx(0.05)
-    assert stage.latencies["e2e"].p50.value == pytest.approx(0.3)
-    assert stage.latencies["icl"].p50.value == pytest.approx(0.05)
-    assert stage.throughput.value == pytest.approx(200 / 3.0, rel=0.01)
+    assert stage.value("ttft", "p99") == pytest.approx(0.1)
+    assert stage.value("tpot", "p50") == pytest.approx(0.05)
+    assert stage.value("e2e", "p50") == pytest.approx(0.3)
+    assert stage.value("icl", "p50") == pytest.approx(0.05)
+    assert stage.value("throughput") == pytest.approx(200 / 3.0, rel=0.01)
     assert "when a request was due" in said(summary)
-    assert stage.latencies["client_lag"].n == 0
+    assert stage.metrics["client_lag"].n == 0
 
 
 def test_vllm_without_its_requests_is_refused(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.data.chunks import WindowChunks
 from analysis.data.load import load_run
 from analysis.plan.accuracy import fit_stages
 from analysis.plan.measured import MeasuredStage, measured_stages
 from analysis.plan.model import FittedModel, fit_model, saturated_slots
 from analysis.plan.settings import CannotPlan
-from analysis.plan.steps import Chunks, find_steps
+from analysis.plan.steps import find_steps
 from records.load import Load
 from tests.support.analysis.synthetic import Engine, simulate
 from validation.plan.batching_server import Asked, BatchingServer, rates, users, write_run
@@ -139,7 +140,7 @@ def test_records_without_enough_steps_are_refused() -> None:
         fit_model([("1 user", steps)])
 
 
-def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]) -> Chunks:
+def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]) -> WindowChunks:
     """(request, instant) of each chunk, in order."""
     request = np.array([one for one, _ in stamped])
     stamp = np.array([at for _, at in stamped])
@@ -148,7 +149,7 @@ def chunks(*stamped: tuple[int, float], due: list[float], prefilled: list[float]
     output = np.array([float(len(each)) for each in of])
     position = np.array([int((request[:k] == one).sum()) for k, one in enumerate(request.tolist())])
     asked = np.array(prefilled, dtype=np.float64)
-    return Chunks(0.0, 100.0, stamp, request, position, np.array(due), first, last, asked, output, output)
+    return WindowChunks(0.0, 100.0, stamp, request, position, np.array(due), first, last, asked, output, output)
 
 
 def test_steps_by_hand() -> None:
