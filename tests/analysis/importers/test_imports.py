@@ -117,10 +117,9 @@ def test_imported_runs_are_compared(tmp_path: Path) -> None:
         assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
     result = CliRunner().invoke(app, ["compare", str(tmp_path / "runs"), "--baseline", "old", "--json"])
     assert result.exit_code == 0, result.output
-    (stage,) = json.loads(result.stdout)["stages"]
-    found = {one["measure"]: one for one in stage["contrasts"]}
-    assert found["ttft p50"]["ratio"]["value"] == pytest.approx(2)
-    assert found["ttft p50"]["verdict"] == "better"
+    by_column = {each["column"]["key"]: each for each in json.loads(result.stdout)["comparisons"]}
+    assert by_column["ttft p50"]["ratio"]["value"] == pytest.approx(2)
+    assert by_column["ttft p50"]["verdict"] == "better"
 
 
 def test_an_imported_run_is_reported_on(tmp_path: Path) -> None:
