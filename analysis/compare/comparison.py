@@ -2,8 +2,8 @@
 
 At every load each engine is compared with the baseline, and the best one with each other, in every compared metric.
 One correction covers the tests at a load: those of the deciding metric among each other, then all the rest. With
-objectives the best engine is the one that holds the most load within them, else the one that serves the most tokens.
-Where runs are unlike, nothing is claimed of those.
+objectives the best engine is the one that holds the most load within them, else the one that serves the most tokens; it
+is the winner where it is better than each other one. Where runs are unlike, nothing is claimed of those.
 """
 
 from __future__ import annotations
@@ -32,20 +32,18 @@ from analysis.compare.metric_comparison import (
     MetricComparison,
     compare_metric,
     corrected,
-    geometric_mean,
     judged,
     sample_of,
 )
 from analysis.compare.prompts import SameAnswers, pair_by_prompt, same_answers
-from analysis.compare.winner import why_no_winner
+from analysis.compare.ranking import baseline_of, order_of, pairs_of, stage_of_headline
+from analysis.stats.repeats import REPEATS
 from analysis.summary.run_summary import RunSummary
+from records.formatting import format_share
 from records.metrics import Column, columns
-from records.rules import MARGIN, Answer
+from records.rules import FAILURES_BORNE, MARGIN, Answer
 from records.slo import of_tier
 from records.view import Estimate, Finding, in_order
-from settings.schema import UserMistake
-
-BASELINE = "transformers"  # the baseline where it is among the engines and none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ class Comparison:
     @property
     def capacity_comparisons(self) -> tuple[CapacityComparison, ...]:
         """With the baseline, and of the best with each other."""
-        ratios = (self.capacity_ratio(*pair) for pair in _pairs(self.engines, self.baseline))
+        ratios = (self.capacity_ratio(*pair) for pair in pairs_of(self.engines, self.baseline))
         return tuple(ratio for ratio in ratios if ratio is not None)
 
 
@@ -136,15 +134,15 @@ def compare(
     """
     engines = engine_runs_of(summaries)
     by_label = {engine.label: engine for engine in engines}
-    base = _baseline(baseline, list(by_label))
+    base = baseline_of(list(by_label), baseline)
     scenarios = different_scenarios(summaries)
     comparable = scenarios is None or allow_different
     stages = common_stages(summaries) if comparable else []
     capacities = capacities_of(summaries) if comparable else ()
-    chosen = _stage(stage, stages, summaries, capacities)
+    chosen = stage_of_headline(summaries, stages, capacities, stage)
     differences = [*([scenarios] if scenarios else []), *(_differences(by_label[base], engines, chosen))]
     unlike_engines = reasons_to_claim_nothing(engines, base, differences, allow_different, allow_invalid)
-    order = _order(engines, chosen, capacities)
+    order = order_of(engines, chosen, capacities)
     compared = columns("compared", since_due(summaries))
     labels = [each.label for each in stages_of(summaries)] if comparable else []
     ran = [(label, engine) for label in labels for engine in order if _ran(by_label[engine], label)]
@@ -157,7 +155,7 @@ def compare(
         comparisons=tuple(
             judged(each, margin, unlike_engines.get(each.engine) or unlike_engines.get(each.over))
             for label in labels
-            for each in _at(label, _pairs(order, base), by_label, compared, by_prompt=label == chosen)
+            for each in _at(label, pairs_of(order, base), by_label, compared, by_prompt=label == chosen)
         ),
         missing=() if chosen is None else _missing(chosen, engines, compared),
         capacities=capacities,
@@ -170,7 +168,7 @@ def compare(
         margin=margin,
         runs={engine.label: len(engine.runs) for engine in engines},
     )
-    why = why_no_winner(comparison, by_label)
+    why = _why_no_winner(comparison, by_label)
     return replace(comparison, winner=None if why else order[0], why=why)
 
 
@@ -187,50 +185,9 @@ def _served(engine: EngineRuns, stage: str) -> ServedLoad:
     return ServedLoad(stage, engine.label, view.load, view.load_unit, engine.estimate(stage, DECIDING), answer)
 
 
-def _baseline(wanted: str | None, labels: Sequence[str]) -> str:
-    if wanted is None:
-        return BASELINE if BASELINE in labels else labels[0]
-    if wanted not in labels:
-        raise UserMistake(f"there are no runs of `{wanted}`; the baseline is one of {', '.join(labels)}.")
-    return wanted
-
-
-def _stage(
-    wanted: str | None, stages: Sequence[str], summaries: Sequence[RunSummary], capacities: Sequence[SloCapacity]
-) -> str | None:
-    """With objectives the heaviest common stage at which some engine meets them: beyond it, all miss them."""
-    if wanted is not None and wanted not in stages:
-        known = f"choose from {', '.join(stages)}" if stages else "they have none"
-        raise UserMistake(f"the runs have no common stage `{wanted}`; {known}.")
-    if wanted is not None or not stages:
-        return wanted
-    most = max((capacity.met for capacity in capacities if capacity.met is not None), default=None)
-    if most is None:
-        return stages[-1]
-    loads = {stage.label: stage.load for stage in stages_of(summaries)}
-    return next((label for label in reversed(stages) if loads[label] <= most), stages[-1])
-
-
 def _differences(base: EngineRuns, engines: Sequence[EngineRuns], stage: str | None) -> list[Finding]:
     ordered = [base, *(engine for engine in engines if engine is not base)]
     return unlike([run for engine in ordered for run in engine.runs], stage)
-
-
-def _order(engines: Sequence[EngineRuns], stage: str | None, capacities: Sequence[SloCapacity]) -> tuple[str, ...]:
-    """Best first: by the load that meets the objectives, then by throughput."""
-    met = {capacity.engine: capacity.met or 0.0 for capacity in capacities}
-
-    def rank(engine: EngineRuns) -> tuple[float, float]:
-        rates = [] if stage is None else [view.value(DECIDING) for view in engine.at(stage)]
-        return met.get(engine.label, 0.0), geometric_mean(rates)
-
-    return tuple(engine.label for engine in sorted(engines, key=rank, reverse=True))
-
-
-def _pairs(order: Sequence[str], base: str) -> list[tuple[str, str]]:
-    """Each engine with the baseline, and the best with each other; no pair twice."""
-    pairs = [(label, base) for label in order if label != base]
-    return pairs + [(order[0], label) for label in order[1:] if base not in {order[0], label}]
 
 
 def _at(
@@ -274,3 +231,49 @@ def _missing(stage: str, engines: Sequence[EngineRuns], compared: Sequence[Colum
 
 def _answers(engines: Mapping[str, EngineRuns], base: str, order: Sequence[str], stage: str) -> tuple[SameAnswers, ...]:
     return tuple(same_answers(engines[label].runs, engines[base].runs, stage) for label in order if label != base)
+
+
+def _why_no_winner(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str | None:
+    """`None` where the first engine is the winner: better than each other one, in enough runs that are alike and served
+    what was asked."""
+    best, others = comparison.engines[0], comparison.engines[1:]
+    if not others:
+        return "there is only one engine"
+    if comparison.stage is None and not comparison.capacities:
+        return "the runs have no stage in common"
+    for label in (best, *others):
+        if label in comparison.unlike:
+            return comparison.unlike[label]
+    if comparison.stage is not None and (failed := _overloaded(engines[best], comparison.stage)) is not None:
+        return failed
+    if min(comparison.runs.values()) < REPEATS:
+        return f"a winner needs {REPEATS} repeats of each"
+    if comparison.capacities and all(capacity.met is None for capacity in comparison.capacities):
+        return f"no load is known to meet {comparison.capacities[0].slo}"
+    return next((why for other in others if (why := _not_better(comparison, best, other)) is not None), None)
+
+
+def _not_better(comparison: Comparison, best: str, other: str) -> str | None:
+    ratio = comparison.capacity_ratio(best, other)
+    if ratio is not None and ratio.verdict == "more":
+        return None
+    if ratio is not None and not _same_bracket(comparison, best, other):
+        return f"whether {best} holds more {comparison.capacities[0].unit} than {other} is undecided"
+    tokens = comparison.of(comparison.stage, best, DECIDING, other)
+    if tokens is None:
+        return f"the tokens of {best} and {other} were not counted in every run"
+    return None if tokens.verdict == "better" else f"against {other}, {tokens.why or 'no difference is shown'}"
+
+
+def _same_bracket(comparison: Comparison, engine: str, other: str) -> bool:
+    """Both meet the objectives up to the same load and miss them from the same on: then tokens decide."""
+    ours, theirs = comparison.capacity(engine), comparison.capacity(other)
+    return ours is not None and theirs is not None and (ours.met, ours.missed) == (theirs.met, theirs.missed)
+
+
+def _overloaded(best: EngineRuns, stage: str) -> str | None:
+    shares = [view.value("failure_share") for view in best.at(stage)]
+    if all(share is not None and share <= FAILURES_BORNE for share in shares):
+        return None
+    share = best.mean(lambda view: view.value("failure_share"), stage)
+    return f"{format_share(share)} of the requests to {best.label} failed"

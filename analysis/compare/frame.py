@@ -51,8 +51,8 @@ def frame(summaries: Sequence[RunSummary]) -> pl.DataFrame:
             rows += [place | _cells(row) for row in rows_of(stage)]
         for finding in summary.findings:
             where = {} if finding.stage is None else {"stage": finding.stage.label}
-            said = f"{finding.severity}: {finding.evidence}; {finding.remedy}"
-            rows.append(run | where | {"metric": FINDING, "statistic": finding.kind, "why": said})
+            sentence = f"{finding.severity}: {finding.evidence}; {finding.remedy}"
+            rows.append(run | where | {"metric": FINDING, "statistic": finding.kind, "why": sentence})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 

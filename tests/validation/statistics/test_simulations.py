@@ -63,7 +63,7 @@ def test_one_run_of_convoys_has_no_interval() -> None:
 
 def test_identical_engines_have_no_winner_and_different_ones_have() -> None:
     """A run-to-run spread of 3 %, one of 1 % inside each run, five repeats."""
-    for name, share in decisions.winners(150, SEED).items():
+    for name, share in decisions.winners(50, SEED).items():
         if name.startswith("false winner"):
             assert share <= (0.10 if "no margin" in name else 0.05), name
         elif name.startswith("true 1.2x"):
