@@ -63,7 +63,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`fail_at` is the share from which a regression fails the gate; `notes` are things to know that do not."""
+    """`fail_at` is the share from which a regression fails the gate; `notes` are things to know that do not, each
+    with what it is: `missing: …`, `warn: …`, `note: …`."""
 
     checks: tuple[Check, ...]  # the gravest first
     fail_at: float
@@ -164,7 +165,7 @@ def gate_of(
     if not comparisons:
         raise GateRefused("the runs and the baseline have nothing in common that could be judged: save a new baseline.")
     checks = checks_of(comparisons, min(WARNING, fail_at))
-    return Gate(checks, fail_at, runs, baseline_runs, (*missing, *notes))
+    return Gate(checks, fail_at, runs, baseline_runs, (*(f"missing: {part}" for part in missing), *notes))
 
 
 def checks_of(comparisons: Sequence[MetricComparison], warning: float = WARNING) -> tuple[Check, ...]:

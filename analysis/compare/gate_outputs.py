@@ -130,5 +130,5 @@ def show(gate: Gate, as_json: bool) -> None:
     console = stdout()
     print_table(console, table_of(gate))
     for note in gate.notes:
-        console.print(Text(f"note: {note}", style="dim"))
+        console.print(Text(note, style="dim"))
     console.print(Text(gate.sentence, style="bold"))

@@ -26,7 +26,7 @@ def judge(
     allow_missing: bool = False,
 ) -> Gate:
     """Raises `GateRefused`."""
-    notes = differences(baseline, current, allow_different)
+    notes = [f"note: {difference}" for difference in differences(baseline, current, allow_different)]
     before = {result.label: result for result in baseline.measured}
     now = {result.label: result for result in current.measured}
     missing = [f"{label} was not measured" for label in before if label not in now]

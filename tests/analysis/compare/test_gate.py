@@ -320,7 +320,7 @@ def test_a_candidate_that_lacks_a_stage_does_not_pass(baseline: Path, tmp_path: 
     assert "not every run of vllm has the stage 4 users" in " ".join(result.stderr.split())
     allowed = gate(baseline, str(tmp_path), "--allow-missing")
     assert allowed.exit_code == 0, allowed.output
-    assert "note: not every run of vllm has the stage 4 users" in allowed.stdout
+    assert "missing: not every run of vllm has the stage 4 users" in allowed.stdout
 
 
 def test_the_comment_says_of_which_engine_and_shows_its_name() -> None:
