@@ -106,12 +106,12 @@ def test_a_ramp_of_vllm_is_not_taken_for_users(tmp_path: Path) -> None:
 
 def test_imported_runs_are_compared(tmp_path: Path) -> None:
     """Three runs each of two labels: the second has half the TTFT."""
-    for label, factor in (("old", 1.0), ("new", 0.5)):
+    for label, factor, shares in (("old", 1.0, (0.0, 0.01, 0.02)), ("new", 0.5, (0.02, 0.0, 0.03))):
         files = []
         for k in range(3):
             file = other_tools.vllm_bench(tmp_path / f"{label}-{k}.json")
             document = json.loads(file.read_text())
-            document["ttfts"] = [factor * (1 + 0.01 * k) * ttft for ttft in document["ttfts"]]
+            document["ttfts"] = [factor * (1 + shares[k]) * ttft for ttft in document["ttfts"]]
             file.write_text(json.dumps(document))
             files.append(str(file))
         assert imported(tmp_path / "runs", *files, "--label", label).exit_code == 0
