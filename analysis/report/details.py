@@ -10,7 +10,7 @@ from analysis.console import TextTable
 from analysis.report.table import interval_of, names_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import MISSING, column_unit, format_bytes, format_value
-from records.metrics import ICL, QUANTITIES, REQUEST_METRICS
+from records.metrics import ICL, PERCENTILES, QUANTITIES, REQUEST_METRICS
 from records.telemetry import GAUGES
 from records.view import Estimate
 
@@ -43,7 +43,8 @@ def _title(metric: str, statistic: str) -> str:
     """`TTFT p95`; the words of a gauge, a count or an objective are their own."""
     name, of, group = metric.partition(" of ")
     title = TITLES.get(name, name if name.startswith("slo ") else name.replace("_", " "))
-    return f"{title}{of}{group}" + ("" if statistic in {"value", "count"} else f", {statistic}")
+    words = {"value": "", "count": ""} | {p: f" {p}" for p in PERCENTILES}
+    return f"{title}{of}{group}{words.get(statistic, f', {statistic}')}"
 
 
 def _text(estimate: Estimate, unit: str) -> str:
