@@ -47,13 +47,14 @@ def plan(names: Annotated[list[str] | None, RUNS] = None, as_json: AsJson = Fals
     from analysis.plan.page import write_page
     from analysis.plan.requests import check_objectives
     from analysis.summary.loading import summaries_of
+    from records.slo import of_tier
 
     log = stderr()
     where: RunsSettings = read_settings(RunsSettings, given)
     settings: PlanSettings = read_settings(PlanSettings, given)
     if settings.peak is None or not settings.slo:
         raise UserMistake("a plan needs a load and an objective: --peak 40req/s --slo ttft_p99=1.")
-    check_objectives(settings.slo)
+    check_objectives(of_tier(settings.slo))
     with log.status("Reading …") as status:
         summaries = summaries_of(
             names or (),

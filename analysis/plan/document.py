@@ -4,7 +4,6 @@ JSON document."""
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -99,8 +98,13 @@ def warnings_of(plan: Plan) -> list[str]:
     if limits:
         warnings.append(
             f"{in_words([objective.text for objective in limits])} is not simulated but measured: no replica is "
-            f"planned with "
-            f"more than {plan.largest}, the largest measured load at which it was met"
+            f"planned with more than {plan.largest}, the largest measured load at which it was met"
+        )
+    if plan.other_tiers:
+        others = in_words(plan.other_tiers)
+        warnings.append(
+            f"planned for the tier {plan.objectives[0].tier}, the first given: to plan for {others}, give those "
+            "objectives alone"
         )
     return [*warnings, *plan.basis.fitted.warnings]
 
@@ -177,36 +181,36 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "peak": msgspec.to_builtins(plan.load) | {"seconds": plan.fleet.peak.seconds},
         "objectives": [str(objective) for objective in plan.objectives],
         "capacity": {
-            "measured": None if plan.capacity is None else asdict(plan.capacity),
-            "simulated": asdict(plan.replicas.capacity),
+            "measured": None if plan.capacity is None else msgspec.to_builtins(plan.capacity),
+            "simulated": msgspec.to_builtins(plan.replicas.capacity),
         },
         "futures_required": SURE,
-        "replicas": asdict(plan.replicas),
+        "replicas": msgspec.to_builtins(plan.replicas),
         "spares": plan.spares,
-        "bill": None if plan.bill is None else asdict(plan.bill),
+        "bill": None if plan.bill is None else msgspec.to_builtins(plan.bill),
         "price_source": None if plan.price_source is None else str(plan.price_source),
         "energy": {"joules_per_token": plan.joules_per_token, "kilowatts": plan.kilowatts},
         "warnings": warnings_of(plan),
         "next_run": plan.next_run,
         "beyond_measured": plan.supported.beyond,
-        "model": fitted.model.as_document() | {"undisturbed": asdict(fitted.fit.undisturbed)},
+        "model": fitted.model.as_document() | {"undisturbed": msgspec.to_builtins(fitted.fit.undisturbed)},
         "fit": {
             "steps": fitted.fit.steps,
             "explained": fitted.fit.explained,
-            "ten_seconds": [asdict(period) for period in fitted.fit.ratios],
-            "draws": [asdict(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
+            "ten_seconds": [msgspec.to_builtins(period) for period in fitted.fit.ratios],
+            "draws": [msgspec.to_builtins(draw.cost) | {"delivery": draw.delivery} for draw in fitted.draws],
         },
         "held_out": [
             {
                 "stage": held.stage,
                 "measured": held.measured,
-                "predicted": {figure: asdict(held.predicted[figure]) for figure in FIGURES},
+                "predicted": {figure: msgspec.to_builtins(held.predicted[figure]) for figure in FIGURES},
                 "errors": held.errors,
             }
             for held in plan.held_out
         ],
-        "scalability": None if plan.scalability is None else asdict(plan.scalability),
-        "contradiction": None if plan.contradiction is None else asdict(plan.contradiction),
+        "scalability": None if plan.scalability is None else msgspec.to_builtins(plan.scalability),
+        "contradiction": None if plan.contradiction is None else msgspec.to_builtins(plan.contradiction),
     }
     finite: dict[str, Any] = without_infinities(document)
     return finite
@@ -262,7 +266,7 @@ def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
         rows.append(
             (
                 alternative.name,
-                measured_cell(plan),
+                "" if plan.capacity is None else plan.capacity.bracket,
                 f"{replicas.capacity.met:.3g}",
                 f"{replicas.count} [{replicas.low}, {high}]" + (f" + {plan.spares}" if plan.spares else ""),
                 dollars(plan.bill.per_month) if plan.bill is not None else "",
@@ -273,12 +277,3 @@ def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
             )
         )
     return rows
-
-
-def measured_cell(plan: Plan) -> str:
-    """`12 to 20`: met at 12 users, missed at 20."""
-    capacity = plan.capacity
-    if capacity is None:
-        return ""
-    met, missed = ("–" if load is None else f"{load:g}" for load in (capacity.met, capacity.missed))
-    return f"≥ {met}" if capacity.missed is None else f"{met} to {missed}"

@@ -32,7 +32,7 @@ from analysis.plan.settings import CannotPlan, PlanSettings
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_share, significant
 from records.load import Load, Users
-from records.slo import Objective
+from records.slo import Objective, of_tier, tiers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Plan:
     contradiction: Contradiction | None  # of the model and the measurements
     asked: Load  # the peak
     headroom: float
-    objectives: tuple[Objective, ...]
+    objectives: tuple[Objective, ...]  # of the first tier
+    other_tiers: tuple[str, ...]
     fleet: Fleet  # under the peak with headroom
     replicas: Replicas
     spares: int
@@ -156,12 +157,13 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
     """A plan for one engine, called `label`, from its runs, whose records are read again. Raises `CannotPlan`."""
     asked = settings.peak
     assert asked is not None
-    check_objectives(settings.slo)
+    objectives, (_, *other_tiers) = of_tier(settings.slo), tiers_of(settings.slo)
+    check_objectives(objectives)
     runs = read_runs(summaries)
     basis = read_basis(runs, settings.allow_drift)
     load = more_load(asked, settings.headroom)
-    fleet = Fleet(basis.fitted, basis.peak(load, settings.peak_seconds), simulated(settings.slo), settings.balancer)
-    supported = basis.supported(settings.slo)
+    fleet = Fleet(basis.fitted, basis.peak(load, settings.peak_seconds), simulated(objectives), settings.balancer)
+    supported = basis.supported(objectives)
     replicas = fewest_replicas(fleet, supported)
     prices = read_prices(settings.prices)
     gpus, hourly = gpu_hours(settings, prices, label)
@@ -174,10 +176,11 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
         held_out=hold_out(basis.stages, basis.declared_slots),
         scalability=scalability(load_points(stages_of(summaries))),
         capacity=measured_capacity(summaries, load),
-        contradiction=contradiction(basis.fitted.model, basis.stages, settings.slo),
+        contradiction=contradiction(basis.fitted.model, basis.stages, objectives),
         asked=asked,
         headroom=settings.headroom,
-        objectives=settings.slo,
+        objectives=objectives,
+        other_tiers=tuple(other_tiers),
         fleet=fleet,
         replicas=replicas,
         spares=settings.spares,

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from analysis.plan.fleet import FEW_FUTURES, FUTURES, MEDIAN, SURE, Attainment, Fleet
 from analysis.plan.measured import SupportedLoads
 from analysis.plan.model import EngineModel, FittedModel
@@ -204,7 +202,7 @@ def more_load(load: Load, share: float) -> Load:
     """At least one user more, where there is a share more at all."""
     if isinstance(load, Users):
         return Users(math.ceil(round(load.count * (1 + share), 9)))
-    return msgspec.structs.replace(load, per_second=load.per_second * (1 + share))
+    return load.scaled(1 + share)
 
 
 def _margin(fleet: Fleet, count: int) -> Margin:

@@ -63,10 +63,9 @@ def print_alternatives(console: Console, alternatives: Alternatives) -> None:
     for row in rows:
         table.add_row(*(row[k] for k in shown))
     console.print(table)
-    unit = alternatives.cheapest.load.unit
     text = (
-        f"Measured and simulated: {unit} of a replica within the objectives (met to missed). The rest is predicted at "
-        "the peak. Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and better in one."
+        "Measured and simulated: what one replica holds within the objectives. The rest is predicted at the peak. "
+        "Dominated: another is no worse in cost, TTFT p95 and TPOT p50, and better in one."
     )
     console.print(Text(text, style="dim"))
     for alternative in alternatives.all:

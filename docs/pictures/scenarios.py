@@ -122,7 +122,7 @@ def plan(folder: Path) -> Path:
     """The page of a plan for the scripted server of docs/capacity-planning.md."""
     if not folder.exists():
         server = BatchingServer(base=0.03, per_running=0.002, per_token=0.0005, slots=16, jitter=0.05)
-        write_run(folder, server, users(2, 4, 8, 12, 16, 20, 24), Asked(), window=60.0)
+        write_run(folder, server, users(2, 4, 8, 12, 16, 20, 24), Asked(), window=240.0)
     page = folder / "plan.html"
     peak = ["--peak", "60users", "--slo", "ttft_p95=0.3", "--gpu", "L4"]
     run([*PYTHON, "-m", "enginebench", "plan", str(folder), *peak, "--html", str(page)])

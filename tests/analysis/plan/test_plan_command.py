@@ -132,3 +132,12 @@ def test_a_folder_of_runs_is_planned_as_a_report_of_it_is_made(tmp_path: Path) -
     code, output = plan(tmp_path / "runs", *wanted)
     assert code == 0, output
     assert sorted(json.loads(output)["runs"]) == ["run1", "run2"]
+
+
+def test_of_several_tiers_the_first_is_planned_for_and_that_is_said(closed: Path) -> None:
+    tiers = ("--slo", "fast:ttft_p95=0.4", "--slo", "relaxed:ttft_p95=4")
+    code, page = plan(closed, "--peak", "12users", *tiers, "--peak-seconds", "20")
+    assert code == 0
+    text = " ".join(page.split())
+    assert text.startswith("12 users at TTFT p95 ≤ 400 ms: 1 replica [1, 1], which meets the objectives in 60 of 60 ")
+    assert "warn planned for the tier fast, the first given: to plan for relaxed, give those objectives alone." in text
