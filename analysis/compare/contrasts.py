@@ -201,15 +201,18 @@ def _contrast(
 
 def _finite(estimate: Estimate, ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     infinite = math.inf in ours or math.inf in theirs
-    return replace(estimate, value=None, why="falls among failed requests") if infinite else estimate
+    why = "falls among failed requests"
+    return replace(estimate, value=None, low=None, high=None, why=why) if infinite else estimate
 
 
 def inverse(ratio: Estimate) -> Estimate:
     """1 ÷ the ratio, its interval turned round."""
     if ratio.value is None:
         return ratio
-    low, high = (None if bound is None else 1 / bound for bound in (ratio.high, ratio.low))
-    return replace(ratio, value=1 / ratio.value, low=low, high=high)
+    low, value, high = (
+        None if bound is None else 1 / bound if bound else math.inf for bound in (ratio.high, ratio.value, ratio.low)
+    )
+    return replace(ratio, value=value, low=low, high=high)
 
 
 def _judged(found: Sequence[Contrast], measures: Sequence[Measure], margin: float) -> tuple[Contrast, ...]:
@@ -224,6 +227,8 @@ def _verdict(one: Contrast, relative: bool, margin: float) -> Contrast:
     """The rule of a winner (statistics/repeats.py), in both directions; of a share the margin is one of points."""
     if one.p is None:
         return replace(one, why=one.ratio.why or one.difference.why)
+    if one.difference.value == 0 and one.p == 1:
+        return replace(one, verdict="alike", why="equal in all runs")
     if relative:
         value, low, high = one.ratio.value, one.ratio.low, one.ratio.high
         if value is None or low is None or high is None:

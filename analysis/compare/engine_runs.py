@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.stats.estimate import Estimate
-from analysis.stats.repeats import repeats_interval
+from analysis.stats.repeats import repeats_interval, within_run_error
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.stage import StageSummary
 
@@ -36,7 +36,7 @@ class Contender:
             return next((one for one in found if one.value is None), Estimate(None, why="no runs"))
         if math.inf in values:
             return Estimate(math.inf, n=len(values), why="failed")
-        return repeats_interval(values).within(-math.inf, most)
+        return repeats_interval(values, within_run_error(found)).within(-math.inf, most)
 
     def mean(self, of: Callable[[StageSummary], float | None], stage: str) -> float | None:
         """Over the runs that have it."""

@@ -6,13 +6,14 @@ failed requests out and so favours an engine that refuses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from analysis.compare.engine_runs import headline_ttft
 from analysis.stats.estimate import Estimate
-from analysis.stats.repeats import chance_error
+from analysis.stats.repeats import chance_error, within_run_error
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.stage import StageSummary
 from records.metrics import BY_NAME, QUANTITIES, Metric, Quantity
@@ -36,15 +37,18 @@ class Measure:
     of: Callable[[StageSummary], float | None]
     relative: bool = True
     metric: str | None = None  # the request metric it is a percentile of
-    share: Callable[[StageSummary], Estimate | None] | None = None  # the share that it is, with its number of requests
+    estimate: Callable[[StageSummary], Estimate | None] | None = None  # with its interval inside the run
 
     def least_error(self, ours: Sequence[StageSummary], theirs: Sequence[StageSummary]) -> float:
-        """Of the difference of two groups of runs: of a share, what chance makes of its requests."""
-        if self.share is None:
+        """Of the difference of two groups of runs: what the spread inside them makes, and chance of a share."""
+        if self.estimate is None:
             return 0.0
-        one, other = ([found for stage in side if (found := self.share(stage))] for side in (ours, theirs))
+        one, other = ([found for stage in side if (found := self.estimate(stage))] for side in (ours, theirs))
+        inside = math.hypot(within_run_error(one), within_run_error(other))
+        if self.relative:
+            return inside
         shares, others = ([found.value or 0.0 for found in side] for side in (one, other))
-        return chance_error(shares, others, [found.n for found in one], [found.n for found in other])
+        return max(inside, chance_error(shares, others, [found.n for found in one], [found.n for found in other]))
 
 
 def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
@@ -62,9 +66,12 @@ def measures_of(summaries: Sequence[RunSummary]) -> tuple[Measure, ...]:
 
 def _percentile(name: str, p: str, metric: Metric) -> Measure:
     def of(stage: StageSummary) -> float | None:
-        return stage.latencies[metric.name].percentile(p).value
+        return estimate(stage).value
 
-    return Measure(f"{name} {p}", f"{metric.title} {p}", "s", "lower", of, metric=metric.name)
+    def estimate(stage: StageSummary) -> Estimate:
+        return stage.latencies[metric.name].percentile(p)
+
+    return Measure(f"{name} {p}", f"{metric.title} {p}", "s", "lower", of, metric=metric.name, estimate=estimate)
 
 
 def _quantity(quantity: Quantity, better: Better) -> Measure:
@@ -81,15 +88,13 @@ def _quantity(quantity: Quantity, better: Better) -> Measure:
         one = found(stage)
         return one.value if isinstance(one, Estimate) else one
 
-    def share(stage: StageSummary) -> Estimate | None:
+    def estimate(stage: StageSummary) -> Estimate | None:
         one = found(stage)
-        assert one is None or isinstance(one, Estimate), f"{quantity.name} is no share"
-        return one
+        return one if isinstance(one, Estimate) else None
 
     title = f"{quantity.title} {quantity.unit}" if "/" in quantity.unit else quantity.title
-    if quantity.name in SHARES:
-        return Measure(quantity.name, title, quantity.unit, better, of, relative=False, share=share)
-    return Measure(quantity.name, title, quantity.unit, better, of)
+    relative = quantity.name not in SHARES
+    return Measure(quantity.name, title, quantity.unit, better, of, relative=relative, estimate=estimate)
 
 
 def _mean_of(gauge: str) -> Callable[[StageSummary], float | None]:

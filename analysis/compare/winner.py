@@ -14,7 +14,7 @@ from analysis.compare.likeness import different_scenarios, number_format, unlike
 from analysis.settings import MARGIN
 from analysis.stats.differences import spread
 from analysis.stats.estimate import Estimate
-from analysis.stats.repeats import REPEATS, Ranking, winner
+from analysis.stats.repeats import REPEATS, Ranking, winner, within_run_error
 from analysis.summary.finding import Finding, in_order
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.stage import StageSummary
@@ -80,13 +80,17 @@ def compare(summaries: Sequence[RunSummary], allow_invalid: bool = False, margin
         return Comparison(stage, (standing,), None, None, _one(contenders[0], stage, standing), findings, margin)
     ranking = _rank(contenders, stage, margin)
     by_label = {contender.label: contender for contender in contenders}
-    ratios = [_ONE, *(lead.ratio for lead in ranking.leads)]
     standings = tuple(
-        Standing(label, len(by_label[label].runs), _throughput(by_label[label], stage), ratio)
-        for label, ratio in zip(ranking.order, ratios, strict=True)
+        Standing(
+            engine.name,
+            len(by_label[engine.name].runs),
+            _throughput(by_label[engine.name], stage),
+            _ONE if engine.behind is None else engine.behind.ratio,
+        )
+        for engine in ranking.engines
     )
     refusal = None if allow_invalid else _refusal(summaries, findings)
-    why = refusal or _overloaded(by_label[ranking.order[0]], stage) or ranking.why
+    why = refusal or _overloaded(by_label[ranking.engines[0].name], stage) or ranking.why
     sentence = f"No winner is named, because {refusal}." if refusal else _many(standings, by_label, stage, why)
     return Comparison(stage, standings, None if why else ranking.winner, why, sentence, findings, margin)
 
@@ -105,7 +109,8 @@ def _throughput(contender: Contender, stage: str) -> Estimate:
 
 def _rank(contenders: Sequence[Contender], stage: str, margin: float) -> Ranking:
     samples = {one.label: [at.throughput.value or 0.0 for at in one.at(stage)] for one in contenders}
-    return winner(samples, margin, paired(contenders))
+    errors = {one.label: within_run_error([at.throughput for at in one.at(stage)]) for one in contenders}
+    return winner(samples, margin, paired(contenders), errors)
 
 
 def _refusal(summaries: Sequence[RunSummary], findings: Sequence[Finding]) -> str | None:

@@ -13,7 +13,7 @@ from analysis.report.remarks import remarks
 from analysis.report.rows import Results, Row, results_of
 from analysis.report.search import Searches, searches_of
 from analysis.report.terminal import objective_lines
-from analysis.stats.tails import needed
+from analysis.stats.intervals import needed
 from records.formatting import format_count
 
 NEEDED = needed(0.99)

@@ -29,6 +29,7 @@ SCHEMA = pl.Schema(
         **dict.fromkeys(("value", "low", "high"), pl.Float64()),
         "n": pl.Int64(),
         "why": pl.String(),
+        "effective": pl.Float64(),
     }
 )
 UNITS = {name: metric.unit for name, metric in BY_NAME.items()} | {"icl": "s"}

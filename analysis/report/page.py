@@ -28,7 +28,7 @@ from analysis.report.rows import names_of, percentile_column, results_of
 from analysis.report.search import searches_of
 from analysis.report.templating import environment
 from analysis.report.terminal import objective_lines
-from analysis.stats.tails import needed
+from analysis.stats.intervals import needed
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_error, format_interval, format_seconds, format_share, join_labels
 from records.metrics import BY_NAME, QUANTITIES

@@ -18,8 +18,7 @@ from analysis.report.classes import Classes, classes_of_runs
 from analysis.report.remarks import remarks
 from analysis.report.rows import Cell, Results, results_of
 from analysis.report.search import Searches, searches_of
-from analysis.stats.intervals import Answer
-from analysis.stats.tails import needed
+from analysis.stats.intervals import Answer, needed
 from analysis.summary.finding import Finding
 from analysis.summary.run_summary import RunSummary
 from analysis.summary.slo import agreed, overall

@@ -20,8 +20,10 @@ BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
 class Estimate:
     """A number, its 95 % interval, and from how many observations. `why` says why a value or an interval is missing.
 
-    `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there is an interval and
-    `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the percentile.
+    `effective` is the effective sample size of a percentile or share, at most `n`: so many independent requests would
+    have this interval. `value` and `high` may be +inf: a percentile that falls among the failed requests. Where there
+    is an interval and `why` is `BEYOND_OBSERVED`, `high` is +inf because nothing that was observed bounds the
+    percentile.
     """
 
     value: float | None
@@ -29,6 +31,7 @@ class Estimate:
     high: float | None = None
     n: int = 0
     why: str | None = None
+    effective: float | None = None
 
     @property
     def unbounded(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analysis.data.load import RunData
 from analysis.data.windows import keys_of
-from analysis.stats.tails import needed
+from analysis.stats.intervals import needed
 from analysis.summary import load_generator, recovery, steady
 from analysis.summary.finding import FEW_SAMPLES, Finding, in_order
 from analysis.summary.stage import StageSummary

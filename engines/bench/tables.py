@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analysis.compare.tables import TextTable, format_value
 from analysis.compare.terminal import print_table
-from analysis.stats.estimate import interval_ranks, least_samples
+from analysis.stats.estimate import Estimate, interval_ranks, least_samples
 from analysis.stats.repeats import REPEATS, Ranking, repeats_interval, winner
 from engines.bench.document import DECODE, BenchResult, Result, Series
 from records.formatting import MISSING, format_ratio, format_share, in_words, significant
@@ -62,7 +62,8 @@ def middle_of(series: Series) -> Middle | None:
         low, high = interval_ranks(n, MIDDLE)
         bounds += [float(values[low - 1]), float(values[high - 1])]
     if not bounds:
-        return Middle(median, mad, None, None, n, f"{len(series.medians)} < {REPEATS} rounds")
+        few = f"{len(series.medians)} < {REPEATS} rounds"
+        return Middle(median, mad, None, None, n, few if len(series.medians) < REPEATS else over_rounds.why)
     if len(series.medians) < REPEATS:
         why = f"of {len(series.medians)} process{'es' * (len(series.medians) > 1)}: another may differ"
         return Middle(median, mad, min(bounds), max(bounds), n, why)
@@ -161,11 +162,11 @@ def sentence_of(found: BenchResult) -> str:
 
 
 def _ranking_sentence(ranking: Ranking) -> str:
-    second = ranking.leads[0]
-    ratio = second.ratio
+    second = ranking.engines[1]
+    ratio = Estimate(None) if second.behind is None else second.behind.ratio
     if ranking.winner is None or ratio.value is None:
         return f"No engine is named as the fastest at decoding: {ranking.why}."
-    return f"{ranking.winner} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second.over}."
+    return f"{ranking.winner} decodes {format_ratio(ratio.value, ratio.low, ratio.high)} the tokens/s of {second.name}."
 
 
 def print_result(console: Console, found: BenchResult) -> None:

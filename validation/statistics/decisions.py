@@ -11,7 +11,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from analysis.stats.intervals import bin_events
-from analysis.stats.repeats import winner
+from analysis.stats.repeats import ratio_interval, winner
 from analysis.stats.steadiness import LOCK_STEP, lock_step, steadiness
 from validation.statistics import systems
 from validation.statistics.systems import Floats, Generator
@@ -39,7 +39,7 @@ def winners(runs: int, seed: int) -> dict[str, float]:
         for paired in (False, True):
             two, eleven = throughputs(rng, 2), throughputs(rng, 11)
             two_best = scaled(eleven, dict.fromkeys(sorted(eleven)[2:], 0.6))
-            ratio = winner(two, paired=paired).leads[0].ratio
+            ratio = ratio_interval(two["a"], two["b"], paired)
             false_winners = {
                 "2 identical engines": winner(two, paired=paired),
                 "2 identical engines, no margin": winner(two, margin=1.0, paired=paired),

@@ -16,7 +16,7 @@ from analysis.stats.repeats import chance_error
 from validation.statistics.systems import Floats, Generator
 
 RUNS = 5
-COUNTED = (2000,) * RUNS  # requests of each run, of which a share is
+COUNTED = 2000  # requests of each run, of which a share is
 STAGES = ("10 users", "20 users", "40 users")
 # Measure, better, relative, a typical value, and its own spread from run to run in multiples of the scenario's.
 MEASURES: tuple[tuple[str, bool, bool, float, float], ...] = (
@@ -50,7 +50,7 @@ class GateCell:
 class Scenario:
     """`shared` and `own` are standard deviations from run to run, as shares. `tail`: Student's t with three degrees of
     freedom instead of a normal distribution. `worse` is by how much `measures` (all, where empty) are worse at
-    `stages`."""
+    `stages`. `step`: values are rounded to multiples of this share of their level."""
 
     shared: float
     own: float
@@ -58,6 +58,8 @@ class Scenario:
     worse: float = 0.0
     measures: tuple[str, ...] = ()
     stages: tuple[str, ...] = STAGES
+    runs: int = RUNS
+    step: float = 0.0
 
 
 SPREAD = 0.03  # between the runs of one version
@@ -79,29 +81,37 @@ SCENARIOS: dict[str, Scenario] = {
     "TTFT p50 15 % worse at one stage, 3 % shared and 1 % own": Scenario(
         SPREAD, 0.01, worse=0.15, measures=("ttft p50",), stages=STAGES[-1:]
     ),
+    "identical, 3 runs, every measure 3 %": Scenario(0.0, SPREAD, runs=3),
+    # 25 ms on a grid of 10 ms: each run is rounded up or down by chance, and three are often equal
+    "identical, 3 runs, every measure 3 %, coarse values": Scenario(0.0, SPREAD, runs=3, step=0.4),
 }
 
 
 def version(rng: Generator, scenario: Scenario, changed: bool) -> dict[tuple[str, str], Floats]:
     """Values of one version's runs by stage and measure."""
-    today = scenario.shared * rng.standard_normal(RUNS)
+    today = scenario.shared * rng.standard_normal(scenario.runs)
     values = {}
     for stage in STAGES:
         for name, higher, relative, level, spread in MEASURES:
-            noise = rng.standard_t(3, RUNS) / np.sqrt(3) if scenario.tail else rng.standard_normal(RUNS)
+            runs = scenario.runs
+            noise = rng.standard_t(3, runs) / np.sqrt(3) if scenario.tail else rng.standard_normal(runs)
             shift = (-today if higher else today) + scenario.own * spread * noise
             here = stage in scenario.stages and (not scenario.measures or name in scenario.measures)
             worse = scenario.worse if changed and here else 0.0
             if relative:
-                values[stage, name] = level * np.exp(shift) * (1 - worse if higher else 1 + worse)
+                shares = np.exp(shift) * (1 - worse if higher else 1 + worse)
+                values[stage, name] = level * (
+                    np.round(shares / scenario.step) * scenario.step if scenario.step else shares
+                )
             else:  # a share of few failures
-                values[stage, name] = rng.binomial(COUNTED, level) / COUNTED
+                values[stage, name] = rng.binomial(COUNTED, level, scenario.runs) / COUNTED
     return values
 
 
 def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
     """Whether a gate between two versions fails at 20 %, and at 10 %."""
     before, now = version(rng, scenario, False), version(rng, scenario, True)
+    counted = (COUNTED,) * scenario.runs
     samples = [
         Sample(
             "engine",
@@ -115,7 +125,7 @@ def fails(rng: Generator, scenario: Scenario) -> tuple[bool, bool]:
             tuple(now[stage, name].tolist()),
             0.0
             if relative
-            else chance_error(before[stage, name].tolist(), now[stage, name].tolist(), COUNTED, COUNTED),
+            else chance_error(before[stage, name].tolist(), now[stage, name].tolist(), counted, counted),
         )
         for stage in STAGES
         for name, higher, relative, _, _ in MEASURES

@@ -67,7 +67,7 @@ def test_the_closing_sentence_says_who_won_by_how_much(quick: RunSummary, slow: 
     assert comparison.winner == "quick"
     ratio = comparison.standings[1].ratio
     assert ratio.value == pytest.approx(4, rel=0.05)
-    assert comparison.sentence.startswith("quick served 3.96× [3.96, 3.97] ")
+    assert comparison.sentence.startswith("quick served 4.0× [3.9, 4.0] ")
     assert comparison.sentence.endswith("the tokens of slow at 8 users, over 5 repeats.")
     assert [standing.runs for standing in comparison.standings] == [5, 5]
 
@@ -231,7 +231,7 @@ def test_runs_that_asked_different_prompts_are_not_pairs(quick: RunSummary, slow
     pairs = [*repeated(quick, together), *repeated(slow, together)]
     apart = [dataclasses.replace(run, workload=dict(run.workload) | {"prompt_set": run.label}) for run in pairs]
     narrow, wide = (compare(runs).standings[1].ratio for runs in (pairs, apart))
-    assert width(wide) > 0.5 > 100 * width(narrow)
+    assert width(wide) > 0.5 > 5 * width(narrow) > 0, "what varies inside the runs remains"
 
 
 def test_an_invalid_run_cannot_win(quick: RunSummary, slow: RunSummary) -> None:

@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 from analysis.stats.estimate import Estimate
-from analysis.stats.repeats import ratio_interval, repeats_interval, winner
+from analysis.stats.repeats import RankedEngine, ratio_interval, ratio_test, repeats_interval, winner
 
 
 def test_ratio_interval_is_welchs_on_logarithms() -> None:
@@ -18,6 +18,12 @@ def test_ratio_interval_is_welchs_on_logarithms() -> None:
     expected = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
     assert one.low == pytest.approx(math.exp(expected.low))
     assert one.high == pytest.approx(math.exp(expected.high))
+    welch = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False)
+    assert ratio_test(a, b, False)[1] == pytest.approx(welch.pvalue)
+    of_pairs = scipy.stats.ttest_rel(np.log(a), np.log(b))
+    paired, p = ratio_test(a, b, True)
+    assert p == pytest.approx(of_pairs.pvalue)
+    assert paired.high == pytest.approx(math.exp(of_pairs.confidence_interval(0.95).high))
     assert one.value is not None
     assert one.high is not None
     assert one.value == pytest.approx(1 / (other.value or 0))
@@ -47,6 +53,10 @@ def test_two_runs_have_no_interval() -> None:
     assert found.low == 0.0, "no duration is below 0"
     assert found.high == pytest.approx(expected[1])
     assert expected[0] == pytest.approx(-0.484, abs=0.001)
+    assert repeats_interval([2.0] * 3) == Estimate(2.0, n=3, why="no spread from run to run")
+    floored = repeats_interval([2.0] * 3, least_error=0.1)
+    assert floored.low == pytest.approx(2 - 0.196, abs=1e-4)
+    assert floored.high == pytest.approx(2 + 0.196, abs=1e-4)
     assert repeats_interval([2.0, 2.1, 2.2]).low == pytest.approx(2.1 - 0.1 / 3**0.5 * 4.3027, abs=1e-4)
 
 
@@ -70,7 +80,7 @@ def test_two_runs_have_no_interval() -> None:
             id="too wide apart",
         ),
         pytest.param(
-            {"a": [120, 60, 180], "b": [100, 50, 150]}, True, "a", None, id="1.2 times in each of the repeats"
+            {"a": [119, 60, 182], "b": [100, 50, 150]}, True, "a", None, id="1.2 times in each of the repeats"
         ),
         pytest.param(
             {"a": [130, 104, 120], "b": [100, 93, 97], "c": [98, 91, 99], "d": [97, 93, 95]},
@@ -78,6 +88,13 @@ def test_two_runs_have_no_interval() -> None:
             None,
             "among 4 engines, the difference to b may be chance",
             id="beyond chance for two engines, not for four",
+        ),
+        pytest.param(
+            {"a": [120] * 3, "b": [100] * 3},
+            False,
+            None,
+            "no spread from run to run",
+            id="equal runs prove nothing",
         ),
         pytest.param({"a": [1.0, 1.0, 1.0]}, False, None, "there is only one engine", id="alone"),
     ],
@@ -87,10 +104,10 @@ def test_a_winner_needs_repeats_an_interval_and_a_margin(
 ) -> None:
     ranking = winner(runs, paired=paired)
     assert (ranking.winner, ranking.why) == (named, why)
-    assert ranking.order[0] == "a"
+    assert ranking.engines[0] == RankedEngine("a", None)
 
 
-def test_holms_correction_over_the_leads_of_the_best() -> None:
+def test_holms_correction_over_the_ratios_of_the_best() -> None:
     """By Holm's own rule computed apart: what the others are like among each other does not count."""
     rng = np.random.default_rng(12)
     runs = {
@@ -98,13 +115,13 @@ def test_holms_correction_over_the_leads_of_the_best() -> None:
         for name, level in zip("abcd", (3, 2.7, 2.1, 2), strict=True)
     }
     ranking = winner(runs)
+    pairs = {engine.name: engine.behind for engine in ranking.engines if engine.behind is not None}
     plain = [
-        float(scipy.stats.ttest_ind(np.log(runs["a"]), np.log(runs[lead.over]), equal_var=False).pvalue)
-        for lead in ranking.leads
+        float(scipy.stats.ttest_ind(np.log(runs["a"]), np.log(runs[other]), equal_var=False).pvalue) for other in pairs
     ]
     expected, largest = {}, 0.0
     for k, p in enumerate(sorted(plain)):
         largest = max(largest, (len(plain) - k) * p)
         expected[p] = min(1.0, largest)
     assert len(plain) == 3
-    assert [lead.p for lead in ranking.leads] == [pytest.approx(expected[p]) for p in plain]
+    assert [pair.p for pair in pairs.values()] == [pytest.approx(expected[p]) for p in plain]

@@ -79,8 +79,10 @@ def test_too_few_samples_say_why_there_is_no_interval() -> None:
 
 
 def test_who_decodes_fastest_needs_rounds() -> None:
-    fast, slow = decoding("burn", 0.01), decoding("candle", 0.02)
-    assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00×")
+    fast, slow = decoding("burn", 0.01), decoding("candle", 0.02, (1.0, 1.02, 0.98, 1.01, 0.99))
+    assert sentence_of(bench(fast, slow)).startswith("burn decodes 2.00× [1.98, 2.02] ")
+    equal = bench(fast, decoding("candle", 0.02))  # each round is exactly twice as long
+    assert sentence_of(equal) == "No engine is named as the fastest at decoding: no spread from run to run."
     one = [replace(each, series=(series("decode", [0.01] * 3),)) for each in (fast, slow)]
     assert sentence_of(bench(*one, rounds=1)) == "No engine is named as the fastest at decoding: 1 < 3 repeats."
     assert sentence_of(bench(fast)).startswith("burn decodes a token in 10.0 ms [")
