@@ -14,9 +14,8 @@ from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.growth import Limit, limit_of
-from analysis.stats.intervals import objective_answer
+from analysis.stats.intervals import clopper_pearson, objective_answer
 from analysis.stats.repeats import REPEATS, repeats_interval
-from analysis.stats.tails import clopper_pearson
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
 from records.rules import Answer, overall

@@ -1,4 +1,4 @@
-"""The number with its interval, and percentiles by their definition."""
+"""Quantiles that intervals are made of: of the binomial rank of a percentile, and of Student's t."""
 
 from __future__ import annotations
 

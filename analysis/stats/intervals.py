@@ -2,48 +2,75 @@
 
 They speak of the long run of the system that was measured, with its users assigned to its replicas at random, and not
 of what changes from one run to the next: for that, see repeats.py.
+
+Percentiles and shares are two readings of one distribution function, so both come from the binomial distribution of
+the effective sample size: a percentile lies between two order statistics, a share between Clopper & Pearson's limits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
-from analysis.stats.dependence import (
-    COSINES,
+from analysis.stats.effective_size import (
     LEAST_POINTS,
     PARTS,
-    MeanError,
-    cycle_length,
+    Codes,
+    Cycle,
+    EffectiveSampleSize,
+    cells_by_user,
+    effective_size,
     find_cycle,
     mean_error,
-    sums_by_cell,
     user_codes,
-    with_users,
 )
-from analysis.stats.estimate import TAIL, Floats, least_samples
-from analysis.stats.tails import Sample, clopper_pearson, effective_size, needed
-from records.rules import nearest_rank
+from analysis.stats.estimate import TAIL, Floats, least_samples, t_quantile
+from records.rules import Answer, nearest_rank
 from records.view import BEYOND_OBSERVED, Estimate
 
 DEPENDS_ON_CUT_OFF = "depends on cut-off requests"
 IN_CYCLES = "requests repeat in cycles"
 NEGLIGIBLE = 0.01  # share by which cut-off requests may move a percentile that is still given
+TAIL_SHARE = 0.25  # a percentile at most so far from the end of the distribution is one of its tails
+ENOUGH = 90  # effective requests along time that do for any tail
+ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
+MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
+LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
+POWER = 0.8  # chance that the requests asked for decide, were the share that was observed the true one
+BISECTIONS = 30  # halve the range of a share: to a billionth
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
 RIGID = 0.65  # autocorrelation after one cycle above which a window's edges decide its rate
-LEAST_CYCLES = 4  # in a window
-COSINES_PER_CYCLE = 1.2  # a cosine of index j has j/2 periods in the window: stay well below the cycle's own two
-LEAST_RARE = 10  # hits or misses, to look for cycles among them
-ONE_END = 1.5 * TAIL  # error of the lower end where it is the only one; all of the 5 % were too much in simulations
-LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated
 
-Answer = Literal["met", "missed", "not enough evidence"]
+
+def needed(q: float) -> int:
+    """The fewest requests from which percentile q has an interval: 16 for p50, 36 for p90, 72 for p95, 368 for p99."""
+    return max(LEAST_POINTS, least_samples(q))
+
+
+@dataclass(frozen=True)
+class _Requests:
+    """Latencies of one window in time order; failed requests are +inf. `codes` number their users."""
+
+    values: Floats
+    ascending: Floats
+    codes: Codes | None
+
+    def size_at(self, q: float) -> EffectiveSampleSize:
+        """Of the share of requests at or below percentile q."""
+        level = self.ascending[nearest_rank(len(self.values), q) - 1]
+        below = self.values <= level if level < self.ascending[-1] else self.values < level
+        return effective_size(below, self.codes)
+
+    @cached_property
+    def median_size(self) -> EffectiveSampleSize:
+        return self.size_at(0.5)
 
 
 def percentile_intervals(
@@ -59,28 +86,28 @@ def percentile_intervals(
     such values by more than `NEGLIGIBLE` is withheld (`DEPENDS_ON_CUT_OFF`). The value or the upper end of the interval
     may be +inf.
 
-    The interval inverts that of the distribution function (Woodruff 1952) on the effective sample size, reduced for
-    the uncertainty of the variance (Korn & Graubard 1998).
+    The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of so many independent requests as the effective
+    sample size of the share at or below the percentile (Woodruff 1952).
     """
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
         return [Estimate(None, why="no samples") for _ in qs]
     lower = np.sort(values)
     upper = lower if censored is None else np.sort(np.where(np.asarray(censored, dtype=bool), np.inf, values))
-    sample, cyclic = Sample(values, lower, user_codes(users)), cycle_length(values) is not None
-    found = []
+    requests, cyclic = _Requests(values, lower, user_codes(users)), find_cycle(values) is not None
+    estimates = []
     for q in qs:
         rank = nearest_rank(len(values), q) - 1
         if upper[rank] > lower[rank] * (1 + NEGLIGIBLE):
-            found.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
-            continue
-        found.append(_with_interval(sample, upper, q, cyclic))
-    return found
+            estimates.append(Estimate(None, n=len(values), why=DEPENDS_ON_CUT_OFF))
+        else:
+            estimates.append(_percentile_interval(requests, upper, q, cyclic))
+    return estimates
 
 
-def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Estimate:
+def _percentile_interval(requests: _Requests, upper: Floats, q: float, cyclic: bool) -> Estimate:
     """`upper` are the ascending values with censored ones at +inf."""
-    lower, n = sample.ascending, len(upper)
+    lower, n = requests.ascending, len(upper)
     plain = Estimate(float(upper[nearest_rank(n, q) - 1]), n=n)
     if n < needed(q):
         return replace(plain, why=f"{n} < {needed(q)}")
@@ -88,25 +115,46 @@ def _with_interval(sample: Sample, upper: Floats, q: float, cyclic: bool) -> Est
         return replace(plain, low=plain.value, high=plain.value)
     if cyclic:
         return replace(plain, why=IN_CYCLES)
-    error = sample.error(q)
-    assert error is not None, "there are `needed` values, and not all the same"
-    withheld = sample.withheld(q)
+    at, median = requests.size_at(q), requests.median_size
+    plain = replace(plain, effective=at.size)
+    withheld = _withheld(q, at, median)
     if withheld is not None:
         return replace(plain, why=withheld)
-    below, above = sample.limits(q, error)
-    high_rank = math.ceil(above * n + 0.5) - 1
+    # Binomial quantiles between the integers, since the effective size is no integer either.
+    below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
+    certain = at.size / _missed_bursts(q, median)
+    above = (float(special.bdtrik(1 - TAIL, certain, q)) + 0.5) / certain
+    high_rank = math.ceil(above * n + 0.5)
     beyond = high_rank > n and upper[-1] < math.inf
-    high_rank = min(n - 1, high_rank)
-    if not beyond and upper[high_rank] == math.inf != lower[high_rank]:
+    high_rank = min(n, high_rank)
+    if not beyond and upper[high_rank - 1] == math.inf != lower[high_rank - 1]:
         return replace(plain, why=f"interval {DEPENDS_ON_CUT_OFF}")
-    high = math.inf if beyond else float(upper[high_rank])
-    if high == math.inf:
-        size = effective_size(error, n)
-        if (1 - q) ** size > TAIL:  # not even the smallest value bounds it from below, so neither end is known
-            return replace(plain, why=f"≈{int(size)} < {least_samples(0.5)}")
-        below, _ = sample.limits(q, error, below=ONE_END)
+    high = math.inf if beyond else float(upper[high_rank - 1])
+    if high == math.inf and (1 - q) ** at.size > TAIL:  # not even the smallest value bounds it: neither end is known
+        return replace(plain, why=f"≈{int(at.size)} < {least_samples(0.5)}")
     low = float(lower[max(1, math.floor(below * n + 0.5)) - 1])
     return replace(plain, low=low, high=high, why=BEYOND_OBSERVED if beyond else None)
+
+
+def _withheld(q: float, at: EffectiveSampleSize, median: EffectiveSampleSize) -> str | None:
+    """Why no interval of a tail is believed. The median decides: a tail alone does not show how few the bursts are that
+    it comes from, and to ask it would select the windows that by chance had few of them."""
+    if min(q, 1 - q) > TAIL_SHARE:
+        return None
+    least = min(least_samples(q), ENOUGH)
+    if median.along_time < min(least, median.n / 3):  # independent requests have no bursts
+        return f"≈{int(median.along_time)} < {least}"
+    by_user = min(at.size, median.size)
+    if median.users_differ and by_user < ENOUGH_BY_USER * least:
+        return f"≈{int(by_user)} < {ENOUGH_BY_USER * least}"
+    return None
+
+
+def _missed_bursts(q: float, median: EffectiveSampleSize) -> float:
+    """By how much the variance is raised on the side of a percentile that bursts move: a window that by chance had few
+    of them has a low percentile and a small variance at once. 1 where requests are independent."""
+    beyond = median.along_time * (1 - max(q, 0.5))
+    return 1 + median.correlation * MISSED_BURSTS / beyond
 
 
 def share_interval(
@@ -117,48 +165,80 @@ def share_interval(
     """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
 
     `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
-    than the hits do: the interval then holds those shares q for which the limit lies in the interval of percentile q.
-    Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
+    than the hits do: a window with few misses by chance shows little correlation among them, so that of the lower end
+    counts too. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
     """
     hits = np.asarray(hits_in_time_order, dtype=bool)
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
     if n == 0:
         return Estimate(None, why="no samples")
-    values = np.asarray(hits if latencies is None else latencies, dtype=np.float64)
     rarer = min(share, 1 - share)
-    cycle = cycle_length(values) if latencies is not None or rarer * n >= LEAST_RARE else None
-    if cycle is not None and rarer > 0:
-        return Estimate(share, n=n, why=IN_CYCLES)
-    codes = user_codes(users)
+    values = np.asarray(hits if latencies is None else latencies, dtype=np.float64)
+    requests = None if latencies is None else _Requests(values, np.sort(values), user_codes(users))
+    cycle = find_cycle(values) if latencies is not None or rarer * n >= LEAST_BINS else None
     if rarer == 0:
-        sample = Sample(values, np.sort(values), codes)
-        low = sample.lowest_without_misses if cycle is None else clopper_pearson(1.0, n / cycle)[0]
-        return Estimate(share, low, 1.0, n) if share else Estimate(share, 0.0, 1 - low, n)
-    error = mean_error(hits.astype(np.float64), codes)
-    if error is None:
+        low, size = _lowest_without_misses(n, requests, cycle)
+        return Estimate(share, low if share else 0.0, 1.0 if share else 1 - low, n, effective=size)
+    if n < LEAST_POINTS:
         return Estimate(share, n=n, why=f"{n} < {LEAST_POINTS}")
-    error = replace(error, variance=error.variance / (share * (1 - share)))
-    if latencies is None:
-        turned = share < 0.5
-        values = np.where(hits == turned, 1.0, 0.0)  # the rarer ones are the tail
-        size = effective_size(error, n)
-        if rarer * size < LEAST_EFFECTIVE and size < n / 2:
-            rarer_ones = "misses" if share > 0.5 else "hits"
-            return Estimate(share, n=n, why=f"≈{int(rarer * size)} < {LEAST_EFFECTIVE} effective {rarer_ones}")
-        sample = Sample(values, np.sort(values), codes)
+    if cycle is not None:
+        return Estimate(share, n=n, why=IN_CYCLES)
+    at = effective_size(hits, user_codes(users))
+    plain = Estimate(share, n=n, effective=at.size)
+    if requests is None:
+        median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
     else:
-        turned = bool(np.median(values[hits]) > np.median(values[~hits]))
-        sample = Sample(values, np.sort(values), codes)
-    withheld = sample.withheld(1 - share if turned else share)
+        median, slow = requests.median_size, bool(np.median(values[hits]) > np.median(values[~hits]))
+        withheld = _withheld(share, at, median)
     if withheld is not None:
-        return Estimate(share, n=n, why=withheld)
-    low, high = sample.share_limits(1 - share if turned else share, _turned(error) if turned else error)
-    return Estimate(share, 1 - high, 1 - low, n) if turned else Estimate(share, low, high, n)
+        return replace(plain, why=withheld)
+    below = 1 - share if slow else share
+    low, high = _lowest_share(below, at.size, median), clopper_pearson(below, at.size)[1]
+    if requests is not None:
+        low = _lowest_share(below, min(at.size, requests.size_at(max(low, 1 / n)).size), median)
+    return replace(plain, low=1 - high, high=1 - low) if slow else replace(plain, low=low, high=high)
 
 
-def _turned(error: MeanError) -> MeanError:
-    """The error of the share of the others."""
-    return replace(error, skewness=-error.skewness)
+def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | None) -> tuple[float, float]:
+    """The lower end of a share of which there is not a single miss, and its effective sample size."""
+    if cycle is not None:
+        return clopper_pearson(1.0, n / cycle.length)[0], n / cycle.length
+    if requests is None or n < LEAST_POINTS:
+        return clopper_pearson(1.0, n)[0], n
+    median = requests.median_size
+    low = _lowest_share(1.0, median.size, median)
+    size = min(median.size, requests.size_at(max(low, 1 / n)).size)
+    # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
+    beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, size)[0])
+    return max(beginning, _lowest_share(1.0, size, median)), size
+
+
+def _too_few_misses(share: float, size: EffectiveSampleSize) -> str | None:
+    """Without latencies, nothing but the rarer of hits and misses shows how correlated they are."""
+    rarer = min(share, 1 - share) * size.size
+    if rarer == 0 or rarer >= LEAST_EFFECTIVE or size.size >= size.n / 2:
+        return None
+    return f"≈{int(rarer)} < {LEAST_EFFECTIVE} effective {'misses' if share > 0.5 else 'hits'}"
+
+
+def _lowest_share(share: float, size: float, median: EffectiveSampleSize) -> float:
+    """The lower end of a share of requests below a level: the least q whose percentile has its upper end there."""
+    low, excluded = 0.0, clopper_pearson(share, size)[0]
+    for _ in range(BISECTIONS):
+        middle = (low + excluded) / 2
+        if clopper_pearson(share, size / _missed_bursts(middle, median))[0] >= middle:
+            low = middle
+        else:
+            excluded = middle
+    return low
+
+
+def clopper_pearson(share: float, n: float) -> tuple[float, float]:
+    """Clopper & Pearson's limits, for n that need not be an integer."""
+    hits, misses = share * n, (1 - share) * n
+    low = float(special.betaincinv(hits, misses + 1, TAIL)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, misses, 1 - TAIL)) if misses > 0 else 1.0
+    return low, high
 
 
 def objective_answer(share: Estimate, q: float) -> Answer:
@@ -168,6 +248,21 @@ def objective_answer(share: Estimate, q: float) -> Answer:
     if share.high is not None and share.high < q:
         return "missed"
     return "not enough evidence"
+
+
+def requests_needed(share: Estimate, q: float) -> int | None:
+    """How many requests in all would probably decide whether a share q keeps the limit, were the observed share the
+    true one and the requests as correlated as those that were observed.
+
+    The sample size of a test of one proportion with 80 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
+    effective sample size of one request. `None` where nothing is known of either, or the share is q itself.
+    """
+    if share.value is None or not share.effective or share.value == q:
+        return None
+    spread = t_quantile(math.inf) * math.sqrt(q * (1 - q))
+    spread += float(special.ndtri(POWER)) * math.sqrt(share.value * (1 - share.value))
+    effective = max((spread / (share.value - q)) ** 2, least_samples(q) if share.value > q else 0)
+    return math.ceil(effective * share.n / share.effective)
 
 
 def bin_events(times: npt.ArrayLike, start: float, end: float, bins: int = BINS) -> Floats:
@@ -189,7 +284,7 @@ def bin_by_user(
     if not len(codes):
         return np.zeros((0, PARTS))
     parts = np.floor((stamps[inside] - start) / (end - start) * PARTS).astype(np.intp)
-    return sums_by_cell(codes, np.minimum(parts, PARTS - 1), weights[inside])
+    return cells_by_user(codes, np.minimum(parts, PARTS - 1), weights[inside])
 
 
 def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike | None = None) -> Estimate:
@@ -207,13 +302,9 @@ def rate_interval(amounts: npt.ArrayLike, seconds: float, by_user: npt.ArrayLike
     if n < LEAST_POINTS or filled < LEAST_BINS:
         return Estimate(rate, n=n, why=f"arrivals in {filled} of {n} parts of the window")
     cycle = find_cycle(parts)
-    if cycle is not None and (cycle.rho > RIGID or cycle.length * LEAST_CYCLES > n):
+    if cycle is not None and cycle.rho > RIGID:
         return Estimate(rate, n=n, why=IN_CYCLES)
-    cosines = COSINES[-1] if cycle is None else min(COSINES[-1], int(COSINES_PER_CYCLE * n / cycle.length))
-    error = mean_error(parts, cosines=cosines)
-    assert error is not None, "there are `LEAST_POINTS`"
-    cells = np.zeros((0, 0)) if by_user is None else np.asarray(by_user, dtype=np.float64)
-    if len(cells) > 1:
-        error = with_users(error, (cells - cells.mean(axis=0)) / n)
-    low, high = (limit * n / seconds for limit in error.limits())
-    return Estimate(rate, max(0.0, rate + low), rate + high, n)
+    cells = None if by_user is None else np.asarray(by_user, dtype=np.float64)
+    error = mean_error(parts, None if cells is None or not len(cells) else (cells - cells.mean(axis=0)) / n)
+    half = error.half_width * n / seconds
+    return Estimate(rate, max(0.0, rate - half), rate + half, n)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from analysis.data.load import RunData
-from analysis.stats.tails import needed
+from analysis.stats.intervals import needed
 from analysis.summary import answers, load_generator, recovery, stability
 from records.run import RunMeta
 from records.view import Evidence, Finding, StageView, in_order

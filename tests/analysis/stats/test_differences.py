@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from statistics import NormalDist
 
-import numpy as np
 import pytest
 from scipy import stats
 
 from analysis.stats.differences import compare_runs, spread
-from analysis.stats.repeats import chance_error, holm
+from analysis.stats.repeats import chance_error, holm, within_run_error
+from records.view import Estimate
 
 OURS, THEIRS = (12.0, 14.0, 13.0, 15.0, 16.0), (10.0, 11.0, 10.0, 12.0, 12.0)
 
@@ -60,28 +62,38 @@ def test_mann_whitney_of_groups_that_do_not_overlap() -> None:
     assert found.cliff_delta == 1
 
 
+def test_mann_whitney_waits_for_scipys_tests_only_where_it_is_asked_for() -> None:
+    """Importing `scipy.stats` takes a second."""
+    code = "import sys, analysis.report.page, analysis.compare.contrasts; print('scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_percentiles_among_failures_are_tied() -> None:
     """Of nine pairs three have the larger value first, four the smaller one, and two are infinite both."""
     inf = math.inf
     found = compare_runs((inf, 1.0, 1.0), (inf, inf, 0.5), paired=False, relative=True)
     assert found.cliff_delta == pytest.approx(-1 / 9)
+    assert (found.ratio.value, found.p, found.failed) == (None, None, None)
+    assert found.ratio.why == "among the failed requests in some of the runs"
 
 
-@pytest.mark.parametrize(
-    ("sizes", "digits"),
-    [
-        pytest.param((3, 3), 3, id="few runs, counted out"),
-        pytest.param((5, 20), 3, id="one group of few runs"),
-        pytest.param((9, 12), 3, id="many runs, by the normal approximation"),
-        pytest.param((5, 6), 0, id="ties"),
-    ],
-)
-def test_mann_whitney_is_scipys(sizes: tuple[int, int], digits: int) -> None:
-    rng = np.random.default_rng(0)
-    for shift in (0.0, 1.0, 4.0):
-        ours, theirs = (np.round(rng.normal(10 + by, 2, n), digits) for by, n in zip((shift, 0), sizes, strict=True))
-        found = compare_runs(ours.tolist(), theirs.tolist(), paired=False, relative=True)
-        assert found.mann_whitney == pytest.approx(stats.mannwhitneyu(ours, theirs).pvalue, rel=1e-9)
+def test_a_percentile_that_failed_in_all_runs_is_worse_than_any_number() -> None:
+    """p99 of ours fell among failed requests in each run, that of theirs is 50 ms: no test, and no doubt."""
+    failed, good = (math.inf,) * 3, (0.05, 0.051, 0.049)
+    ours = compare_runs(failed, good, paired=False, relative=True)
+    assert (ours.failed, ours.p) == ("ours", None)
+    assert (ours.ratio.value, ours.ratio.low, ours.ratio.high) == (math.inf, math.inf, math.inf)
+    assert (ours.difference.low, ours.cliff_delta, ours.cohen_d) == (math.inf, 1, None)
+    assert ours.mann_whitney == pytest.approx(stats.mannwhitneyu(failed, good).pvalue)
+    theirs = compare_runs(good, failed, paired=True, relative=True)
+    assert (theirs.failed, theirs.p) == ("theirs", None)
+    assert (theirs.ratio.value, theirs.ratio.high, theirs.difference.value) == (0, 0, -math.inf)
+    both = compare_runs(failed, failed, paired=False, relative=True)
+    assert (both.failed, both.ratio.value) == (None, None)
+    assert both.ratio.why == "among the failed requests in all runs of both"
+    few = compare_runs(failed[:1], good[:1], paired=False, relative=True)
+    assert (few.ratio.value, few.failed, few.ratio.why) == (math.inf, None, "1 < 3 repeats")
 
 
 def test_pairs_take_out_what_a_repeat_does_to_both() -> None:
@@ -118,10 +130,36 @@ def test_few_runs_have_numbers_and_no_tests() -> None:
     assert found.difference.why == "2 < 3 repeats"
 
 
-def test_equal_runs_do_not_divide_by_zero() -> None:
-    found = compare_runs((2.0, 2.0, 2.0), (1.0, 1.0, 1.0), paired=False, relative=True)
-    assert (found.ratio.value, found.ratio.low, found.p, found.cohen_d) == (2, 2, 0, None)
-    assert compare_runs((1.0,) * 3, (1.0,) * 3, paired=True, relative=True).p == 1
+def test_runs_that_do_not_vary_prove_nothing_by_themselves() -> None:
+    """Three times 12 ms against three times 13 ms, in whole milliseconds: the difference may be one of rounding."""
+    found = compare_runs((0.012,) * 3, (0.013,) * 3, paired=False, relative=True)
+    assert found.ratio.value == pytest.approx(12 / 13)
+    assert (found.ratio.low, found.ratio.high, found.p, found.cohen_d) == (None, None, None, None)
+    assert found.ratio.why == found.difference.why == "no spread from run to run"
+    same = compare_runs((1.0,) * 3, (1.0,) * 3, paired=True, relative=True)
+    assert (same.ratio.value, same.ratio.low, same.p) == (1, None, 1)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_varies_inside_the_runs_is_the_least_error(paired: bool) -> None:
+    """Intervals of ± 1 ms inside each of three runs: 1 / 1.96 · √(2/3) = 0.417 ms for the difference."""
+    ours, theirs = ([Estimate(ms / 1e3, (ms - 1) / 1e3, (ms + 1) / 1e3, 500)] * 3 for ms in (12, 13))
+    error = math.hypot(within_run_error(ours), within_run_error(theirs))
+    assert error == pytest.approx(0.001 / 1.96 * math.sqrt(2 / 3), rel=1e-4)
+    found = compare_runs((0.012,) * 3, (0.013,) * 3, paired, relative=True, least_error=error)
+    relative = error / 0.012
+    assert found.p == pytest.approx(2 * NormalDist().cdf(-math.log(13 / 12) / relative))
+    assert found.p == pytest.approx(0.021, abs=0.001)
+    assert found.ratio.low == pytest.approx(12 / 13 * math.exp(-1.96 * relative), rel=1e-4)
+    assert found.difference.high == pytest.approx(-0.001 + 1.96 * error, rel=1e-4)
+    apart = compare_runs((0.010, 0.012, 0.014), (0.013, 0.015, 0.011), paired, True, least_error=error)
+    assert apart.p == compare_runs((0.010, 0.012, 0.014), (0.013, 0.015, 0.011), paired, True).p, "it is a floor"
+
+
+def test_runs_without_an_interval_have_no_error_inside_them() -> None:
+    known = Estimate(1.0, 0.9, 1.1, 500)
+    assert within_run_error([known, Estimate(1.0, why="20 < 36")]) == 0
+    assert within_run_error([known, Estimate(1.0, 0.9, math.inf, 500)]) == 0
 
 
 def test_holm_by_hand() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy
 
-from analysis.stats.repeats import ratio_interval, repeats_interval, winner
+from analysis.stats.repeats import ratio_interval, ratio_test, repeats_interval
 from records.view import Estimate
 
 
@@ -18,6 +18,12 @@ def test_ratio_interval_is_welchs_on_logarithms() -> None:
     expected = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
     assert one.low == pytest.approx(math.exp(expected.low))
     assert one.high == pytest.approx(math.exp(expected.high))
+    welch = scipy.stats.ttest_ind(np.log(a), np.log(b), equal_var=False)
+    assert ratio_test(a, b, False)[1] == pytest.approx(welch.pvalue)
+    of_pairs = scipy.stats.ttest_rel(np.log(a), np.log(b))
+    paired, p = ratio_test(a, b, True)
+    assert p == pytest.approx(of_pairs.pvalue)
+    assert paired.high == pytest.approx(math.exp(of_pairs.confidence_interval(0.95).high))
     assert one.value is not None
     assert one.high is not None
     assert one.value == pytest.approx(1 / (other.value or 0))
@@ -47,64 +53,8 @@ def test_two_runs_have_no_interval() -> None:
     assert found.low == 0.0, "no duration is below 0"
     assert found.high == pytest.approx(expected[1])
     assert expected[0] == pytest.approx(-0.484, abs=0.001)
+    assert repeats_interval([2.0] * 3) == Estimate(2.0, n=3, why="no spread from run to run")
+    floored = repeats_interval([2.0] * 3, least_error=0.1)
+    assert floored.low == pytest.approx(2 - 0.196, abs=1e-4)
+    assert floored.high == pytest.approx(2 + 0.196, abs=1e-4)
     assert repeats_interval([2.0, 2.1, 2.2]).low == pytest.approx(2.1 - 0.1 / 3**0.5 * 4.3027, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("runs", "paired", "named", "why"),
-    [
-        pytest.param({"a": [100.0], "b": [50.0]}, False, None, "1 < 3 repeats", id="one run each names nobody"),
-        pytest.param({"a": [100, 101, 99], "b": [80, 81, 80]}, False, "a", None, id="1.25 times, far beyond chance"),
-        pytest.param(
-            {"a": [103, 103.1, 102.9], "b": [100, 100.1, 99.9]},
-            False,
-            None,
-            "the ratio to b is below the practical margin of 1.05",
-            id="certain, but too small to matter",
-        ),
-        pytest.param(
-            {"a": [130, 90, 110], "b": [100, 95, 105]},
-            False,
-            None,
-            "the difference to b may be chance",
-            id="too wide apart",
-        ),
-        pytest.param(
-            {"a": [120, 60, 180], "b": [100, 50, 150]}, True, "a", None, id="1.2 times in each of the repeats"
-        ),
-        pytest.param(
-            {"a": [130, 104, 120], "b": [100, 93, 97], "c": [98, 91, 99], "d": [97, 93, 95]},
-            True,
-            None,
-            "among 4 engines, the difference to b may be chance",
-            id="beyond chance for two engines, not for four",
-        ),
-        pytest.param({"a": [1.0, 1.0, 1.0]}, False, None, "there is only one engine", id="alone"),
-    ],
-)
-def test_a_winner_needs_repeats_an_interval_and_a_margin(
-    runs: dict[str, list[float]], paired: bool, named: str | None, why: str | None
-) -> None:
-    ranking = winner(runs, paired=paired)
-    assert (ranking.winner, ranking.why) == (named, why)
-    assert ranking.order[0] == "a"
-
-
-def test_holms_correction_over_the_leads_of_the_best() -> None:
-    """By Holm's own rule computed apart: what the others are like among each other does not count."""
-    rng = np.random.default_rng(12)
-    runs = {
-        name: (level * np.exp(0.05 * rng.standard_normal(5))).tolist()
-        for name, level in zip("abcd", (3, 2.7, 2.1, 2), strict=True)
-    }
-    ranking = winner(runs)
-    plain = [
-        float(scipy.stats.ttest_ind(np.log(runs["a"]), np.log(runs[lead.over]), equal_var=False).pvalue)
-        for lead in ranking.leads
-    ]
-    expected, largest = {}, 0.0
-    for k, p in enumerate(sorted(plain)):
-        largest = max(largest, (len(plain) - k) * p)
-        expected[p] = min(1.0, largest)
-    assert len(plain) == 3
-    assert [lead.p for lead in ranking.leads] == [pytest.approx(expected[p]) for p in plain]

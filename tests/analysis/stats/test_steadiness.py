@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
 
-from analysis.stats.steadiness import LOCK_STEP, lock_step, steadiness, trend
+from analysis.stats.steadiness import LOCK_STEP, _line, lock_step, steadiness, trend
 
 
 def test_a_series_that_grows_or_begins_otherwise_is_unsteady() -> None:
@@ -29,6 +30,13 @@ def test_trend_of_a_line() -> None:
     assert p < 1e-6
     assert trend(-np.arange(30.0))[0] == pytest.approx(-1.0)
     assert trend([3.0] * 30) == (0.0, 1.0)
+
+
+def test_a_line_is_fitted_as_by_scipy() -> None:
+    values = np.random.default_rng(60).integers(0, 20, 60).astype(np.float64)
+    slope, residuals = _line(values)
+    assert slope == pytest.approx(scipy.stats.linregress(np.arange(60), values).slope)
+    assert residuals == pytest.approx(scipy.signal.detrend(values), abs=1e-9)
 
 
 @pytest.mark.parametrize(

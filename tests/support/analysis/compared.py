@@ -90,8 +90,7 @@ def engine_of(label: str, load: float = 8, **values: Sequence[float | Estimate |
 
 def judged(objective: Objective, share: float, effective: float, answer: Answer | None = None) -> Judgement:
     """By a share of so many effective requests."""
-    from analysis.stats.intervals import objective_answer
-    from analysis.stats.tails import clopper_pearson
+    from analysis.stats.intervals import clopper_pearson, objective_answer
 
     low, high = clopper_pearson(share, effective)
     estimate = Estimate(share, low, high, round(effective), effective=effective)
