@@ -127,7 +127,7 @@ def difference_of(
     two-sided and corrected. A gain of +∞ (every run of the other side fell among failures, none of these) and of 0
     (the reverse) need no test.
     """
-    if gain is not None and (math.isinf(gain) or gain == 0):
+    if gain is not None and low is not None and (math.isinf(gain) or gain == 0):
         return ("better" if gain else "worse"), None
     if gain is None or p is None or low is None or high is None:
         return "not shown", None

@@ -123,11 +123,6 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
         return None
     test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
     ratio = (_beyond_test(ours.values, theirs.values) if column.relative else None) or test.ratio
-    ends = test.ratio if column.relative else test.difference
-    if ends.low is not None and ends.low == ends.high and ours.values != theirs.values:
-        # Runs that differ by the same number each time, to the last digit: nothing tells how far that is from chance.
-        test = replace(test, p=None, welch=None)
-        ratio = replace(ratio, low=None, high=None, why="the runs do not vary, and their error is unknown")
     return MetricComparison(
         stage=stage,
         engine=ours.engine,
@@ -152,9 +147,10 @@ def _beyond_test(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | N
     for value, ratio in ((math.inf, math.inf), (0.0, 0.0)):
         sides = [sum(run == value for run in runs) for runs in (ours, theirs)]
         if n >= REPEATS and sides == [len(ours), 0]:
-            return Estimate(ratio, n=n)
+            return Estimate(ratio, ratio, ratio, n)
         if n >= REPEATS and sides == [0, len(theirs)]:
-            return Estimate(math.inf if ratio == 0 else 0.0, n=n)
+            other = math.inf if ratio == 0 else 0.0
+            return Estimate(other, other, other, n)
     return None
 
 
@@ -218,6 +214,8 @@ def judged(comparison: MetricComparison, margin: float, why_not: str | None = No
     why nothing may be claimed."""
     if why_not is not None:
         return replace(comparison, verdict="not shown", why=why_not)
+    if comparison.constant and math.isfinite(comparison.ours.mean):
+        return replace(comparison, verdict="alike", why="the same in every run")
     gain = comparison.ratio if comparison.column.relative else _gain_of_share(comparison)
     verdict, why = difference_of(gain.value, gain.low, gain.high, comparison.p, margin)
     return replace(comparison, verdict=verdict, why=why or (gain.why if verdict == "not shown" else None))

@@ -203,8 +203,8 @@ def test_objectives_together(answers: list[Answer], expected: Answer) -> None:
         pytest.param(1.0, 0.96, 1.04, 0.9, "alike", id="within the margin"),
         pytest.param(1.2, None, None, None, "not shown", id="one run each"),
         pytest.param(None, None, None, None, "not shown", id="unknown"),
-        pytest.param(math.inf, None, None, None, "better", id="the other side failed throughout"),
-        pytest.param(0.0, None, None, None, "worse", id="and this side"),
+        pytest.param(math.inf, math.inf, math.inf, None, "better", id="the other side failed throughout"),
+        pytest.param(0.0, 0.0, 0.0, None, "worse", id="and this side"),
     ],
 )
 def test_what_a_comparison_says(

@@ -64,7 +64,7 @@ def test_mann_whitney_of_groups_that_do_not_overlap() -> None:
 
 def test_mann_whitney_waits_for_scipys_tests_only_where_it_is_asked_for() -> None:
     """Importing `scipy.stats` takes a second."""
-    code = "import sys, analysis.report.page, analysis.compare.contrasts; print('scipy.stats' in sys.modules)"
+    code = "import sys, analysis.report.page, analysis.compare.comparison; print('scipy.stats' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
