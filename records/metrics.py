@@ -125,6 +125,14 @@ REQUEST_METRICS: tuple[Metric, ...] = (
         Between(T_SEND, T_LAST) / Positive(Field("output_tokens")),
         "attempted",
         "time per output token, including the wait for the first one",
+        since_due="ntpot_user",
+    ),
+    Metric(
+        "ntpot_user",
+        "NTPOT (user)",
+        Between(T_SCHED, T_LAST) / Positive(Field("output_tokens")),
+        "attempted",
+        "the same since the request was due",
         objective="ntpot",
     ),
     Metric(

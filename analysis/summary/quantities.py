@@ -22,6 +22,7 @@ from analysis.stats.steadiness import lock_step
 from analysis.summary.objectives import attainment, goodput
 from records.formula import Between, Field
 from records.load import Users
+from records.metrics import REQUEST_METRICS
 from records.slo import Objective
 from records.view import Distribution, Estimate
 
@@ -31,8 +32,10 @@ STREAM_TOKENS = 8  # an answer of fewer tokens may come in one chunk
 AT_ONCE = 1e-4  # seconds per token: faster than any model decodes, so the chunks had been held back
 PROMPT_TOLERANCE = 1  # tokens by which a prompt may miss its planned length
 SHORT = 0.9  # share of the planned tokens below which an answer counts as cut short
+CURVES = {metric.name for metric in REQUEST_METRICS if metric.shown.curve}
 ANSWERED = (  # what is asked of the requests that ended well, which are copied where others did not
-    *("t_sched", "ttft", "ttft_user", "tpot", "e2e_user", "stall", "server_queue", "server_prefill", "delivery"),
+    *sorted(CURVES | {"ttft", "ttft_user", "tpot", "delivery"}),
+    *("t_sched", "server_queue", "server_prefill"),
     *("merged_first", "streamed", "chunks", "prompt_tokens", "cached_tokens", "output_tokens", "unseen_tokens"),
     *("reasoning_tokens", "planned_prompt_tokens", "planned_output_tokens", "token_source"),
 )

@@ -53,8 +53,8 @@ def tpot(line: Line) -> float | None:
     return span / (n - first) if n > first else None
 
 
-def ntpot(line: Line) -> float | None:
-    whole = seconds(line, "t_send", "t_last")
+def ntpot(line: Line, start: str = "t_send") -> float | None:
+    whole = seconds(line, start, "t_last")
     return whole / line["output_tokens"] if whole is not None and line["output_tokens"] else None
 
 
@@ -74,6 +74,7 @@ METRICS: dict[str, Callable[[Line], float | None]] = {
     "ttfo": lambda line: seconds(line, "t_send", "t_first_out"),
     "tpot": tpot,
     "ntpot": ntpot,
+    "ntpot_user": lambda line: ntpot(line, "t_sched"),
     "e2e": lambda line: seconds(line, "t_send", "t_last"),
     "e2e_user": lambda line: seconds(line, "t_sched", "t_last"),
     "send_lag": lambda line: seconds(line, "t_sched", "t_send" if line["t_connect"] is None else "t_connect"),
@@ -115,7 +116,7 @@ def attempted(lines: list[Line], metric: str) -> list[tuple[float, bool]]:
     found = []
     for line in lines:
         if line["outcome"] == "cut_off":
-            if metric not in {"tpot", "ntpot"}:
+            if metric not in {"tpot", "ntpot", "ntpot_user"}:
                 found.append(bound(line, metric))
         elif line["outcome"] != "ok":
             found.append((math.inf, False))
