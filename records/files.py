@@ -102,8 +102,11 @@ def blocks_of(path: Path, start: int = 0) -> Iterator[bytes]:
         file.seek(start)
         while block := file.read(BLOCK_BYTES):
             block += file.readline()
-            if whole := block[: block.rfind(b"\n") + 1]:
+            whole = block[: block.rfind(b"\n") + 1]
+            if whole:
                 yield whole
+            if len(whole) < len(block):
+                return  # what is written meanwhile begins in the middle of this line
 
 
 def decode_requests(block: bytes) -> list[Line]:
