@@ -40,7 +40,6 @@ class Basis:
     """What every answer rests on: the stages of one engine's runs, and the model fitted to them."""
 
     stages: tuple[MeasuredStage, ...]
-    declared_slots: int | None  # what the engine says of itself
     fitted: FittedModel
 
     def supported(self, objectives: Sequence[Objective] = ()) -> SupportedLoads:
@@ -141,8 +140,7 @@ class Plan:
 def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
     """Raises `CannotPlan`, also where the machine drifted and that is not allowed."""
     stages = measured_stages(runs)
-    declared = declared_slots(runs)
-    fitted = fit_stages(stages, declared)
+    fitted = fit_stages(stages, declared_slots(runs))
     worst = fitted.fit.worst
     if fitted.fit.drifted and worst is not None and not allow_drift:
         raise CannotPlan(
@@ -150,7 +148,7 @@ def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
             f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
             "--allow-drift."
         )
-    return Basis(tuple(stages), declared, fitted)
+    return Basis(tuple(stages), fitted)
 
 
 def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:
@@ -173,7 +171,7 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
         runs=tuple(run.meta.run_id for run in runs),
         basis=basis,
         supported=supported,
-        held_out=hold_out(basis.stages, basis.declared_slots),
+        held_out=hold_out(basis.stages, basis.fitted.declared_slots),
         scalability=scalability(load_points(stages_of(summaries))),
         capacity=measured_capacity(summaries, load),
         contradiction=contradiction(basis.fitted.model, basis.stages, objectives),
