@@ -9,7 +9,16 @@ import numpy as np
 
 from analysis.compare.capacity import SloCapacity
 from analysis.data.load import RunData
-from analysis.plan.accuracy import Contradiction, HeldOut, contradiction, fit_stages, hold_out
+from analysis.plan.accuracy import (
+    INACCURATE,
+    Contradiction,
+    HeldOut,
+    LargestError,
+    contradiction,
+    fit_stages,
+    hold_out,
+    largest_error,
+)
 from analysis.plan.fleet import Fleet, Peak
 from analysis.plan.measured import (
     MeasuredStage,
@@ -33,6 +42,8 @@ from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_share, significant
 from records.load import Load, Users
 from records.slo import Objective, of_tier, tiers_of
+
+NOT_RELIABLE = "not reliable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,21 @@ class Plan:
         return self.replicas.count + self.spares
 
     @property
+    def largest_error(self) -> LargestError | None:
+        """Of the held-out predictions."""
+        return largest_error(self.held_out, self.basis.fitted.model.slots is not None)
+
+    @property
+    def reliable(self) -> bool:
+        """Neither do the measurements contradict the model, nor is a held-out prediction further off than 25 %."""
+        error = self.largest_error
+        return self.contradiction is None and (error is None or error.error <= INACCURATE)
+
+    def marked(self, text: str) -> str:
+        """A number of the plan, with a mark where it must not look certain."""
+        return text if self.reliable else f"{text} ({NOT_RELIABLE})"
+
+    @property
     def goal(self) -> str:
         """`80 users at TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50 ms`"""
         return f"{self.load.label} at {' and '.join(objective.text for objective in self.objectives)}"
@@ -97,7 +123,7 @@ class Plan:
         """The answer."""
         answer, chosen = self.replicas, self.replicas.chosen
         high = "no bound" if answer.high is None else answer.high
-        number = f"{counted(answer.count, 'replica')} [{answer.low}, {high}]"
+        number = self.marked(f"{counted(answer.count, 'replica')} [{answer.low}, {high}]")
         spares = f" and {self.spares} spare" if self.spares else ""
         met = f"which meet the objectives in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
         parts = [f"{self.goal}: {number}{spares}, {met if answer.count != 1 else met.replace('meet', 'meets', 1)}"]
@@ -111,8 +137,11 @@ class Plan:
             parts.append(f"fewer may do, but the runs support no more than {self.largest} on one replica")
         if self.contradiction is not None:
             parts.append("but the measurements contradict the model")
+        error = self.largest_error
+        if error is not None and error.error > INACCURATE:
+            parts.append(f"but {error.sentence} only")
         if self.bill is not None:
-            parts.append(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month")
+            parts.append(self.marked(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month"))
         return "; ".join(parts) + "."
 
     @property
