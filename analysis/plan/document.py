@@ -70,9 +70,9 @@ def _trade_off(plan: Plan, fewer: Attainment) -> str:
 
 
 def warnings_of(plan: Plan) -> list[str]:
-    """What speaks against the plan, for the terminal and for the page; without full stops."""
+    """What speaks against the plan, gravest first, for every output; without full stops."""
     model, limits = plan.basis.fitted.model, [o for o in plan.objectives if o not in simulated(plan.objectives)]
-    warnings = [] if plan.replicas.margin.warning is None else [plan.replicas.margin.warning]
+    warnings = []
     if plan.contradiction is not None:
         warnings.append(f"{plan.contradiction.sentence}: do not rely on the number of replicas")
     error = plan.largest_error
@@ -81,6 +81,8 @@ def warnings_of(plan: Plan) -> list[str]:
             f"a prediction was off by {format_share(error.error)} at {error.load}: if the measured load disagrees, "
             "trust that"
         )
+    if plan.replicas.margin.warning is not None:
+        warnings.append(plan.replicas.margin.warning)
     if model.slots is None and model.synchronised:
         warnings.append(
             "no run had requests waiting for a slot, so how many run at a time is not known: no replica is planned "
