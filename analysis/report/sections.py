@@ -47,7 +47,9 @@ def answer_table(report: Report) -> TextTable | None:
             answers["a month"] = [_month(replicas[engine.label]) for engine in order]
     costs = report.decision.costs
     if costs is not None and any(cost.price is not None for cost in costs.engines):
-        answers["per 1M tokens"] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
+        # Not at the peak, of which the columns before it are: the two do not add up.
+        title = "per 1M tokens at capacity" if report.comparison.capacities else "per 1M tokens"
+        answers[title] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
     if not any(stages.values()) or (len(order) == 1 and not answers):
         return None
     numbers = {"at": [stages[engine.label] or MISSING for engine in order]}

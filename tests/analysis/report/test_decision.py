@@ -82,7 +82,7 @@ def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[Ru
     report = report_of(runs, compare(runs), decide(runs, compare(runs), PlanSettings(price=(("", "3.6"),))))
     answer = answer_table(report)
     assert answer is not None
-    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens", "at")
+    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens at capacity", "at")
     assert [row[:2] for row in answer.rows] == [("quick", "4 (8 missed)"), ("slow", "1 (4 missed)")]
     assert [row[3] for row in answer.rows] == ["4 users", "1 user"]
 
