@@ -65,8 +65,8 @@ def _trade_off(plan: Plan, fewer: Attainment) -> str:
         less = plan.bill.per_month * (plan.replicas.count - fewer.replicas) / plan.count
         saved = f"{dollars(less)} a month less, but "
     met = f"the objectives are met in {format_share(fewer.met)} of the futures"
-    within = f"{format_share(fewer.share.median)} of the requests are within them"
-    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met}, and {within}"
+    within = f"in the median future {format_share(fewer.share.median)} of the requests are within them"
+    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met} ({within})"
 
 
 def warnings_of(plan: Plan) -> list[str]:

@@ -131,7 +131,7 @@ class Plan:
             parts[0] += f", limited by {answer.limited_by.sentence}"
         if answer.fewer is not None:
             meet = "meet" if answer.fewer.replicas != 1 else "meets"
-            within = f"{format_share(answer.fewer.share.median)} of the requests are within"
+            within = f"in the median future {format_share(answer.fewer.share.median)} of the requests are within them"
             parts.append(f"{answer.fewer.replicas} {meet} them in {format_share(answer.fewer.met)} ({within})")
         if answer.bounded:
             parts.append(f"fewer may do, but the runs support no more than {self.largest} on one replica")
