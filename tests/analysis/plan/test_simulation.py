@@ -17,6 +17,7 @@ from analysis.plan.settings import Balancer, CannotPlan
 from analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
 from analysis.plan.step_cost import StepCost
 from records.metrics import BY_NAME
+from records.request import RequestRecord
 from records.stage import SECOND
 from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from validation.plan.batching_server import Asked, BatchingServer, serve
@@ -183,7 +184,7 @@ def test_arrivals_have_their_rate_and_their_burstiness(cv: float, dispersion: fl
 
 def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: Path) -> None:
     """Chunks of 4 tokens, and requests sent 100 ms after they were due: NTPOT starts when a request was sent."""
-    requests = []
+    requests: list[RequestRecord] = []
     for due in range(SECOND, 9 * SECOND, SECOND):
         sent, first, last = (due + after * SECOND // 100 for after in (10, 20, 24))
         stamps = {"t_send": sent, "t_first": first, "t_first_out": first, "t_last": last, "t_end": last}
