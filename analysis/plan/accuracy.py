@@ -19,6 +19,15 @@ from records.load import Rate
 from records.slo import Objective
 
 FUTURES = 7  # 2³ − 1: their speeds are evenly spaced about the usual one
+INACCURATE = 0.25  # error of a held-out prediction above which a plan is not reliable
+ERRORS = {
+    "ttft_p50": "TTFT p50",
+    "ttft_p95": "TTFT p95",
+    "tpot_p50": "TPOT p50",
+    "e2e_mean": "E2E mean",
+    "throughput": "tokens/s",
+}
+"""The figures whose errors are shown, and what they are called."""
 APART = 1.5  # times as many misses on one side as on the other; less is the noise of a stage
 
 
@@ -100,6 +109,27 @@ def hold_out(stages: Sequence[MeasuredStage], declared_slots: int | None = None)
         except CannotPlan:
             continue
     return tuple(predictions)
+
+
+@dataclass(frozen=True, slots=True)
+class LargestError:
+    """Of held-out predictions: `error` is relative, 0.03 for 3 %; `figure` is what it is called, `load` where it is."""
+
+    error: float
+    figure: str
+    load: str
+
+    @property
+    def sentence(self) -> str:
+        return f"held-out loads were predicted within {format_share(self.error)} ({self.figure} at {self.load})"
+
+
+def largest_error(held_out: Sequence[HeldOut], slots_known: bool) -> LargestError | None:
+    """`None` where nothing was predicted. Without its saturated stage, a fit may not know the slots that the model
+    does (`slots_known`): such predictions do not tell how far it is off."""
+    alike = [held for held in held_out if held.slots_known or not slots_known]
+    errors = [LargestError(abs(held.error(of)), name, held.stage) for held in alike for of, name in ERRORS.items()]
+    return max((of for of in errors if math.isfinite(of.error)), key=lambda of: of.error, default=None)
 
 
 @dataclass(frozen=True, slots=True)

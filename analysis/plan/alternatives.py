@@ -66,22 +66,17 @@ class Alternatives:
         plan = self.cheapest
         names = {id(other): name for name, other in self.planned.items()}
         name = names[id(plan)]
-        cost = f" at {_monthly(plan)}" if self.priced else ""
-        parts = [f"{plan.goal}: {name} costs the least, {counted(plan.count, 'replica')}{cost}"]
-        others = [
-            f"{other} needs {counted(its.count, 'replica')}{f' at {_monthly(its)}' if self.priced else ''}"
-            for other, its in self.planned.items()
-            if other != name
-        ]
+        parts = [f"{plan.goal}: {name} costs the least, {self._needed(plan)}"]
+        others = [f"{other} needs {self._needed(its)}" for other, its in self.planned.items() if other != name]
         front = [other for other in self.planned if self.dominated_by(other) is None]
         parts += others
         parts.append(f"on the Pareto front: {', '.join(front)}" if len(front) > 1 else f"{name} dominates all others")
         return "; ".join(parts) + "."
 
-
-def _monthly(plan: Plan) -> str:
-    assert plan.bill is not None
-    return f"{dollars(plan.bill.per_month)} a month"
+    def _needed(self, plan: Plan) -> str:
+        """`2 replicas at $1,460 a month`"""
+        cost = f" at {dollars(plan.bill.per_month)} a month" if self.priced and plan.bill is not None else ""
+        return plan.marked(f"{counted(plan.count, 'replica')}{cost}")
 
 
 def make_alternatives(groups: Mapping[str, Sequence[RunSummary]], settings: PlanSettings) -> Alternatives:

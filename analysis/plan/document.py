@@ -3,14 +3,14 @@ JSON document."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
 
+from analysis.plan.accuracy import INACCURATE
 from analysis.plan.alternatives import Alternatives
 from analysis.plan.fleet import SURE, Attainment
-from analysis.plan.plan import Plan
+from analysis.plan.plan import NOT_RELIABLE, Plan
 from analysis.plan.prices import dollars
 from analysis.plan.replicas import SimulatedCapacity
 from analysis.plan.requests import FIGURES, simulated
@@ -19,15 +19,6 @@ from records.formatting import counted, format_seconds, format_share, in_words, 
 from records.load import Users
 
 SCHEMA_VERSION = 2
-INACCURATE = 0.25  # error of a held-out prediction that is warned of
-ERRORS = {
-    "ttft_p50": "TTFT p50",
-    "ttft_p95": "TTFT p95",
-    "tpot_p50": "TPOT p50",
-    "e2e_mean": "E2E mean",
-    "throughput": "tokens/s",
-}
-"""The figures whose errors are shown, and what they are called."""
 ERRORS_MEAN = "Errors: prediction ÷ measurement − 1. Each load is predicted from a fit to the others."
 
 
@@ -39,18 +30,27 @@ def first_screen(plan: Plan) -> list[tuple[str, str]]:
     spares = f", and {plan.spares} spare" if plan.spares else ""
     rows = [
         (f"{unit} per replica", f"measured: {measured}; simulated: {simulated_text(answer.capacity)}"),
-        ("replicas", f"{answer.count}{spares}; half of the futures need {answer.low}, 99 % of them {high}"),
+        (
+            "replicas",
+            plan.marked(f"{answer.count}{spares}; half of the futures need {answer.low}, 99 % of them {high}"),
+        ),
     ]
     if plan.bill is not None:
         cost = f"{dollars(plan.bill.per_month)} a month, {dollars(plan.bill.per_hour)} an hour"
-        rows.append(("cost", f"{cost} for {counted(plan.count, 'replica')}"))
+        rows.append(("cost", plan.marked(f"{cost} for {counted(plan.count, 'replica')}")))
     if answer.fewer is not None:
         rows.append(("trade-off", _trade_off(plan, answer.fewer)))
-    error, figure, load = largest_error(plan)
-    chosen = answer.chosen
-    sure = f"every objective is met in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
-    off = f"; held-out loads were predicted within {format_share(error)} ({figure} at {load})" if load else ""
-    return [*rows, ("how sure", f"{sure}{off}")]
+    return [*rows, ("how sure", _how_sure(plan))]
+
+
+def _how_sure(plan: Plan) -> str:
+    """What futures say counts only as far as the model is right."""
+    chosen, off = plan.replicas.chosen, [] if plan.largest_error is None else [plan.largest_error.sentence]
+    if plan.reliable:
+        met = f"every objective is met in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
+        return "; ".join([met, *off])
+    opposed = [] if plan.contradiction is None else [plan.contradiction.sentence]
+    return f"{NOT_RELIABLE}: {'; '.join([*off, *opposed])}"
 
 
 def simulated_text(capacity: SimulatedCapacity) -> str:
@@ -65,31 +65,24 @@ def _trade_off(plan: Plan, fewer: Attainment) -> str:
         less = plan.bill.per_month * (plan.replicas.count - fewer.replicas) / plan.count
         saved = f"{dollars(less)} a month less, but "
     met = f"the objectives are met in {format_share(fewer.met)} of the futures"
-    within = f"{format_share(fewer.share.median)} of the requests are within them"
-    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met}, and {within}"
-
-
-def largest_error(plan: Plan) -> tuple[float, str, str]:
-    """Of the held-out predictions: (error, figure, load); no load where none is known.
-
-    Without its saturated stage, a fit may not know the slots, which the plan does.
-    """
-    alike = [held for held in plan.held_out if held.slots_known or plan.basis.fitted.model.slots is None]
-    errors = [(abs(held.error(figure)), name, held.stage) for held in alike for figure, name in ERRORS.items()]
-    return max((error for error in errors if math.isfinite(error[0])), default=(0.0, "", ""))
+    within = f"in the median future {format_share(fewer.share.median)} of the requests are within them"
+    return f"with {counted(fewer.replicas, 'replica')}: {saved}{met} ({within})"
 
 
 def warnings_of(plan: Plan) -> list[str]:
-    """What speaks against the plan, for the terminal and for the page; without full stops."""
+    """What speaks against the plan, gravest first, for every output; without full stops."""
     model, limits = plan.basis.fitted.model, [o for o in plan.objectives if o not in simulated(plan.objectives)]
-    warnings = [] if plan.replicas.margin.warning is None else [plan.replicas.margin.warning]
+    warnings = []
     if plan.contradiction is not None:
         warnings.append(f"{plan.contradiction.sentence}: do not rely on the number of replicas")
-    error, _, load = largest_error(plan)
-    if error > INACCURATE:
+    error = plan.largest_error
+    if error is not None and error.error > INACCURATE:
         warnings.append(
-            f"a prediction was off by {format_share(error)} at {load}: if the measured load disagrees, trust that"
+            f"a prediction was off by {format_share(error.error)} at {error.load}: if the measured load disagrees, "
+            "trust that"
         )
+    if plan.replicas.margin.warning is not None:
+        warnings.append(plan.replicas.margin.warning)
     if model.slots is None and model.synchronised:
         warnings.append(
             "no run had requests waiting for a slot, so how many run at a time is not known: no replica is planned "
@@ -160,7 +153,7 @@ def bill_rows(plan: Plan) -> list[tuple[str, str]]:
         f"{dollars(bill.per_thousand_requests)} per thousand requests",
         f"{significant(bill.requests_per_gpu_hour)} requests per GPU-hour",
     ]
-    rows = [(f"at {plan.load.label}", ", ".join(at_peak))]
+    rows = [(f"at {plan.load.label}", plan.marked(", ".join(at_peak)))]
     for hosted in bill.hosted:
         reach = "" if hosted.cheaper else ", more than it can serve"
         million = f"{significant(hosted.break_even / 1e6)} million a month on{reach} ({hosted.source})"
@@ -175,6 +168,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
     document = {
         "schema": SCHEMA_VERSION,
         "answer": plan.sentence,
+        "reliable": plan.reliable,
         "label": plan.label,
         "runs": plan.runs,
         "stages": [stage.name for stage in plan.basis.stages],
@@ -253,7 +247,8 @@ ALTERNATIVE_COLUMNS = (
 
 
 def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
-    """For the terminal and the page: a row for each engine, under `ALTERNATIVE_COLUMNS`."""
+    """For the terminal and the page: a row for each engine, under `ALTERNATIVE_COLUMNS`. A star marks what is not
+    reliable, and the last column says what it means."""
     rows: list[tuple[str, ...]] = []
     for alternative in alternatives.all:
         plan = alternative.plan
@@ -263,17 +258,18 @@ def alternative_rows(alternatives: Alternatives) -> list[tuple[str, ...]]:
         replicas, chosen = plan.replicas, plan.replicas.chosen
         by = alternatives.dominated_by(alternative.name)
         high = "…" if replicas.high is None else replicas.high
+        star, doubt = ("", "") if plan.reliable else ("*", f"*{NOT_RELIABLE}, ")
         rows.append(
             (
                 alternative.name,
                 "" if plan.capacity is None else plan.capacity.bracket,
                 f"{replicas.capacity.met:.3g}",
-                f"{replicas.count} [{replicas.low}, {high}]" + (f" + {plan.spares}" if plan.spares else ""),
-                dollars(plan.bill.per_month) if plan.bill is not None else "",
+                f"{replicas.count} [{replicas.low}, {high}]" + (f" + {plan.spares}" if plan.spares else "") + star,
+                f"{dollars(plan.bill.per_month)}{star}" if plan.bill is not None else "",
                 format_share(chosen.share.median),
                 format_seconds(chosen.ttft_p95.median),
                 format_seconds(chosen.tpot_p50.median),
-                "on the front" if by is None else f"dominated by {by}",
+                doubt + ("on the front" if by is None else f"dominated by {by}"),
             )
         )
     return rows

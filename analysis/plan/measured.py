@@ -86,7 +86,14 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
     prompt = ok["prompt_tokens"].fill_null(0).to_numpy().astype(np.float64)
     cached = ok["cached_tokens"].fill_null(0).to_numpy().astype(np.float64)
     lengths = Lengths(prompt - cached, prompt, ok["output_tokens"].to_numpy().astype(np.float64))
-    requests = Requests(sched, ok["t_first"].to_numpy() / SECOND, sched + ok["e2e_user"].to_numpy(), lengths)
+    requests = Requests(
+        sched,
+        ok["t_first"].to_numpy() / SECOND,
+        sched + ok["e2e_user"].to_numpy(),
+        lengths,
+        ok["tpot"].fill_null(math.nan).to_numpy(),
+        ok["ntpot"].fill_null(math.inf).to_numpy(),  # one that is not known meets no limit
+    )
     closed = isinstance(window.load, Users)
     ended = window.scheduled(due).filter(pl.col("outcome") != "cut_off")
     return MeasuredStage(

@@ -16,6 +16,7 @@ from analysis.plan.step_cost import Fit, StepCost, fit_cost
 from analysis.plan.steps import Floats, Generator, Steps
 
 LEAST_SEEN = 10  # steps from which a limit is read
+SEEN = 0.01  # share of a stage's steps in which more requests than the engine reports must have run to refute it
 LEAST_DELIVERY = 1e-6  # seconds: a user's next request comes after the step that ended the last one
 PILED = 3 * LEAST_SEEN  # steps at a limit that is told from what is below it
 BELOW = 3  # numbers below, of which it has more steps than all together
@@ -58,12 +59,14 @@ class EngineModel:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """`draws` are models that the same records allow as well: other step costs, another delivery."""
+    """`draws` are models that the same records allow as well: other step costs, another delivery. `declared_slots` is
+    what the engine says of itself, `None` where more requests than that were seen running."""
 
     model: EngineModel
     fit: Fit
     warnings: tuple[str, ...]
     draws: tuple[EngineModel, ...]
+    declared_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,12 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
         seen = "no common steps were" if in_batch else "common steps, of which the other stages show none, were"
         warnings.append(f"{seen} found at {', '.join(left_out)}, which the fit leaves out")
     fitted = [steps for _, steps in chosen]
+    ran = max(map(_ran_at_once, fitted), default=0)
+    if declared_slots is not None and ran > declared_slots:
+        warnings.append(
+            f"the engine reports {declared_slots} slots, but {ran} requests ran at a time: its number is not used"
+        )
+        declared_slots = None
     several = [s for s in fitted if s.occupied.max(initial=0) > 1]
     grouped = in_batch and 2 * sum(s.grouped for s in several) > len(several)
     # In groups, what waits for its turn cannot be told from what waits for a slot.
@@ -146,7 +155,23 @@ def fit_model(stages: Sequence[tuple[str, Steps]], declared_slots: int | None = 
     )
     rng = np.random.default_rng(1)
     draws = tuple(replace(model, cost=cost, delivery=waits.resampled(rng).delivery(cost)) for cost in fit.draws)
-    return FittedModel(model, fit, (*fit.warnings, *warnings), draws)
+    return FittedModel(model, fit, (*fit.warnings, *warnings), draws, declared_slots)
+
+
+def _ran_at_once(steps: Steps) -> int:
+    """Requests that certainly ran at a time: in `LEAST_SEEN` steps, and in 1 % of them, so many or more did."""
+    running = steps.occupied if steps.synchronised else _streams(steps)
+    rank = max(LEAST_SEEN, math.ceil(SEEN * len(running)))
+    return int(np.sort(running)[-rank]) if len(running) >= rank else 0
+
+
+def _streams(steps: Steps) -> Floats:
+    """At the end of each gap between two tokens of a request with steps of its own: how many requests were between two
+    tokens, and so were not waiting for a slot."""
+    decoding = steps.prompts == 0
+    end, seconds = steps.end[decoding], steps.seconds[decoding]
+    begun = np.searchsorted(np.sort(end - seconds), end, side="left")
+    return np.asarray(begun - np.arange(len(end)), dtype=np.float64)
 
 
 def saturated_slots(stages: Sequence[Steps]) -> int | None:

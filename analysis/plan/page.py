@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from analysis.plan.accuracy import ERRORS
 from analysis.plan.alternatives import Alternatives
 from analysis.plan.document import (
     ALTERNATIVE_COLUMNS,
-    ERRORS,
     ERRORS_MEAN,
     alternative_rows,
     bill_rows,
@@ -69,6 +69,7 @@ def page_data(alternatives: Alternatives) -> dict[str, Any]:
         "engines": [list(ALTERNATIVE_COLUMNS), *map(list, alternative_rows(alternatives))] if several else [],
         "first": first_screen(plan),
         "warnings": warnings_of(plan),
+        "mark": plan.marked(""),
         "refused": [f"{a.name}: {a.refused}" for a in alternatives.all if a.refused is not None],
         "unit": plan.load.unit,
         "peak": plan.asked.value,

@@ -9,7 +9,16 @@ import numpy as np
 
 from analysis.compare.capacity import SloCapacity
 from analysis.data.load import RunData
-from analysis.plan.accuracy import Contradiction, HeldOut, contradiction, fit_stages, hold_out
+from analysis.plan.accuracy import (
+    INACCURATE,
+    Contradiction,
+    HeldOut,
+    LargestError,
+    contradiction,
+    fit_stages,
+    hold_out,
+    largest_error,
+)
 from analysis.plan.fleet import Fleet, Peak
 from analysis.plan.measured import (
     MeasuredStage,
@@ -34,13 +43,14 @@ from records.formatting import counted, format_share, significant
 from records.load import Load, Users
 from records.slo import Objective, of_tier, tiers_of
 
+NOT_RELIABLE = "not reliable"
+
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """What every answer rests on: the stages of one engine's runs, and the model fitted to them."""
 
     stages: tuple[MeasuredStage, ...]
-    declared_slots: int | None  # what the engine says of itself
     fitted: FittedModel
 
     def supported(self, objectives: Sequence[Objective] = ()) -> SupportedLoads:
@@ -89,6 +99,21 @@ class Plan:
         return self.replicas.count + self.spares
 
     @property
+    def largest_error(self) -> LargestError | None:
+        """Of the held-out predictions."""
+        return largest_error(self.held_out, self.basis.fitted.model.slots is not None)
+
+    @property
+    def reliable(self) -> bool:
+        """Neither do the measurements contradict the model, nor is a held-out prediction further off than 25 %."""
+        error = self.largest_error
+        return self.contradiction is None and (error is None or error.error <= INACCURATE)
+
+    def marked(self, text: str) -> str:
+        """A number of the plan, with a mark where it must not look certain."""
+        return text if self.reliable else f"{text} ({NOT_RELIABLE})"
+
+    @property
     def goal(self) -> str:
         """`80 users at TTFT p95 ≤ 300 ms and TPOT p95 ≤ 50 ms`"""
         return f"{self.load.label} at {' and '.join(objective.text for objective in self.objectives)}"
@@ -98,7 +123,7 @@ class Plan:
         """The answer."""
         answer, chosen = self.replicas, self.replicas.chosen
         high = "no bound" if answer.high is None else answer.high
-        number = f"{counted(answer.count, 'replica')} [{answer.low}, {high}]"
+        number = self.marked(f"{counted(answer.count, 'replica')} [{answer.low}, {high}]")
         spares = f" and {self.spares} spare" if self.spares else ""
         met = f"which meet the objectives in {round(chosen.met * chosen.futures)} of {chosen.futures} simulated futures"
         parts = [f"{self.goal}: {number}{spares}, {met if answer.count != 1 else met.replace('meet', 'meets', 1)}"]
@@ -106,14 +131,17 @@ class Plan:
             parts[0] += f", limited by {answer.limited_by.sentence}"
         if answer.fewer is not None:
             meet = "meet" if answer.fewer.replicas != 1 else "meets"
-            within = f"{format_share(answer.fewer.share.median)} of the requests are within"
+            within = f"in the median future {format_share(answer.fewer.share.median)} of the requests are within them"
             parts.append(f"{answer.fewer.replicas} {meet} them in {format_share(answer.fewer.met)} ({within})")
         if answer.bounded:
             parts.append(f"fewer may do, but the runs support no more than {self.largest} on one replica")
         if self.contradiction is not None:
             parts.append("but the measurements contradict the model")
+        error = self.largest_error
+        if error is not None and error.error > INACCURATE:
+            parts.append(f"but {error.sentence} only")
         if self.bill is not None:
-            parts.append(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month")
+            parts.append(self.marked(f"{dollars(self.bill.per_hour)} an hour, {dollars(self.bill.per_month)} a month"))
         return "; ".join(parts) + "."
 
     @property
@@ -141,8 +169,7 @@ class Plan:
 def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
     """Raises `CannotPlan`, also where the machine drifted and that is not allowed."""
     stages = measured_stages(runs)
-    declared = declared_slots(runs)
-    fitted = fit_stages(stages, declared)
+    fitted = fit_stages(stages, declared_slots(runs))
     worst = fitted.fit.worst
     if fitted.fit.drifted and worst is not None and not allow_drift:
         raise CannotPlan(
@@ -150,7 +177,7 @@ def read_basis(runs: Sequence[RunData], allow_drift: bool = False) -> Basis:
             f"at {worst.stage}. Measure again on a quiet machine, with the loads interleaved, or accept it with "
             "--allow-drift."
         )
-    return Basis(tuple(stages), declared, fitted)
+    return Basis(tuple(stages), fitted)
 
 
 def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSettings) -> Plan:
@@ -173,7 +200,7 @@ def make_plan(label: str, summaries: Sequence[RunSummary], settings: PlanSetting
         runs=tuple(run.meta.run_id for run in runs),
         basis=basis,
         supported=supported,
-        held_out=hold_out(basis.stages, basis.declared_slots),
+        held_out=hold_out(basis.stages, basis.fitted.declared_slots),
         scalability=scalability(load_points(stages_of(summaries))),
         capacity=measured_capacity(summaries, load),
         contradiction=contradiction(basis.fitted.model, basis.stages, objectives),

@@ -18,6 +18,7 @@ from records.rules import percentile
 from records.slo import FAILURES, Objective
 
 FIGURES = ("ttft_p50", "ttft_p95", "ttft_p99", "tpot_p50", "tpot_p95", "e2e_mean", "e2e_p95", "throughput", "rate")
+COLUMNS = ("sched", "first", "last", "tpot", "ntpot")
 BAND = (0.05, 0.95)  # of the futures: nine in ten lie inside
 
 
@@ -41,31 +42,48 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Instants of requests in seconds, in the order in which they were due; +∞ for what never came."""
+    """Instants of requests in seconds, in the order in which they were due; +∞ for what never came.
+
+    `tpot` and `ntpot` are those of records/metrics.py, in seconds: measured, or computed alike from what was simulated
+    (`served`). An answer of one chunk has no TPOT, which is `nan`.
+    """
 
     sched: Floats
     first: Floats
     last: Floats
     lengths: Lengths
+    tpot: Floats
+    ntpot: Floats
+
+    @classmethod
+    def served(
+        cls, sched: Floats, first: Floats, last: Floats, lengths: Lengths, tokens_per_chunk: float = 1.0
+    ) -> Requests:
+        """Simulated requests, which are sent when they are due."""
+        output, later = lengths.output, lengths.output - tokens_per_chunk
+        with np.errstate(invalid="ignore", divide="ignore"):
+            tpot = np.where((last > first) & (later > 0), (last - first) / later, math.nan)
+            ntpot = (last - sched) / output
+        came = np.isfinite(last)
+        return cls(
+            sched,
+            first,
+            last,
+            lengths,
+            np.where(came | (later <= 0), tpot, math.inf),
+            np.where(came & (output > 0), ntpot, math.inf),
+        )
 
     def between(self, start: float, end: float) -> Requests:
         inside = (self.sched >= start) & (self.sched < end)
-        return Requests(self.sched[inside], self.first[inside], self.last[inside], self.lengths.at(inside))
-
-    @property
-    def tpot(self) -> Floats:
-        """Seconds per token after the first; `nan` for answers of one token."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            each = (self.last - self.first) / (self.lengths.output - 1)
-        return np.where(self.lengths.output > 1, np.where(np.isfinite(self.last), each, math.inf), math.nan)
+        sched, first, last, tpot, ntpot = (getattr(self, name)[inside] for name in COLUMNS)
+        return Requests(sched, first, last, self.lengths.at(inside), tpot, ntpot)
 
 
 def joined(parts: Sequence[Requests]) -> Requests:
     """The requests of several replicas."""
-    sched, first, last = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("sched", "first", "last")
-    )
-    return Requests(sched, first, last, pooled([part.lengths for part in parts]))
+    sched, first, last, tpot, ntpot = (np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS)
+    return Requests(sched, first, last, pooled([part.lengths for part in parts]), tpot, ntpot)
 
 
 def pooled(parts: Sequence[Lengths]) -> Lengths:
@@ -110,11 +128,11 @@ def _tokens(requests: Requests, start: float, end: float) -> float:
 LATENCIES: Mapping[str, Callable[[Requests], Floats]] = {
     "ttft": lambda requests: requests.first - requests.sched,
     "tpot": lambda requests: requests.tpot,
-    "ntpot": lambda requests: (requests.last - requests.sched) / requests.lengths.output,
+    "ntpot": lambda requests: requests.ntpot,
     "e2e": lambda requests: requests.last - requests.sched,
 }
-"""Seconds of each request since it was due, by the metric that an objective names: +∞ where no answer came, `nan` where
-an answer has none, as one of a single token has no time per token, and so none that is long."""
+"""Seconds of each request, by the metric that an objective names: +∞ where no answer came, `nan` where an answer has
+none, as one of a single chunk has no time per token, and so none that is long."""
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 
@@ -54,8 +55,9 @@ class CurvePoint:
 class Scalability:
     """`rate` is λ, tokens per second of one request alone; `peak` the number in flight with the highest throughput, +∞
     where it only levels off; `most` that throughput, or the limit that it approaches. `curve` ends at the largest
-    measured number in flight, and `measured` is the stage with the highest throughput. `scatter` is the standard
-    deviation of stages about the law, as a share; `None` where there are no more loads than parameters."""
+    measured number in flight, and `measured` is the load with the highest throughput, as a mean over its repeats.
+    `scatter` is the standard deviation of stages about the law, as a share; `None` where there are no more loads than
+    parameters."""
 
     rate: Estimate
     contention: Estimate  # σ
@@ -109,8 +111,21 @@ def fit_law(points: Sequence[LoadPoint], seed: int = 0) -> Scalability:
     curve = tuple(CurvePoint(*point) for point in zip(places.tolist(), band, strict=True))
     rate, sigma, kappa = _estimates(law, drawn, len(values))
     peak, most = _estimates(_peak(law), _peak(drawn), len(values))
-    highest = max(points, key=lambda point: point.throughput.value or 0.0)
+    highest = max(_over_repeats(points), key=lambda point: point.throughput.value or 0.0)
     return Scalability(rate, sigma, kappa, peak, most, curve, scatter, highest)
+
+
+def _over_repeats(points: Sequence[LoadPoint]) -> list[LoadPoint]:
+    """A point for each load: what was measured once as it is, and else means, whose intervals are not known here."""
+    loads: dict[str, list[LoadPoint]] = {}
+    for point in points:
+        loads.setdefault(point.label, []).append(point)
+    return [same[0] if len(same) == 1 else _mean(same) for same in loads.values()]
+
+
+def _mean(same: Sequence[LoadPoint]) -> LoadPoint:
+    mean = Estimate(fmean(point.throughput.value or 0.0 for point in same), n=len(same))
+    return LoadPoint(same[0].label, fmean(point.in_flight for point in same), mean)
 
 
 def throughput(laws: Floats, n: Floats) -> Floats:

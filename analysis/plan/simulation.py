@@ -43,7 +43,12 @@ def serve_arrivals(model: EngineModel, arrivals: Floats, lengths: Lengths, rng: 
         submit(request, at)
     while advance(math.inf):
         pass
-    return Requests(arrivals, np.array(work.first), np.array(work.last), lengths)
+    return _served(model, arrivals, work, lengths)
+
+
+def _served(model: EngineModel, sched: Floats, work: Work, lengths: Lengths) -> Requests:
+    """A chunk holds the tokens of a step."""
+    return Requests.served(sched, np.array(work.first), np.array(work.last), lengths, model.tokens_per_step)
 
 
 def serve_users(
@@ -98,7 +103,7 @@ def serve_users(
         sched.append(at)
         user_of.append(user)
     used = lengths.at(np.arange(len(sched)) % len(lengths))
-    return Requests(np.array(sched), np.array(work.first), np.array(work.last), used)
+    return _served(model, np.array(sched), work, used)
 
 
 def serve_fleet(
@@ -154,4 +159,4 @@ def _least_requests(model: EngineModel, arrivals: Floats, lengths: Lengths, coun
     for engine in engines:
         while engine.advance(math.inf):
             pass
-    return Requests(arrivals, np.array(work.first), np.array(work.last), lengths)
+    return _served(model, arrivals, work, lengths)

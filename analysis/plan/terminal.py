@@ -10,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.console import ruled_table, warning
-from analysis.plan.accuracy import HeldOut
+from analysis.plan.accuracy import ERRORS, HeldOut
 from analysis.plan.alternatives import Alternatives
 from analysis.plan.document import (
     ALTERNATIVE_COLUMNS,
-    ERRORS,
     ERRORS_MEAN,
     alternative_rows,
     bill_rows,

@@ -18,7 +18,7 @@ from analysis.report.costs import Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_interval, format_share, in_words
 
-Topic = Literal["engine", "answers", "load", "limit", "replicas", "GPU", "cost"]
+Topic = Literal["engine", "answers", "load", "limit", "replicas", "warning", "GPU", "cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class PlannedReplicas:
     """How many replicas of an engine the peak needs, and what they cost a month in US dollars (`None` without a
-    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not. `contradicted`: the
-    measurements contradict the model."""
+    price); `count` is `None` where it cannot be planned. `sentence` says it, or why not; `warnings` are
+    what speaks against it, without full stops. `reliable` is that of the plan."""
 
     engine: str
     peak: str
@@ -47,7 +47,8 @@ class PlannedReplicas:
     high: int | None
     month: float | None
     sentence: str
-    contradicted: bool = False
+    reliable: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ def decide(
     advice = [*_winner(comparison), *_answers(comparison)]
     for engine in engines:
         advice += [*_load(engine, comparison), *_limit(engine.label, laws), *_gpu(engine, comparison)]
-        advice += [Advice("replicas", engine.label, each.sentence) for each in replicas if each.engine == engine.label]
+        for planned in (each for each in replicas if each.engine == engine.label):
+            advice.append(Advice("replicas", engine.label, planned.sentence))
+            advice += [Advice("warning", engine.label, f"{warning}.") for warning in planned.warnings]
         advice += [] if costs is None else _cost(engine.label, costs)
     topics = list(dict.fromkeys(each.topic for each in advice))
     ordered = sorted(advice, key=lambda each: topics.index(each.topic))
@@ -86,6 +89,7 @@ def replicas_of(summaries: Sequence[RunSummary], settings: PlanSettings) -> list
 
 
 def _replicas(engine: EngineRuns, settings: PlanSettings) -> PlannedReplicas:
+    from analysis.plan.document import warnings_of
     from analysis.plan.plan import make_plan  # simulates: SciPy's optimisers are slow to import
     from analysis.plan.settings import CannotPlan
 
@@ -97,7 +101,15 @@ def _replicas(engine: EngineRuns, settings: PlanSettings) -> PlannedReplicas:
         return PlannedReplicas(engine.label, peak, None, None, None, None, f"Not planned: {refused}")
     answer, month = plan.replicas, None if plan.bill is None else plan.bill.per_month
     return PlannedReplicas(
-        engine.label, peak, plan.count, answer.low, answer.high, month, plan.sentence, plan.contradiction is not None
+        engine=engine.label,
+        peak=peak,
+        count=plan.count,
+        low=answer.low,
+        high=answer.high,
+        month=month,
+        sentence=plan.sentence,
+        reliable=plan.reliable,
+        warnings=tuple(warnings_of(plan)),
     )
 
 

@@ -44,10 +44,12 @@ def answer_table(report: Report) -> TextTable | None:
         replicas = {each.engine: each for each in report.decision.replicas}
         answers[f"replicas for {report.decision.replicas[0].peak}"] = [_count(replicas[e.label]) for e in order]
         if any(each.month is not None for each in replicas.values()):
-            answers["a month"] = [_dollars(replicas[engine.label].month) for engine in order]
+            answers["a month"] = [_month(replicas[engine.label]) for engine in order]
     costs = report.decision.costs
     if costs is not None and any(cost.price is not None for cost in costs.engines):
-        answers["per 1M tokens"] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
+        # Not at the peak, of which the columns before it are: the two do not add up.
+        title = "per 1M tokens at capacity" if report.comparison.capacities else "per 1M tokens"
+        answers[title] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
     if not any(stages.values()) or (len(order) == 1 and not answers):
         return None
     numbers = {"at": [stages[engine.label] or MISSING for engine in order]}
@@ -58,8 +60,8 @@ def answer_table(report: Report) -> TextTable | None:
     whole = {"engine": [engine.label for engine in order]} | answers | numbers
     slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
     caption = f"SLO: {slo}. In brackets the lowest measured load that misses it." if slo else ""
-    if any(each.contradicted for each in report.decision.replicas):
-        caption = f"{caption} *: the measurements contradict the model.".strip()
+    if not all(each.reliable for each in report.decision.replicas):
+        caption = f"{caption} *: not reliable, as the warnings of the plan say.".strip()
     texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at"})
     return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), texts, caption)
 
@@ -78,7 +80,15 @@ def _count(replicas: PlannedReplicas) -> str:
     if replicas.count is None:
         return MISSING
     high = "no bound" if replicas.high is None else replicas.high
-    return f"{replicas.count} [{replicas.low}, {high}]{'*' if replicas.contradicted else ''}"
+    return f"{replicas.count} [{replicas.low}, {high}]{_star(replicas)}"
+
+
+def _month(replicas: PlannedReplicas) -> str:
+    return MISSING if replicas.month is None else f"{dollars(replicas.month)}{_star(replicas)}"
+
+
+def _star(replicas: PlannedReplicas) -> str:
+    return "" if replicas.reliable else "*"
 
 
 def _dollars(amount: float | None) -> str:

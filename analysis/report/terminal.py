@@ -12,10 +12,11 @@ from rich.text import Text
 from analysis.compare.engine_runs import DECIDING, since_due
 from analysis.compare.findings_text import Remark, print_remarks
 from analysis.compare.tables import LEFT_OUT, STYLES, criteria, overview_of
-from analysis.console import PIPE_WIDTH, print_table, ruled_table
+from analysis.console import PIPE_WIDTH, print_table, ruled_table, warning
 from analysis.report.classes import class_sentences, class_table
 from analysis.report.contents import Report
 from analysis.report.costs import cost_table
+from analysis.report.decision import PlannedReplicas
 from analysis.report.sections import answer_table, matrix_table, tables_of, trend_lines
 from analysis.report.table import Cell, StageTable, stage_table
 from analysis.summary.run_summary import RunSummary
@@ -59,8 +60,17 @@ def print_report(console: Console, report: Report) -> None:
         print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "in words"))
     advice = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic in {"replicas", "limit"}]
     _print_block(console, [*report.growth, *advice])
+    for planned in report.decision.replicas:
+        _print_warning(console, planned)
     if report.decision.not_asked:
         console.print(Text(report.decision.not_asked, style="dim"))
+
+
+def _print_warning(console: Console, planned: PlannedReplicas) -> None:
+    """The first one of a plan in full, and how many more the page has."""
+    if planned.warnings:
+        more = f" ({len(planned.warnings) - 1} more on the page)" if len(planned.warnings) > 1 else ""
+        console.print(warning(f"{planned.engine}: {planned.warnings[0]}{more}."))
 
 
 def _print_block(console: Console, lines: Sequence[str]) -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from analysis.data.load import load_run
 from analysis.plan.accuracy import contradiction, fit_stages, hold_out, predict_unseen, predicted_stage
-from analysis.plan.document import warnings_of
+from analysis.plan.alternatives import Alternative, Alternatives
+from analysis.plan.document import alternative_rows, first_screen, warnings_of
 from analysis.plan.measured import MeasuredStage, measured_stages
 from analysis.plan.plan import make_plan
+from analysis.plan.prices import dollars
 from analysis.plan.settings import PlanSettings
 from analysis.summary.run_summary import summarise
 from records.load import Load, Users
@@ -122,7 +124,36 @@ def test_the_answer_says_so(folder: Path, stages: list[MeasuredStage]) -> None:
     found = contradiction(replace(fit_stages(stages).model, slots=None), stages, OBJECTIVES)
     wrong = replace(plan, contradiction=found)
     assert wrong.sentence.endswith("; but the measurements contradict the model.")
-    assert warnings_of(wrong)[-1:] == [
-        "at 24 users the model has 98.6 % within TTFT p95 ≤ 300 ms, and 0 % were measured: "
-        "do not rely on the number of replicas"
-    ]
+    opposed = "at 24 users the model has 98.6 % within TTFT p95 ≤ 300 ms, and 0 % were measured"
+    assert warnings_of(wrong)[:1] == [f"{opposed}: do not rely on the number of replicas"]
+    assert plan.reliable
+    assert "not reliable" not in plan.sentence + str(first_screen(plan))
+    assert "] (not reliable), which " in wrong.sentence
+    assert dict(first_screen(wrong))["replicas"].endswith(" (not reliable)")
+    sure = dict(first_screen(wrong))["how sure"]
+    assert sure.startswith("not reliable: held-out loads were predicted within ")
+    assert sure.endswith(f"; {opposed}")
+
+
+def test_a_plan_with_a_large_held_out_error_is_marked_and_so_is_its_cost(folder: Path) -> None:
+    settings = PlanSettings(peak=Users(48), slo=OBJECTIVES, peak_seconds=30.0, price=(("", "2"),))
+    plan = make_plan("x", [summarise(load_run(folder), OBJECTIVES)], settings)
+    held = plan.held_out[0]
+    off = replace(held, measured=held.measured | {"throughput": held.predicted["throughput"].median / 1.4})
+    doubtful = replace(plan, held_out=(off, *plan.held_out[1:]))
+    assert (plan.reliable, doubtful.reliable) == (True, False)
+    assert doubtful.sentence.endswith(" a month (not reliable).")
+    within = "held-out loads were predicted within 40 % (tokens/s at 4 users)"
+    assert f"but {within} only" in doubtful.sentence
+    screen = dict(first_screen(doubtful))
+    assert screen["how sure"] == f"not reliable: {within}"
+    assert screen["cost"].endswith("(not reliable)")
+    both = Alternatives((Alternative("sure", plan), Alternative("doubtful", doubtful)), priced=True)
+    rows = {row[0]: (row[3], row[4], row[8]) for row in alternative_rows(both)}
+    month = dollars(plan.bill.per_month) if plan.bill is not None else ""
+    number = f"{plan.replicas.count} [{plan.replicas.low}, {plan.replicas.high}]"
+    assert rows == {
+        "sure": (number, month, "on the front"),
+        "doubtful": (f"{number}*", f"{month}*", "*not reliable, on the front"),
+    }
+    assert f"doubtful needs {plan.count} replicas at {month} a month (not reliable)" in both.sentence

@@ -124,3 +124,11 @@ def test_a_fitted_maximum_is_named_as_fitted_and_above_what_was_measured() -> No
 
 def test_two_loads_are_no_law() -> None:
     assert scalability(points(N[:2], throughput(LAW, N[:2])[0])) is None
+
+
+def test_the_most_that_was_measured_is_a_mean_over_repeats() -> None:
+    """One repeat at 16 has the highest throughput of all, but the mean over its repeats is below that of 40."""
+    n = np.array([4.0, 16, 16, 40, 40])
+    found = fit_law(points(n, np.array([100.0, 380, 250, 350, 340])))
+    assert (found.measured.label, found.measured.throughput.value) == ("40 users", 345)
+    assert found.sentence.startswith("345 tokens/s measured at most, at 40 users; ")

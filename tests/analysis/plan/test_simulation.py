@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
+from analysis.data.load import load_run
+from analysis.plan.measured import measured_stages
 from analysis.plan.model import EngineModel, futures
 from analysis.plan.requests import Lengths
 from analysis.plan.settings import Balancer, CannotPlan
 from analysis.plan.simulation import gamma_arrivals, serve_arrivals, serve_fleet, serve_users
 from analysis.plan.step_cost import StepCost
+from records.metrics import BY_NAME
+from records.request import RequestRecord
+from records.stage import SECOND
+from tests.support.analysis.synthetic import meta_of, record, stages_of, write_run
 from validation.plan.batching_server import Asked, BatchingServer, serve
 
 COST = StepCost(base=0.010, per_running=0.001, per_token=0.0001, per_prompt=0.0)
@@ -173,3 +180,25 @@ def test_arrivals_have_their_rate_and_their_burstiness(cv: float, dispersion: fl
     counts = np.bincount((times / 20).astype(int))
     assert len(times) / 20_000 == pytest.approx(10, rel=0.02)
     assert counts[:-1].var() / counts[:-1].mean() == pytest.approx(dispersion, abs=0.15 + 0.1 * dispersion)
+
+
+def test_time_per_token_is_the_declared_metric_measured_and_simulated(tmp_path: Path) -> None:
+    """Chunks of 4 tokens, and requests sent 100 ms after they were due: NTPOT starts when a request was sent."""
+    requests: list[RequestRecord] = []
+    for due in range(SECOND, 9 * SECOND, SECOND):
+        sent, first, last = (due + after * SECOND // 100 for after in (10, 20, 24))
+        stamps = {"t_send": sent, "t_first": first, "t_first_out": first, "t_last": last, "t_end": last}
+        requests.append(record(len(requests), due, **stamps, first_chunk_tokens=4, output_tokens=12))
+    run = load_run(write_run(tmp_path / "run", meta_of(stages_of((1,), 10.0, 0.0, 0.0)), requests))
+    (stage,) = measured_stages([run])
+    declared = [(BY_NAME["tpot"].of(each), BY_NAME["ntpot"].of(each)) for each in requests]
+    assert declared[0] == pytest.approx((0.04 / 8, 0.14 / 12))
+    assert list(zip(stage.requests.tpot, stage.requests.ntpot, strict=True)) == pytest.approx(declared)
+    served = serve_arrivals(
+        EngineModel(StepCost(0.02, 0.0, 0.0, 0.0), slots=8, tokens_per_step=4.0),
+        np.array([0.0, 1.0]),
+        lengths([40, 40], [12, 4]),
+        rng(),
+    )
+    assert served.tpot.tolist() == pytest.approx([0.04 / 8, np.nan], nan_ok=True)
+    assert served.ntpot.tolist() == pytest.approx([0.06 / 12, 0.02 / 4])

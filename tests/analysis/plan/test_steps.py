@@ -115,6 +115,20 @@ def test_requests_with_steps_of_their_own_are_told_from_a_batch(tmp_path: Path) 
     assert found.cost.seconds(4, 40, 1) == pytest.approx(0.0503, rel=0.03)
 
 
+def test_declared_slots_below_what_was_seen_running_are_dropped(tmp_path: Path) -> None:
+    """Streams of their own: eight slots, of which twelve users take all, and a batch of up to twelve."""
+    separate = measured_stages([load_run(simulate(tmp_path / "separate", Engine(slots=8), (4, 12)))])
+    truthful = fit_stages(separate, declared_slots=8)
+    assert (truthful.model.slots, truthful.model.slots_from, truthful.warnings) == (8, "engine", ())
+    batch = measured(tmp_path / "batch", BatchingServer(), users(4, 12))
+    for stages, ran in ((separate, 8), (batch, 12)):
+        found = fit_stages(stages, declared_slots=4)
+        assert (found.model.slots, found.model.slots_from, found.declared_slots) == (None, "not seen", None)
+        assert found.warnings[-1:] == (
+            f"the engine reports 4 slots, but {ran} requests ran at a time: its number is not used",
+        )
+
+
 def test_a_machine_that_drifts_is_noticed(tmp_path: Path) -> None:
     slow = BatchingServer(slowdown=lambda now: 2.0 if 60 < now < 75 else 1.0)
     found = fitted(tmp_path / "run", slow, users(2, 6, 12), window=30.0)

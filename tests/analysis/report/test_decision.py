@@ -15,6 +15,7 @@ from analysis.plan.settings import PlanSettings
 from analysis.report.contents import report_of
 from analysis.report.costs import Costs, cost_table, saved
 from analysis.report.decision import Decision, PlannedReplicas, decide
+from analysis.report.document import as_json_document
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.report.sections import answer_table
@@ -81,7 +82,7 @@ def test_cost_is_that_at_the_highest_load_within_the_objectives(repeats: list[Ru
     report = report_of(runs, compare(runs), decide(runs, compare(runs), PlanSettings(price=(("", "3.6"),))))
     answer = answer_table(report)
     assert answer is not None
-    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens", "at")
+    assert answer.headers[:4] == ("engine", "users within the SLO", "per 1M tokens at capacity", "at")
     assert [row[:2] for row in answer.rows] == [("quick", "4 (8 missed)"), ("slow", "1 (4 missed)")]
     assert [row[3] for row in answer.rows] == ["4 users", "1 user"]
 
@@ -156,7 +157,9 @@ def test_what_failed_has_no_cost(tmp_path: Path) -> None:
 
 def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) -> None:
     replicas = [
-        PlannedReplicas("slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas.", contradicted=True),
+        PlannedReplicas(
+            "slow", "80 users", 10, 9, 12, 1606.0, "80 users: 10 replicas.", False, ("on a knife edge", "no slots")
+        ),
         PlannedReplicas("quick", "80 users", None, None, None, None, "Not planned: too few."),
     ]
     report = report_of(repeats, compare(repeats), decide(repeats, compare(repeats), None, replicas))
@@ -164,10 +167,14 @@ def test_replicas_and_their_cost_stand_in_the_answer(repeats: list[RunSummary]) 
     assert answer is not None
     cells = {row[0]: row[2:4] for row in answer.rows}
     assert answer.headers[2:4] == ("replicas for 80 users", "a month")
-    assert cells == {"slow": ("10 [9, 12]*", "$1,606"), "quick": ("–", "–")}
-    assert answer.caption.endswith("*: the measurements contradict the model.")
+    assert cells == {"slow": ("10 [9, 12]*", "$1,606*"), "quick": ("–", "–")}
+    assert answer.caption.endswith("*: not reliable, as the warnings of the plan say.")
     for text in (printed(report, 160), markdown(report)):
         assert "Not planned: too few." in text
+    assert "warn slow: on a knife edge (1 more on the page)." in printed(report, 160)
+    assert "- **slow, warning**: on a knife edge.\n- **slow, warning**: no slots.\n" in markdown(report)
+    assert render(report).count("<dd>on a knife edge.</dd>") == 1
+    assert as_json_document(report)["decision"]["replicas"][0]["warnings"] == ["on a knife edge", "no slots"]
 
 
 def test_what_was_not_asked_for_is_one_line(repeats: list[RunSummary]) -> None:

@@ -54,7 +54,7 @@ def stages_of(
     return tuple(stages)
 
 
-def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> RunMeta:
+def meta_of(stages: tuple[Stage, ...], label: str = "fake", slots: int = 4, **changes: Any) -> RunMeta:
     meta = RunMeta(
         run_id=f"20261121-100000-{label}-abcd",
         started_at="2026-11-21T10:00:00.000+00:00",
@@ -82,7 +82,7 @@ def meta_of(stages: tuple[Stage, ...], label: str = "fake", **changes: Any) -> R
             "dtype": "bfloat16",
             "device": "cpu",
             "batching": "continuous",
-            "max_concurrency": 4,
+            "max_concurrency": slots,
             "context_length": 2048,
         },
         host={"cpu": "Test CPU", "cores": 2, "memory": 8 << 30, "os": "Linux", "python": "3.11"},
@@ -196,7 +196,7 @@ def simulate(
         start = answered
     samples = [_sample(t, records, engine, stages) for t in range(SECOND, start, SECOND)]
     records = [one if one.t_end <= start else _cut_off(one, start) for one in records if one.t_sched < start]
-    return write_run(folder, meta_of(tuple(stages), engine.label, **changes), records, in_order(samples))
+    return write_run(folder, meta_of(tuple(stages), engine.label, engine.slots, **changes), records, in_order(samples))
 
 
 def _request(engine: Engine, rng: Random, number: int, t: int, stage: int, user: int, free: list[int]) -> RequestRecord:
