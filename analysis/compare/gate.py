@@ -35,8 +35,7 @@ BASELINE = "baseline"
 SUMMARY = "summary.json"
 
 Severity = Literal["critical", "warning", "unclear", "ok"]
-"""`unclear`: worse by more than a limit, and chance is not excluded; or a percentile that falls among the failed
-requests in some of the runs."""
+"""`unclear`: worse by more than a limit, and chance is not excluded; or among failures in more runs than before."""
 
 
 class GateRefused(UserMistake):
@@ -77,6 +76,10 @@ class Gate:
         return tuple(check for check in self.checks if check.certain and check.size > self.fail_at)
 
     @property
+    def unclear(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.severity == "unclear")
+
+    @property
     def passed(self) -> bool:
         return not self.failing
 
@@ -86,7 +89,8 @@ class Gate:
         if self.passed:
             warned = sum(check.certain for check in self.checks)
             also = f", {warned} with a warning" if warned else ""
-            return f"Passed: nothing is worse by more than {format_share(self.fail_at)}{also} ({over})."
+            also += f", {len(self.unclear)} unclear" if self.unclear else ""
+            return f"Passed: nothing is shown to be worse by more than {format_share(self.fail_at)}{also} ({over})."
         several = len({check.comparison.engine for check in self.checks}) > 1
         worst = [
             f"{each.column.title}{f' of {each.engine}' if several else ''} at {each.stage}"
@@ -97,8 +101,22 @@ class Gate:
 
 
 def size_of(comparison: MetricComparison) -> float:
+    if _failures_count(comparison):
+        return math.inf
     worse = comparison.worse.value
-    return 0.0 if worse is None else worse / (1.0 if comparison.column.relative else POINTS)
+    if worse is None:
+        return _worse_median(comparison)
+    return worse / (1.0 if comparison.column.relative else POINTS)
+
+
+def _worse_median(comparison: MetricComparison) -> float:
+    """By how much the median run is worse, where runs among failures leave no ratio of means: +∞ where it is one of
+    them, and was not."""
+    now, before = comparison.ours.median, comparison.theirs.median
+    if now == before or (before == 0 and comparison.column.better == "higher"):
+        return 0.0
+    change = math.inf if before == 0 or math.isinf(now) else now / before - 1
+    return change if comparison.column.better == "lower" else -change
 
 
 def judge(
@@ -165,27 +183,81 @@ def gate_of(
     if not comparisons:
         raise GateRefused("the runs and the baseline have nothing in common that could be judged: save a new baseline.")
     checks = checks_of(comparisons, min(WARNING, fail_at))
-    return Gate(checks, fail_at, runs, baseline_runs, (*(f"missing: {part}" for part in missing), *notes))
+    untested = [_untested_text(check.comparison) for check in checks if _untested(check, fail_at)]
+    lacks = (*(f"missing: {part}" for part in missing), *(f"missing: a test of {part}" for part in untested))
+    gate = Gate(checks, fail_at, runs, baseline_runs, (*lacks, *notes))
+    if untested and gate.passed and not allow_missing:
+        names = [*untested[:NAMED], *([f"{len(untested) - NAMED} more"] if len(untested) > NAMED else [])]
+        raise GateRefused(
+            f"worse by more than {format_share(fail_at)}, and too few runs to exclude chance: {'; '.join(names)}. Run "
+            "more repeats; --allow-missing judges the rest."
+        )
+    return gate
+
+
+def _untested(check: Check, fail_at: float) -> bool:
+    """Worse by more than the limit, and no test says whether that is chance."""
+    without = check.comparison.column.relative and check.comparison.ratio.value is None
+    return check.severity == "unclear" and check.size > fail_at and (without or check.comparison.p is None)
+
+
+def _untested_text(comparison: MetricComparison) -> str:
+    text = f"{comparison.column.title} of {comparison.engine} at {comparison.stage}"
+    return f"{text} {failures_text(comparison)}" if any(comparison.failed_runs) else text
+
+
+def failures_text(comparison: MetricComparison) -> str:
+    now, before = comparison.failed_runs
+    sides = f"{now} of {comparison.ours.n} runs (baseline: {before} of {comparison.theirs.n})"
+    return f"fell among failures in {sides}"
 
 
 def checks_of(comparisons: Sequence[MetricComparison], warning: float = WARNING) -> tuple[Check, ...]:
     """The gravest first; `comparisons` are not yet corrected."""
-    checks = [Check(each, _severity(each, warning)) for each in corrected(comparisons)]
+    checks = [Check(each, _severity(each, warning)) for each in corrected([_tested(each) for each in comparisons])]
     order: dict[Severity, int] = {"critical": 0, "warning": 1, "unclear": 2, "ok": 3}
     return tuple(sorted(checks, key=lambda check: (order[check.severity], -check.size)))
 
 
+def _tested(comparison: MetricComparison) -> MetricComparison:
+    """Where runs among failures leave no ratio, how many there are is tested (Fisher 1935)."""
+    now, before = comparison.failed_runs
+    if comparison.ratio.value is not None or not (now or before):
+        return comparison
+    from scipy.stats import fisher_exact  # takes a second to import
+
+    table = [[now, comparison.ours.n - now], [before, comparison.theirs.n - before]]
+    return replace(comparison, p=float(fisher_exact(table).pvalue))
+
+
 def _severity(comparison: MetricComparison, warning: float) -> Severity:
-    size = size_of(comparison)
-    if comparison.worse.value is None:
-        more_failed = comparison.ours.largest == math.inf and comparison.theirs.largest != math.inf
-        return "unclear" if more_failed else "ok"
+    size, (now, before) = size_of(comparison), comparison.failed_runs
+    if now > before and not comparison.ratio.value:
+        return "critical" if _failures_count(comparison) else "unclear"
     if size <= warning:
         return "ok"
-    certain = comparison.ratio.value == 0  # all runs fell among failures, and none of the baseline's
-    if not certain and (comparison.p is None or comparison.p > 2 * FALSE_ALARMS):  # half of them are improvements
+    if not _certain(comparison) and not _constant(comparison):
         return "unclear"
     return "critical" if size > CRITICAL else "warning"
+
+
+def _certain(comparison: MetricComparison) -> bool:
+    """Half of the tests are of improvements, hence twice the level."""
+    return comparison.p is not None and comparison.p <= 2 * FALSE_ALARMS
+
+
+def _failures_count(comparison: MetricComparison) -> bool:
+    """Whether what fell among failures is a regression: in all runs now and not in all before, or by the test."""
+    now, before = comparison.failed_runs
+    all_now = now == comparison.ours.n and before < comparison.theirs.n
+    return not comparison.ratio.value and now > before and (all_now or _certain(comparison))
+
+
+def _constant(comparison: MetricComparison) -> bool:
+    """One number in all runs of either side, to the last digit: nothing can be tested, and nothing need be. Durations
+    that a coarse clock made equal are tested with an error of its step, and are no such numbers."""
+    sides = (comparison.ours, comparison.theirs)
+    return comparison.p is None and all(side.least == side.largest and math.isfinite(side.mean) for side in sides)
 
 
 def _differences(before: EngineRuns, now: EngineRuns) -> Iterator[Finding]:

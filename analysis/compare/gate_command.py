@@ -31,7 +31,8 @@ def gate(
     Worse by more than 20 %, beyond chance, is critical and fails; 10 to 20 % is a warning, which --fail-at 10 makes
     fail too. Between identical versions about one gate in a hundred fails, whatever the number of metrics.
 
-    Exit code: 0 passed, 1 a regression, 2 a usage error, or runs that lack something that the baseline has.
+    Exit code: 0 passed, 1 a regression, 2 a usage error, or what cannot be judged: runs that lack something
+    that the baseline has, or too few of them to tell a change from chance.
 
     Examples:
 
@@ -53,7 +54,9 @@ def gate(
         current = summaries_of(names, reading.runs, reading.slo, reading.tokenizer, tell_apart=False)
         if save_baseline:
             saved = list(map(str, save(baseline, current)))
-            typer.echo(json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}")
+            typer.echo(
+                json.dumps({"saved": saved}) if as_json else f"{counted(len(saved), 'run')} saved in {baseline}."
+            )
             return
         if not baseline.is_dir():
             raise GateRefused(f"there is no baseline at {baseline}: make one with --save-baseline.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,16 +11,18 @@ from xml.etree import ElementTree
 import typer
 from rich.text import Text
 
-from analysis.compare.gate import FALSE_ALARMS, Check, Gate
+from analysis.compare.gate import FALSE_ALARMS, Check, Gate, failures_text
+from analysis.compare.metric_comparison import MetricComparison
 from analysis.compare.tables import as_document, interval_of
 from analysis.console import TextTable, escaped, print_table, stdout
 from analysis.summary.run_summary import without_infinities
 from records.files import write_atomically
 from records.formatting import MISSING, format_p, format_points, format_share, format_value
+from records.view import Estimate
 
 MARKS = {"critical": "❌", "warning": "⚠️", "unclear": "❔", "ok": "✅"}
 RULE = (
-    "worse by: as a share of the baseline, with the 95 % interval of each check by itself; of shares in percentage "
+    "change: as a share of the baseline, with the 95 % interval of each check by itself; of shares in percentage "
     "points, with a tenth of the limits. p: after Holm's correction over all checks, by which about "
     f"{format_share(FALSE_ALARMS)} of the gates between identical versions fail."
 )
@@ -35,28 +38,51 @@ def table_of(gate: Gate, everything: bool = False) -> TextTable:
             check.comparison.column.full_title,
             format_value(check.comparison.theirs.mean, check.comparison.column.unit),
             format_value(check.comparison.ours.mean, check.comparison.column.unit),
-            worse(check),
+            change_text(check.comparison),
             format_p(check.comparison.p),
         )
         for check in gate.checks
         if everything or check.severity != "ok"
     )
-    headers = ("", "engine", "stage", "metric", "baseline", "now", "worse by", "p")
+    headers = ("", "engine", "stage", "metric", "baseline", "now", "change", "p")
     return TextTable("Checks" if everything else "Worse than the baseline", headers, rows, (0, 1, 2, 3), RULE)
 
 
-def worse(check: Check) -> str:
-    """`+25.0 % [+18.2 %, +32.1 %]`; of a share `+2.1 points [+1.2, +3.0]`."""
-    estimate = check.comparison.worse
+def change_text(comparison: MetricComparison) -> str:
+    """`+25.0 % [+18.2 %, +32.1 %]`, of a throughput that fell `−33.6 % […]`; of a share `+2.1 points [+1.2, +3.0]`."""
+    if _by_failures(comparison):
+        return failures_text(comparison)
+    estimate = _change(comparison)
     if estimate.value is None:
         return MISSING
-    if estimate.value == float("inf"):
-        return "falls among failed requests"
     low, high = interval_of(estimate)
-    if not check.comparison.column.relative:
+    if not comparison.column.relative:
         return format_points(estimate.value, low, high)
     interval = "" if low is None or high is None else f" [{_percent(low)}, {_percent(high)}]"
     return f"{_percent(estimate.value)}{interval}"
+
+
+def _change(comparison: MetricComparison) -> Estimate:
+    return comparison.worse.scaled(1 if comparison.column.better == "lower" else -1)
+
+
+def _by_failures(comparison: MetricComparison) -> bool:
+    """No share of the baseline says it: some runs fell among failures."""
+    value = comparison.ratio.value
+    return any(comparison.failed_runs) and (not value or math.isinf(value))
+
+
+def _sentence(comparison: MetricComparison) -> str:
+    """`output tokens/s was 150 and is 99.6: 33.6 % lower`"""
+    column, change = comparison.column, _change(comparison).value
+    if _by_failures(comparison):
+        return f"{column.full_title} {failures_text(comparison)}"
+    before, now = (format_value(side.mean, column.unit) for side in (comparison.theirs, comparison.ours))
+    text = f"{column.full_title} was {before} and is {now}"
+    if not change:
+        return text
+    size = format_points(abs(change), None, None) if not column.relative else _percent(abs(change))
+    return f"{text}: {size.removeprefix('+')} {'higher' if change > 0 else 'lower'}"
 
 
 def _percent(share: float) -> str:
@@ -104,8 +130,7 @@ def _case(suite: ElementTree.Element, check: Check, fails: bool) -> None:
     engine, stage, column = check.comparison.engine, check.comparison.stage, check.comparison.column
     name = f"enginebench.{engine}.{stage}"
     case = ElementTree.SubElement(suite, "testcase", classname=name, name=column.full_title)
-    before, now = (format_value(side.mean, column.unit) for side in (check.comparison.theirs, check.comparison.ours))
-    text = f"{column.full_title} was {before} and is {now}: worse by {worse(check)}"
+    text = _sentence(check.comparison)
     if fails:
         ElementTree.SubElement(case, "failure", message=text, type=check.severity)
     elif check.severity == "unclear":
@@ -124,7 +149,7 @@ def write(gate: Gate, junit_xml: Path | None, comment: Path | None) -> None:
 def show(gate: Gate, as_json: bool) -> None:
     """On standard output: one JSON document, or what is worse, the notes and the sentence."""
     if as_json:
-        document = as_document(gate) | {"passed": gate.passed, "sentence": gate.sentence}
+        document = as_document(gate) | {"passed": gate.passed, "unclear": len(gate.unclear), "sentence": gate.sentence}
         typer.echo(json.dumps(without_infinities(document), allow_nan=False))
         return
     console = stdout()

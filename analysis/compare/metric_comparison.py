@@ -16,6 +16,7 @@ from analysis.compare.engine_runs import EngineRuns
 from analysis.compare.prompts import PromptPairs
 from analysis.stats.differences import Spread, compare_runs, spread
 from analysis.stats.repeats import REPEATS, chance_error, holm
+from records.formatting import in_words
 from records.metrics import Column, Quantity
 from records.rules import Difference, difference_of
 from records.view import Estimate
@@ -59,6 +60,9 @@ class MetricComparison:
     better: 3 is a third of the latency, or three times the throughput. It is +∞ where every run of the other fell among
     failures and none of the engine's, and 0 the other way round.
 
+    `failed_runs` are the runs of the engine, and of the other, whose value fell among failures: a latency of +∞, a
+    throughput of 0.
+
     `p` is two-sided, and after `corrected` that of a whole family of tests; `welch` and `mann_whitney` are each by
     itself. `why`: the verdict is neither better nor worse.
     """
@@ -77,6 +81,7 @@ class MetricComparison:
     mann_whitney: float | None
     cohen_d: float | None
     cliff_delta: float | None
+    failed_runs: tuple[int, int] = (0, 0)
     by_prompt: PromptPairs | None = None
     verdict: Difference = "not shown"
     why: str | None = None
@@ -93,10 +98,9 @@ class MetricComparison:
         lower_is_better = self.column.better == "lower"
         if self.column.relative and self.ratio.value is not None:
             return self.ratio.inverse.shifted(-1) if lower_is_better else self.ratio.shifted(-1).scaled(-1)
-        level = self.theirs.mean if self.column.relative else 1.0
-        if not level or math.isinf(level) or self.difference.value is None:
-            return Estimate(None, n=self.difference.n, why=self.ratio.why)
-        return self.difference.scaled((1 if lower_is_better else -1) / level)
+        if self.column.relative:
+            return Estimate(None, n=self.ratio.n, why=self.ratio.why)
+        return self.difference.scaled(1 if lower_is_better else -1)
 
     @property
     def reversed(self) -> MetricComparison:
@@ -110,6 +114,7 @@ class MetricComparison:
             theirs=self.ours,
             difference=self.difference.scaled(-1),
             ratio=self.ratio.inverse,
+            failed_runs=self.failed_runs[::-1],
             cohen_d=None if self.cohen_d is None else -self.cohen_d,
             cliff_delta=None if self.cliff_delta is None else -self.cliff_delta,
             by_prompt=None if self.by_prompt is None else self.by_prompt.reversed,
@@ -123,6 +128,9 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
         return None
     test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
     ratio = (_beyond_test(ours.values, theirs.values) if column.relative else None) or test.ratio
+    failed = _failed_runs(column, ours), _failed_runs(column, theirs)
+    if ratio.value is None and any(failed):
+        ratio = replace(ratio, why=_failures_text((ours, theirs), failed))
     return MetricComparison(
         stage=stage,
         engine=ours.engine,
@@ -138,7 +146,19 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
         mann_whitney=test.mann_whitney,
         cohen_d=test.cohen_d,
         cliff_delta=test.cliff_delta,
+        failed_runs=failed,
     )
+
+
+def _failed_runs(column: Column, sample: Sample) -> int:
+    """A latency that falls among failed requests is +∞; where all fail, nothing is served."""
+    return sum(value == (math.inf if column.better == "lower" else 0.0) for value in sample.values if column.relative)
+
+
+def _failures_text(sides: Sequence[Sample], failed: Sequence[int]) -> str:
+    """`fell among failures in 2 of 5 runs of a`"""
+    parts = [f"{n} of {len(s.values)} runs of {s.engine}" for s, n in zip(sides, failed, strict=True) if n]
+    return f"it fell among failures in {in_words(parts)}"
 
 
 def _beyond_test(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:

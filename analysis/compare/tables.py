@@ -25,7 +25,7 @@ from records.formatting import (
 )
 from records.metrics import Column
 from records.rules import SIGNIFICANCE
-from records.view import FAILED, Estimate
+from records.view import Estimate
 
 BASELINE, NOT_CLAIMED, ANSWERS = "baseline", "not claimed", "same answers"
 STYLES = {"better": "green", "worse": "bold red", NOT_CLAIMED: "yellow", "met": "green", "missed": "bold red"}
@@ -243,9 +243,9 @@ def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> di
     value, low, high = (
         None if part is None or math.isinf(part) else part for part in (estimate.value, estimate.low, estimate.high)
     )
-    failed = estimate.value is not None and math.isinf(estimate.value)
+    infinite = estimate.value is not None and math.isinf(estimate.value)
     ends = {"value": value, "low": low, "high": high, "n": estimate.n}
-    return {"statistic": statistic, "unit": unit, "why": f"{FAILED}, {why}" if failed else why} | ends
+    return {"statistic": statistic, "unit": unit, "why": f"infinite, {why}" if infinite else why} | ends
 
 
 def as_document(value: Any) -> Any:

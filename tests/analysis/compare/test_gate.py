@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
 from analysis.compare.gate import BASELINE, Check, Gate, GateRefused, checks_of, gate_of, judge, size_of
-from analysis.compare.gate_outputs import markdown, worse
+from analysis.compare.gate_outputs import change_text, junit, markdown
 from analysis.compare.metric_comparison import MetricComparison, Sample, compare_metric
 from analysis.summary.run_summary import RunSummary, read_summary
 from enginebench import app
@@ -110,7 +110,7 @@ def test_failures_count_in_points(current: tuple[float, ...], severity: str) -> 
 def test_a_share_is_worse_by_no_more_than_100_points() -> None:
     """Three runs that differ much."""
     wide = check((0.0, 0.5, 0.1), (0.9, 0.1, 0.6), "failure_share", n=100_000)
-    assert worse(wide) == "+33.3 points [−49.2, +100.0]"
+    assert change_text(wide.comparison) == "+33.3 points [−49.2, +100.0]"
 
 
 @pytest.mark.parametrize(("requests", "severity"), [(20, "unclear"), (1000, "critical")])
@@ -119,18 +119,94 @@ def test_the_same_few_failures_in_every_run_may_be_chance(requests: int, severit
     assert check((0.0,) * 3, (0.05,) * 3, "failure_share", requests).severity == severity
 
 
+def test_numbers_without_any_spread_are_judged_by_their_difference() -> None:
+    """Nothing can be tested, and every run of either side says the same."""
+    halved = check((100.0,) * 5, (50.0,) * 5, "throughput")
+    assert (halved.severity, halved.comparison.p) == ("critical", None)
+    assert not gate_on([halved.comparison]).passed
+    assert check((100.0,) * 3, (85.0,) * 3, "throughput").severity == "warning"
+
+
 def test_equal_durations_of_a_coarse_clock_are_no_proof() -> None:
     """Three runs of 30 ms against three of 40 on a clock of 10 ms: 34.9 and 35.1 would look like that."""
     assert check((0.03,) * 3, (0.04,) * 3).severity == "unclear"
     assert check((0.03, 0.03, 0.04), (0.06, 0.06, 0.07)).severity == "critical"
 
 
-def test_a_percentile_that_now_falls_among_failures_is_critical() -> None:
-    found = check(STEADY, (math.inf,) * 5)
-    assert (found.severity, worse(found)) == ("critical", "falls among failed requests")
-    assert check(STEADY, (math.inf, *STEADY[1:])).severity == "unclear", "in one run of five it may be chance"
-    assert check((math.inf, *STEADY[1:]), STEADY).severity == "ok"
-    assert check((math.inf,) * 5, (math.inf,) * 5).severity == "ok"
+def failing_in(count: int, of: int = 5) -> tuple[float, ...]:
+    return (*(math.inf,) * count, *STEADY[count:], *STEADY[: of - 5])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "severity"),
+    [
+        pytest.param(0, 5, "critical", id="all, and none before"),
+        pytest.param(1, 5, "critical", id="all, and not all before"),
+        pytest.param(0, 4, "unclear", id="most: 5 runs each do not exclude chance"),
+        pytest.param(0, 1, "unclear", id="one"),
+        pytest.param(1, 0, "ok", id="fewer"),
+        pytest.param(5, 5, "ok", id="as before"),
+    ],
+)
+def test_runs_whose_percentile_falls_among_failures_are_counted(before: int, now: int, severity: str) -> None:
+    found = check(failing_in(before), failing_in(now), "ttft p95")
+    assert found.severity == severity
+    if severity == "critical":
+        gate = gate_on([found.comparison])
+        assert gate.failing
+        assert change_text(found.comparison) == (f"fell among failures in {now} of 5 runs (baseline: {before} of 5)")
+        assert f'message="TTFT p95 fell among failures in {now} of 5 runs (baseline: {before} of 5)"' in junit(gate)
+
+
+def test_enough_runs_show_that_more_fall_among_failures() -> None:
+    """Fisher's exact test: 8 of 10 against 0 of 10 has p = 0.0007, 4 of 10 has 0.09."""
+    steady = STEADY * 2
+    most = check(steady, (*(math.inf,) * 8, *STEADY[:2]))
+    assert most.severity == "critical"
+    assert most.comparison.p == pytest.approx(0.000714, rel=0.01)
+    assert not gate_on([most.comparison]).passed
+    assert check(steady, (*(math.inf,) * 4, *steady[:6])).severity == "unclear"
+
+
+@pytest.mark.parametrize(
+    ("comparison", "words"),
+    [
+        (
+            compared(STEADY, failing_in(4), "ttft p95"),
+            "TTFT p95 of vllm at 8 users fell among failures in 4 of 5 runs (baseline: 0 of 5)",
+        ),
+        (
+            compared(STEADY, (0.0, 0.0, 0.0, 0.0, 1.0), "throughput"),
+            "of vllm at 8 users fell among failures in 4 of 5 runs (baseline: 0 of 5)",
+        ),
+        (
+            compared((math.inf, *STEADY[1:]), (math.inf, *times(10)[1:])),
+            "TTFT p50 of vllm at 8 users fell among failures in 1 of 5 runs (baseline: 1 of 5)",
+        ),
+    ],
+)
+def test_what_is_worse_and_cannot_be_tested_does_not_pass(comparison: MetricComparison, words: str) -> None:
+    with pytest.raises(GateRefused, match="worse by more than 20 %, and too few runs to exclude chance") as refused:
+        gate_on([comparison])
+    assert words in str(refused.value)
+    gate = gate_on([comparison], allow_missing=True)
+    assert gate.passed
+    assert any(words in note for note in gate.notes)
+    assert ", 1 unclear (" in gate.sentence
+
+
+def test_a_pass_says_how_many_checks_are_unclear() -> None:
+    gate = gate_on([compared(STEADY, STEADY), compared((1.0, 0.6, 1.5, 0.8, 1.2), (1.3, 0.8, 1.9, 1.0, 1.6))])
+    assert gate.sentence == (
+        "Passed: nothing is shown to be worse by more than 20 %, 1 unclear "
+        "(2 checks, 5 runs against 5 of the baseline)."
+    )
+
+
+def test_a_throughput_that_fell_is_lower() -> None:
+    gate = gate_on([compared(STEADY, times(0.664), "throughput")])
+    assert "is 0.66: 33.6 % lower" in junit(gate).replace("0.664", "0.66")
+    assert "| −33.6 % [" in markdown(gate)
 
 
 def test_no_throughput_at_all_is_critical() -> None:
@@ -260,7 +336,7 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = runs_of(tmp_path_factory.mktemp("before"))
     result = CliRunner().invoke(app, ["gate", "--baseline", str(folder), "--save-baseline", str(runs)])
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"5 runs saved in {folder}\n"
+    assert result.stdout == f"5 runs saved in {folder}.\n"
     return folder
 
 
@@ -270,7 +346,7 @@ def test_saving_prints_one_document_where_one_is_wanted(baseline: Path, tmp_path
     assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout) == {
         "saved": [str(tmp_path / run_folder.name / "summary.json")]
     }
-    assert CliRunner().invoke(app, words).stdout == f"1 run saved in {tmp_path}\n"
+    assert CliRunner().invoke(app, words).stdout == f"1 run saved in {tmp_path}.\n"
 
 
 def gate(baseline: Path, *arguments: str) -> Result:
@@ -281,7 +357,8 @@ def test_identical_versions_pass(baseline: Path, tmp_path: Path) -> None:
     result = gate(baseline, str(runs_of(tmp_path, seeds=range(5, 10))))
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"Passed: nothing is worse by more than 20 % \(\d\d checks, 5 runs against 5 of the baseline\)\.",
+        r"Passed: nothing is shown to be worse by more than 20 %(?:, \d+ unclear)? "
+        r"\(\d\d checks, 5 runs against 5 of the baseline\)\.",
         " ".join(result.stdout.split()),
     )
 

@@ -180,6 +180,9 @@ def test_rows_hold_tests_verdicts_capacities_and_the_winner() -> None:
     failed = compare([*runs_of("a", ttft_p99=(float("inf"),) * 3), *runs_of("b", ttft_p99=(0.05, 0.051, 0.049))], "b")
     row = next(row for row in comparison_rows(failed) if row["statistic"] == "p99 ratio over b")
     assert (row["value"], row["why"]) == (0, "worse")
+    none_before = compare([*runs_of("a", throughput=(5.0, 5.1, 4.9)), *runs_of("b", throughput=(0.0,) * 3)], "b")
+    row = next(row for row in comparison_rows(none_before) if row["statistic"] == "ratio over b")
+    assert (row["value"], row["why"]) == (None, "infinite, better"), "not failed: it is the other that served none"
 
 
 def test_the_document_holds_the_whole_comparison() -> None:
