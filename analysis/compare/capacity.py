@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.growth import Limit, limit_of
@@ -18,7 +17,7 @@ from analysis.stats.intervals import clopper_pearson, objective_answer
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
-from records.rules import Answer, overall
+from records.rules import MARGIN, Answer, Difference, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -255,33 +254,49 @@ def _limit(engine: EngineRuns, loads: Sequence[LoadJudgement], met: float | None
     return limit_of(worst.objective, below, above)
 
 
-CapacityVerdict = Literal["more", "fewer", "not shown"]
-
-
 @dataclass(frozen=True, slots=True)
 class CapacityComparison:
     """The capacity of one engine over another's: the ratio of the highest loads that meet the objectives, and the
-    range that the two brackets allow. `verdict` is `more` or `fewer` where one meets a load that the other misses."""
+    range that the two brackets allow. `why`: the verdict is neither better nor worse."""
 
     engine: str
     over: str
     ratio: Estimate
-    verdict: CapacityVerdict
+    verdict: Difference
+    why: str | None = None
+
+    @property
+    def reversed(self) -> CapacityComparison:
+        opposite: dict[Difference, Difference] = {"better": "worse", "worse": "better"}
+        verdict = opposite.get(self.verdict, self.verdict)
+        return CapacityComparison(self.over, self.engine, self.ratio.inverse, verdict, self.why)
 
 
-def compare_capacities(ours: SloCapacity, theirs: SloCapacity) -> CapacityComparison:
+def compare_capacities(
+    ours: SloCapacity, theirs: SloCapacity, margin: float = MARGIN, why_not: str | None = None
+) -> CapacityComparison:
     """Brackets, not samples: the true capacity of each lies between its own `met` and `missed`. Without a `met` there
-    is no ratio, and yet an end that it lies beyond."""
+    is no ratio, and yet an end that it lies beyond. Better or worse is claimed where the brackets do not overlap and
+    the ratio is at least `margin`; `why_not` says why nothing may be claimed."""
     low = ours.met / theirs.missed if ours.met is not None and theirs.missed else 0.0
     high = ours.missed / theirs.met if ours.missed is not None and theirs.met else math.inf
     value = ours.met / theirs.met if ours.met is not None and theirs.met else None
-    verdict: CapacityVerdict = "not shown"
-    if ours.met is not None and theirs.missed is not None and ours.met >= theirs.missed:
-        verdict = "more"
-    elif theirs.met is not None and ours.missed is not None and theirs.met >= ours.missed:
-        verdict = "fewer"
-    why = None if value is not None else "no load is known to meet the objectives"
-    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=why), verdict)
+    unknown = None if value is not None else "no load is known to meet the objectives"
+    verdict, why = _claim(value, low, high, margin)
+    if why_not is not None:
+        verdict, why = "not shown", why_not
+    return CapacityComparison(ours.engine, theirs.engine, Estimate(value, low, high, why=unknown), verdict, why)
+
+
+def _claim(value: float | None, low: float, high: float, margin: float) -> tuple[Difference, str | None]:
+    """Over an engine that meets the objectives at no measured load no margin is asked."""
+    if low >= 1 and (value is None or value >= margin):
+        return "better", None
+    if high <= 1 and (value is None or value <= 1 / margin):
+        return "worse", None
+    if low >= 1 or high <= 1:
+        return "not shown", f"below the practical margin of {margin:g}"
+    return "not shown", "the brackets of measured loads overlap"
 
 
 def objective_lines(engine: EngineRuns) -> list[tuple[Answer, str]]:

@@ -114,7 +114,6 @@ def document(comparison: Comparison, summaries: Sequence[RunSummary]) -> dict[st
         "schema": SCHEMA_VERSION,
         "sentence": headline(comparison, summaries),
         "criteria": criteria(comparison),
-        "capacity_comparisons": as_document(comparison.capacity_comparisons),
         "findings": as_document(findings),
         "folders": {
             label: [str(run.folder) for run in summaries if run.label == label] for label in comparison.engines

@@ -8,7 +8,7 @@ is the winner where it is better than each other one. Where runs are unlike, not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.compare.capacity import CapacityComparison, SloCapacity, capacities_of, compare_capacities, judge_load
@@ -45,6 +45,8 @@ from records.rules import FAILURES_BORNE, MARGIN, Answer
 from records.slo import of_tier
 from records.view import Estimate, Finding, in_order
 
+TOO_FEW = f"a winner needs {REPEATS} repeats of each"
+
 
 @dataclass(frozen=True, slots=True)
 class ServedLoad:
@@ -75,6 +77,7 @@ class Comparison:
     comparisons: tuple[MetricComparison, ...]  # use `at` and `of`
     missing: tuple[str, ...]  # titles of what some run lacks at `stage`
     capacities: tuple[SloCapacity, ...]
+    capacity_comparisons: tuple[CapacityComparison, ...]  # with the baseline, and of the best with each other
     answers: tuple[SameAnswers, ...]
     winner: str | None
     why: str | None
@@ -108,16 +111,13 @@ class Comparison:
 
     def capacity_ratio(self, engine: str, over: str | None = None) -> CapacityComparison | None:
         """`None` where one of the two has no capacity, or another unit of load."""
-        ours, theirs = self.capacity(engine), self.capacity(over or self.baseline)
-        if ours is None or theirs is None or ours.unit != theirs.unit:
-            return None
-        return compare_capacities(ours, theirs)
-
-    @property
-    def capacity_comparisons(self) -> tuple[CapacityComparison, ...]:
-        """With the baseline, and of the best with each other."""
-        ratios = (self.capacity_ratio(*pair) for pair in pairs_of(self.engines, self.baseline))
-        return tuple(ratio for ratio in ratios if ratio is not None)
+        pair = (engine, over or self.baseline)
+        for each in self.capacity_comparisons:
+            if (each.engine, each.over) == pair:
+                return each
+            if (each.over, each.engine) == pair:
+                return each.reversed
+        return None
 
 
 def compare(
@@ -159,6 +159,7 @@ def compare(
         ),
         missing=() if chosen is None else _missing(chosen, engines, compared),
         capacities=capacities,
+        capacity_comparisons=tuple(_capacity_comparisons(order, base, capacities, by_label, unlike_engines, margin)),
         answers=() if chosen is None else _answers(by_label, base, order, chosen),
         winner=None,
         why=None,
@@ -170,6 +171,23 @@ def compare(
     )
     why = _why_no_winner(comparison, by_label)
     return replace(comparison, winner=None if why else order[0], why=why)
+
+
+def _capacity_comparisons(
+    order: Sequence[str],
+    base: str,
+    capacities: Sequence[SloCapacity],
+    engines: Mapping[str, EngineRuns],
+    unlike_engines: Mapping[str, str],
+    margin: float,
+) -> Iterator[CapacityComparison]:
+    by_engine = {capacity.engine: capacity for capacity in capacities}
+    for engine, over in pairs_of(order, base):
+        ours, theirs = by_engine.get(engine), by_engine.get(over)
+        if ours is not None and theirs is not None and ours.unit == theirs.unit:
+            few = min(len(engines[label].runs) for label in (engine, over)) < REPEATS
+            why_not = unlike_engines.get(engine) or unlike_engines.get(over) or (TOO_FEW if few else None)
+            yield compare_capacities(ours, theirs, margin, why_not)
 
 
 def _ran(engine: EngineRuns, stage: str) -> bool:
@@ -247,7 +265,7 @@ def _why_no_winner(comparison: Comparison, engines: Mapping[str, EngineRuns]) ->
     if comparison.stage is not None and (failed := _overloaded(engines[best], comparison.stage)) is not None:
         return failed
     if min(comparison.runs.values()) < REPEATS:
-        return f"a winner needs {REPEATS} repeats of each"
+        return TOO_FEW
     if comparison.capacities and all(capacity.met is None for capacity in comparison.capacities):
         return f"no load is known to meet {comparison.capacities[0].slo}"
     return next((why for other in others if (why := _not_better(comparison, best, other)) is not None), None)
@@ -255,10 +273,11 @@ def _why_no_winner(comparison: Comparison, engines: Mapping[str, EngineRuns]) ->
 
 def _not_better(comparison: Comparison, best: str, other: str) -> str | None:
     ratio = comparison.capacity_ratio(best, other)
-    if ratio is not None and ratio.verdict == "more":
+    if ratio is not None and ratio.verdict == "better":
         return None
     if ratio is not None and not _same_bracket(comparison, best, other):
-        return f"whether {best} holds more {comparison.capacities[0].unit} than {other} is undecided"
+        unit = comparison.capacities[0].unit
+        return f"whether {best} holds more {unit} than {other} is not shown ({ratio.why})"
     tokens = comparison.of(comparison.stage, best, DECIDING, other)
     if tokens is None:
         return f"the tokens of {best} and {other} were not counted in every run"

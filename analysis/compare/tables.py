@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from analysis.compare.capacity import CapacityComparison
 from analysis.compare.comparison import Comparison, ServedLoad
 from analysis.compare.engine_runs import DECIDING
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.console import TextTable
 from analysis.stats.differences import Spread
+from analysis.stats.repeats import REPEATS
 from records.formatting import (
     MISSING,
     format_interval,
@@ -55,11 +57,18 @@ def overview_of(comparison: Comparison) -> list[TextTable]:
 def criteria(comparison: Comparison) -> str:
     """What better, worse and alike mean, for below the tables."""
     points = significant(100 * (comparison.margin - 1), 2)
-    return (
+    text = (
         f"Better or worse: p ≤ {format_share(SIGNIFICANCE)} and a ratio of {comparison.margin:g} or more (of shares "
         f"{points} points). Alike: the whole interval lies within that margin. p: t test over runs, after Holm's "
         "correction for all tests at the load, those of output tokens/s among each other."
     )
+    if comparison.capacities:
+        text += (
+            f" Load within the objectives: better or worse where, in {REPEATS} runs of each or more, one engine meets "
+            f"a load that the other misses, and the ratio is {comparison.margin:g} or more. These are brackets of "
+            "measured loads, not samples, and have no p value."
+        )
+    return text
 
 
 def _named_engines(comparison: Comparison) -> list[str]:
@@ -75,9 +84,7 @@ def _capacities(comparison: Comparison) -> TextTable:
         if capacity is None:
             continue
         is_base, over = engine == comparison.baseline, Estimate(None) if ratio is None else ratio.ratio
-        verdict = BASELINE if is_base else NOT_CLAIMED if engine in comparison.unlike else MISSING
-        if verdict == MISSING and ratio is not None:
-            verdict = {"more": "better", "fewer": "worse"}.get(ratio.verdict, ratio.verdict)
+        verdict = BASELINE if is_base else MISSING if ratio is None else verdict_text(comparison, ratio)
         limit = "" if capacity.limit is None else capacity.limit.sentence
         rows.append((engine, capacity.bracket, "1" if is_base else ratio_text(over), verdict, limit))
     slo = comparison.capacities[0].slo if comparison.capacities else ""
@@ -125,7 +132,7 @@ def _load(comparison: Comparison, load: ServedLoad) -> tuple[str, ...]:
     return answer, tokens, ratio_text(found.ratio), format_p(found.p), verdict_text(comparison, found)
 
 
-def verdict_text(comparison: Comparison, found: MetricComparison) -> str:
+def verdict_text(comparison: Comparison, found: MetricComparison | CapacityComparison) -> str:
     unlike = {found.engine, found.over} & set(comparison.unlike)
     return NOT_CLAIMED if unlike else found.verdict
 
@@ -221,7 +228,7 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for cells in _rows_of(comparison, each)
     ]
     for ratio in comparison.capacity_comparisons:
-        cells = _cells(f"ratio over {ratio.over}", None, ratio.ratio, ratio.verdict)
+        cells = _cells(f"ratio over {ratio.over}", None, ratio.ratio, _verdict_and_why(comparison, ratio))
         rows.append({"label": ratio.engine, "metric": "slo capacity"} | cells)
     if len(comparison.engines) > 1:
         rows.append({"label": comparison.winner, "metric": "winner", "statistic": "better", "why": comparison.why})
@@ -230,13 +237,17 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _rows_of(comparison: Comparison, each: MetricComparison) -> Iterator[dict[str, Any]]:
     number = "" if each.column.statistic == "value" else f"{each.column.statistic} "
-    verdict = verdict_text(comparison, each) + (f": {each.why}" if each.why else "")
+    verdict = _verdict_and_why(comparison, each)
     if each.column.relative:
         yield _cells(f"{number}ratio over {each.over}", None, each.ratio, verdict)
     yield _cells(f"{number}difference to {each.over}", each.column.unit, each.difference, verdict)
     for name in ("p", "welch", "mann_whitney", "cohen_d", "cliff_delta"):
         if (value := getattr(each, name)) is not None:
             yield _cells(f"{number}{name} over {each.over}", None, Estimate(value, n=each.difference.n), verdict)
+
+
+def _verdict_and_why(comparison: Comparison, each: MetricComparison | CapacityComparison) -> str:
+    return verdict_text(comparison, each) + (f": {each.why}" if each.why else "")
 
 
 def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from analysis.compare.capacity import (
     objective_lines,
     slo_capacity,
 )
+from analysis.compare.command import document
 from analysis.compare.comparison import compare
 from analysis.compare.engine_runs import engine_runs_of
 from analysis.compare.headline import headline
+from analysis.compare.tables import criteria, overview_of
 from analysis.summary.run_summary import RunSummary
 from records.search import ProbeRecord, SearchRecord
 from records.slo import CAPACITY_GRID, Objective
@@ -162,9 +164,11 @@ def test_capacity_searches_of_several_engines_are_compared() -> None:
     ("ours", "theirs", "ratio", "verdict"),
     [
         pytest.param({10: 1, 20: 0.2}, {10: 1, 20: 0.2}, (1, 0.5, 2), "not shown", id="the same bracket"),
-        pytest.param({10: 1, 20: 1}, {10: 1, 20: 0.2}, (2, 1, math.inf), "more", id="one meets what the other misses"),
-        pytest.param({10: 1, 20: 0.2}, {10: 1, 20: 1}, (0.5, 0, 1), "fewer", id="the other way round"),
-        pytest.param({10: 1, 20: 1}, {10: 0.2}, (None, 2, math.inf), "more", id="the other meets none"),
+        pytest.param(
+            {10: 1, 20: 1}, {10: 1, 20: 0.2}, (2, 1, math.inf), "better", id="one meets what the other misses"
+        ),
+        pytest.param({10: 1, 20: 0.2}, {10: 1, 20: 1}, (0.5, 0, 1), "worse", id="the other way round"),
+        pytest.param({10: 1, 20: 1}, {10: 0.2}, (None, 2, math.inf), "better", id="the other meets none"),
         pytest.param({10: 1, 20: 1}, {10: 0.95, 20: 0.95}, (None, 0, math.inf), "not shown", id="undecided"),
     ],
 )
@@ -176,6 +180,40 @@ def test_capacities_are_compared_by_their_brackets(
     assert sides[1] is not None
     found = compare_capacities(sides[0], sides[1])
     assert ((found.ratio.value, found.ratio.low, found.ratio.high), found.verdict) == (ratio, verdict)
+
+
+@pytest.mark.parametrize(
+    ("runs", "ends", "verdict", "why"),
+    [
+        pytest.param(1, (40.0, 60.0), "not shown", "a winner needs 3 repeats of each", id="one run each"),
+        pytest.param(3, (40.0, 60.0), "better", None, id="three runs each"),
+        pytest.param(3, (20.4, 60.0), "not shown", "below the practical margin of 1.05", id="1.01 times as much"),
+        pytest.param(3, (18.0, 60.0), "not shown", "the brackets of measured loads overlap", id="overlapping brackets"),
+    ],
+)
+def test_headline_table_and_document_have_one_verdict_on_capacity(
+    runs: int, ends: tuple[float, float], verdict: str, why: str | None
+) -> None:
+    """20.4 against 20.2 in brackets that do not overlap is no reason to change engines."""
+    sides = (("a", ends), ("b", (20.2, 20.3) if ends[0] == 20.4 else (15.0, 20.2)))
+    summaries = [searched(label, *bracket, k) for label, bracket in sides for k in range(runs)]
+    comparison = compare(summaries, "b")
+    ratio = comparison.capacity_ratio("a", "b")
+    assert ratio is not None
+    assert (ratio.verdict, ratio.why) == (verdict, why)
+    assert comparison.winner == ("a" if verdict == "better" else None)
+    assert [row[3] for row in overview_of(comparison)[0].rows] == ["baseline", verdict]
+    assert document(comparison, summaries)["capacity_comparisons"][0]["verdict"] == verdict
+    if why is not None:
+        assert f"No winner is named: {why}" in headline(comparison, summaries) or f"({why})" in str(comparison.why)
+    opposite = comparison.capacity_ratio("b", "a")
+    assert opposite is not None
+    assert opposite.verdict == ("worse" if verdict == "better" else verdict)
+
+
+def test_the_criteria_say_how_a_capacity_is_claimed() -> None:
+    runs = [searched(label, *ends, k) for label, ends in (("a", (20.0, 24.0)), ("b", (10.0, 12.0))) for k in range(3)]
+    assert "brackets of measured loads, not samples, and have no p value" in criteria(compare(runs))
 
 
 def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() -> None:

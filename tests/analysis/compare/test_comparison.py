@@ -102,7 +102,7 @@ def test_with_objectives_the_winner_holds_more_load_whatever_the_shares() -> Non
         ratio = comparison.capacity_ratio(comparison.winner, other)
         assert ratio is not None
         better = deciding(comparison, comparison.winner, other).verdict == "better"
-        assert ratio.verdict == "more" or (ratio.ratio.value == 1 and better)
+        assert ratio.verdict == "better" or (ratio.ratio.value == 1 and better)
     assert winners > 3
 
 

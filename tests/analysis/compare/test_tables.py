@@ -175,7 +175,7 @@ def test_rows_hold_tests_verdicts_capacities_and_the_winner() -> None:
     assert ratio["why"].item() == "better"
     names = ("p", "welch", "mann_whitney", "cohen_d", "cliff_delta")
     assert {f"{name} over transformers" for name in names} <= set(tokens["statistic"])
-    assert rows.filter(metric="slo capacity")["why"].to_list() == ["more"]
+    assert rows.filter(metric="slo capacity")["why"].to_list() == ["better"]
     assert rows.filter(metric="winner")["label"].to_list() == ["candle"]
     failed = compare([*runs_of("a", ttft_p99=(float("inf"),) * 3), *runs_of("b", ttft_p99=(0.05, 0.051, 0.049))], "b")
     row = next(row for row in comparison_rows(failed) if row["statistic"] == "p99 ratio over b")
