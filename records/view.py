@@ -140,13 +140,13 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Judgement:
     """One stage judged by one objective: `share` of the attempted requests were within the limit.
 
-    `more` is about how many further requests the answer would take where there is not enough evidence.
+    `requests_needed` is about how many further requests the answer would take where there is not enough evidence.
     """
 
     objective: Objective
     share: Estimate
     answer: Answer
-    more: float | None = None
+    requests_needed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import stdev
 
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.growth import Limit, limit_of
+from analysis.stats.estimate import t_quantile
 from analysis.stats.intervals import clopper_pearson, objective_answer
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
@@ -21,13 +23,14 @@ from records.rules import MARGIN, Answer, Difference, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
+MOST_RUNS = 100  # repeats that are thought of when it is said how many would decide
 OF_SEARCH: dict[str, Answer] = {"met": "met", "missed": "missed", "undecided": "not enough evidence"}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadJudgement:
-    """One engine at one load, all repeats together: each objective, and all of them. `more` is about how many seconds
-    of the same load would decide, where that can be said."""
+    """One engine at one load, all repeats together: each objective, and all of them. `seconds_needed` is about how
+    much more of the same load would decide, where that can be said."""
 
     label: str
     load: float
@@ -35,7 +38,16 @@ class LoadJudgement:
     answer: Answer
     runs: int
     requests: int
-    more: float | None = None
+    seconds_needed: float | None = None
+
+    @property
+    def need(self) -> str:
+        """What an answer lacks: `≈ 4.0 min more would decide`, why no interval is known, or both; or nothing."""
+        undecided = [each for each in self.objectives if each.answer == "not enough evidence"]
+        parts = list(dict.fromkeys(each.share.why for each in undecided if each.share.why))
+        if self.seconds_needed is not None:
+            parts.insert(0, f"≈ {format_seconds(self.seconds_needed)} more would decide")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +72,16 @@ class SloCapacity:
         return " and ".join(objective.text for objective in self.objectives)
 
     @property
+    def them(self) -> str:
+        """The objectives, where they were named before."""
+        return "it" if len(self.objectives) == 1 else "them"
+
+    @property
     def bracket(self) -> str:
         """`14 users (20 miss it)`, for a cell."""
         if self.met is None:
             return f"< {load_text(self.missed)} {self.unit}" if self.missed is not None else "undecided"
-        beyond = f"{load_text(self.missed)} miss it" if self.missed is not None else "the most measured"
+        beyond = f"{load_text(self.missed)} miss {self.them}" if self.missed is not None else "the most measured"
         return f"{load_text(self.met)} {self.unit} ({beyond})"
 
     @property
@@ -74,9 +91,8 @@ class SloCapacity:
         between = ""
         if undecided:
             between = f"; {', '.join(map(load_text, undecided))} {unit} are undecided"
-            longer = [judgement.more for judgement in self.loads if judgement.load == undecided[0]]
-            if longer and longer[0] is not None:
-                between += f" (≈ {format_seconds(longer[0])} more at {load_text(undecided[0])} would decide)"
+            needs = [judgement.need for judgement in self.loads if judgement.load == undecided[0]]
+            between += f" (at {load_text(undecided[0])}: {needs[0]})" if needs and needs[0] else ""
         limit = f", limited by {self.limit.sentence}" if self.limit is not None else ""
         if self.met is None and self.missed is None:
             return f"{self.engine}: no load is known to meet {self.slo}{between}."
@@ -85,7 +101,7 @@ class SloCapacity:
         holds = f"{self.engine} holds {load_text(self.met)} {unit} within {self.slo}"
         if self.missed is None:
             return f"{holds}, the most that was measured{between}."
-        return f"{holds} and misses it at {load_text(self.missed)}{limit}{between}."
+        return f"{holds} and misses {self.them} at {load_text(self.missed)}{limit}{between}."
 
 
 def load_text(load: float | None) -> str:
@@ -179,11 +195,11 @@ def judge_load(engine: EngineRuns, label: str, objectives: Sequence[Objective]) 
         of_stages = [judgement for stage in stages if (judgement := stage.judgement(objective)) is not None]
         pooled.append(_pooled(of_stages))
     requests, seconds = sum(stage.requests for stage in stages), sum(stage.seconds for stage in stages)
-    needed = [judgement.more for judgement in pooled if judgement.answer == "not enough evidence"]
+    needed = [judgement.requests_needed for judgement in pooled if judgement.answer == "not enough evidence"]
     known = [count for count in needed if count is not None]
-    more = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
+    longer = max(known) * seconds / requests if known and len(known) == len(needed) and requests else None
     answer = _certified(engine, stages, objectives) or overall([judgement.answer for judgement in pooled])
-    return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, more)
+    return LoadJudgement(label, stages[0].load, tuple(pooled), answer, len(stages), requests, longer)
 
 
 def _pooled(judgements: Sequence[Judgement]) -> Judgement:
@@ -201,8 +217,10 @@ def _pooled(judgements: Sequence[Judgement]) -> Judgement:
     if any(share.low is None or share.effective is None for share in shares):
         between = repeats_interval([share.value or 0.0 for share in shares]).within(0.0, 1.0)
         if between.low is not None and between.low < (between.high or 0.0):  # the runs are samples of their own
-            return Judgement(objective, replace(between, n=total), objective_answer(between, objective.q))
+            return _between_runs(objective, replace(between, n=total), [share.value or 0.0 for share in shares])
         why = next(share.why for share in shares if share.low is None or share.effective is None)
+        if len(shares) < REPEATS:
+            why = "; ".join(filter(None, (why, f"{REPEATS} repeats would be judged by their spread")))
         return Judgement(objective, Estimate(value, n=total, why=why), _agreed(judgements))
     effective = sum(share.effective or 0.0 for share in shares)
     if len(shares) >= REPEATS and 0 < value < 1:
@@ -212,6 +230,20 @@ def _pooled(judgements: Sequence[Judgement]) -> Judgement:
     low, high = clopper_pearson(value, max(effective, 1e-9))
     share = Estimate(value, low, high, total, effective=effective)
     return _with_need(Judgement(objective, share, objective_answer(share, objective.q)))
+
+
+def _between_runs(objective: Objective, share: Estimate, runs: Sequence[float]) -> Judgement:
+    """By the spread of the runs alone, with how many requests the further repeats have that would decide: the share and
+    the spread would have to stay what they are."""
+    answer, needed = objective_answer(share, objective.q), None
+    if answer == "not enough evidence" and share.value is not None:
+        spread, distance = stdev(runs), abs(share.value - objective.q)
+        counts = range(len(runs) + 1, MOST_RUNS)
+        enough = (count for count in counts if t_quantile(count - 1) * spread / math.sqrt(count) < distance)
+        if (count := next(enough, None)) is not None:
+            needed = share.n * (count / len(runs) - 1)
+        share = replace(share, why="judged by the spread between runs, so more repeats are needed")
+    return Judgement(objective, share, answer, needed)
 
 
 def _agreed(judgements: Sequence[Judgement]) -> Answer:
@@ -232,7 +264,7 @@ def _with_need(judgement: Judgement) -> Judgement:
         effective *= 1.1
         low, high = clopper_pearson(share.value, effective)
         if low >= q or high < q:
-            return replace(judgement, more=share.n * (effective / share.effective - 1))
+            return replace(judgement, requests_needed=share.n * (effective / share.effective - 1))
     return judgement
 
 
@@ -325,6 +357,5 @@ def _line(engine: EngineRuns, judgements: Sequence[LoadJudgement], index: int) -
 def _share_text(judgement: LoadJudgement, index: int) -> str:
     pooled = judgement.objectives[index]
     text = f"{format_share(pooled.share.value)} within"
-    if pooled.answer == "not enough evidence" and judgement.more is not None:
-        text += f", ≈ {format_seconds(judgement.more)} more would decide"
-    return text
+    need = judgement.need if pooled.answer == "not enough evidence" else ""
+    return f"{text}, {need}" if need else text

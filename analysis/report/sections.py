@@ -59,7 +59,11 @@ def answer_table(report: Report) -> TextTable | None:
     numbers["failed"] = [format_share(engine.value(stages[engine.label] or "", "failure_share")) for engine in order]
     whole = {"engine": [engine.label for engine in order]} | answers | numbers
     slo = report.comparison.capacities[0].slo if report.comparison.capacities else ""
-    caption = f"SLO: {slo}. In brackets the lowest measured load that misses it." if slo else ""
+    caption = (
+        f"SLO: {slo}. In brackets the lowest measured load that misses {report.comparison.capacities[0].them}."
+        if slo
+        else ""
+    )
     if not all(each.reliable for each in report.decision.replicas):
         caption = f"{caption} *: not reliable, as the warnings of the plan say.".strip()
     texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at"})
@@ -170,12 +174,14 @@ def _tiers(report: Report) -> TextTable | None:
 
 
 def _undecided(capacity: SloCapacity) -> str:
-    """`16 (≈ 4.0 min)`"""
-    more = {judgement.load: judgement.more for judgement in capacity.loads}
-    return ", ".join(
-        load_text(load) + (f" (≈ {format_seconds(more[load])})" if more.get(load) is not None else "")
-        for load in capacity.undecided
-    )
+    """`16 (≈ 4.0 min)`, or why no interval is known."""
+    judgements = {judgement.load: judgement for judgement in capacity.loads}
+    cells = []
+    for load in capacity.undecided:
+        seconds = judgements[load].seconds_needed
+        need = f"≈ {format_seconds(seconds)}" if seconds is not None else judgements[load].need
+        cells.append(f"{load_text(load)} ({need})" if need else load_text(load))
+    return ", ".join(cells)
 
 
 def matrix_table(report: Report) -> TextTable | None:

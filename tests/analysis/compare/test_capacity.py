@@ -18,7 +18,7 @@ from analysis.compare.capacity import (
 )
 from analysis.compare.command import document
 from analysis.compare.comparison import compare
-from analysis.compare.engine_runs import engine_runs_of
+from analysis.compare.engine_runs import EngineRuns, engine_runs_of
 from analysis.compare.headline import headline
 from analysis.compare.tables import criteria, overview_of
 from analysis.summary.run_summary import RunSummary
@@ -65,7 +65,7 @@ def test_what_it_says() -> None:
     assert capacity.bracket == "10 users (20 miss it)"
     assert capacity.sentence.startswith(
         "a holds 10 users within TTFT p95 ≤ 500 ms and misses it at 20, limited by TTFT p95 ≤ 500 ms; 14 users are "
-        "undecided (≈ "
+        "undecided (at 14: ≈ "
     )
     (none,) = capacities_of(measured("a", {10: 0.2}))
     assert none.sentence == "a misses TTFT p95 ≤ 500 ms from 10 users on, limited by TTFT p95 ≤ 500 ms."
@@ -102,10 +102,10 @@ def test_how_much_longer_would_decide() -> None:
     """97 % of 400 within 60 s: about 440 requests suffice for a lower end of 95 %, and 10,000 requests took 60 s."""
     (engine,) = engine_runs_of(measured("a", {10: 0.97}))
     judgement = judge_load(engine, "10 users", (SLO,))
-    assert judgement.more is not None
-    assert judgement.more == pytest.approx((judgement.objectives[0].more or 0) * 60 / 10_000)
+    assert judgement.seconds_needed is not None
+    assert judgement.seconds_needed == pytest.approx((judgement.objectives[0].requests_needed or 0) * 60 / 10_000)
     (engine,) = engine_runs_of(measured("a", {10: 0.95}))
-    assert judge_load(engine, "10 users", (SLO,)).more is None, "on the boundary no length decides"
+    assert judge_load(engine, "10 users", (SLO,)).seconds_needed is None, "on the boundary no length decides"
 
 
 def test_a_withheld_interval_is_not_one_of_width_zero() -> None:
@@ -118,8 +118,54 @@ def test_a_withheld_interval_is_not_one_of_width_zero() -> None:
     assert (judgement.answer, judgement.share.low, judgement.share.why) == (
         "not enough evidence",
         None,
-        "requests repeat in cycles",
+        "requests repeat in cycles; 3 repeats would be judged by their spread",
     )
+
+
+def without_interval(shares: Sequence[float], why: str = "requests repeat in cycles") -> EngineRuns:
+    """Runs of which each by itself withholds its interval."""
+    runs = []
+    for k, share in enumerate(shares):
+        stage = judged_view(10, SLO, share)
+        withheld = replace(stage.judgements[0].share, low=None, high=None, effective=None, why=why, n=10_000)
+        doubtful = Judgement(SLO, withheld, "not enough evidence")
+        runs.append(run("a", [replace(stage, judgements=(doubtful,))], k, objectives=(SLO,)))
+    return engine_runs_of(runs)[0]
+
+
+def test_two_runs_without_intervals_say_why_and_that_a_third_helps() -> None:
+    engine = without_interval((0.99, 0.98))
+    judgement = judge_load(engine, "10 users", (SLO,))
+    assert (judgement.answer, judgement.seconds_needed) == ("not enough evidence", None)
+    assert judgement.need == "requests repeat in cycles; 3 repeats would be judged by their spread"
+    ((_, line),) = objective_lines(engine)
+    assert line.endswith("(98.5 % within, requests repeat in cycles; 3 repeats would be judged by their spread)")
+    capacity = slo_capacity(engine.runs)
+    assert capacity is not None
+    assert "10 users are undecided (at 10: requests repeat in cycles; 3 repeats" in capacity.sentence
+
+
+def test_runs_judged_by_their_spread_say_how_many_more_would_decide() -> None:
+    """A mean of 97 % with a standard deviation of 2 points: t · 2 / √n is below 2 points from 7 runs on, and three took
+    180 s."""
+    judgement = judge_load(without_interval((0.95, 0.97, 0.99)), "10 users", (SLO,))
+    assert judgement.answer == "not enough evidence"
+    assert judgement.seconds_needed == pytest.approx(4 * 60, rel=0.01)
+    assert judgement.need == (
+        "≈ 240 s more would decide; judged by the spread between runs, so more repeats are needed"
+    )
+
+
+def test_several_objectives_are_them() -> None:
+    both = (SLO, Objective("tpot", 0.95, 0.03))
+    stages = [
+        view(load, {}, judgements=tuple(judged(objective, share, 400) for objective in both))
+        for load, share in ((10, 0.999), (20, 0.2))
+    ]
+    capacity = slo_capacity([run("a", stages, objectives=both)])
+    assert capacity is not None
+    assert capacity.bracket == "10 users (20 miss them)"
+    assert " and misses them at 20" in capacity.sentence
 
 
 def search(met: float | None, missed: float | None, probes: Mapping[float, str], slo: str = str(SLO)) -> SearchRecord:
