@@ -17,6 +17,7 @@ from records.formatting import format_interval, format_ratio, format_seconds, fo
 from records.rules import FAILURES_BORNE
 
 NAMED = 3  # engines behind the best one that a headline names; the table has all
+TRADE_OFF = "; at those loads"
 
 
 def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
@@ -35,7 +36,7 @@ def headline(comparison: Comparison, summaries: Sequence[RunSummary]) -> str:
         sentence += f"; {_tokens(comparison, engines)}" if comparison.stage is not None else ""
     else:
         sentence = _tokens(comparison, engines)
-    return " ".join([f"{sentence}{_claim(comparison)}", *_answers(comparison)])
+    return " ".join([f"{sentence}{_claim(comparison, TRADE_OFF in sentence)}", *_answers(comparison)])
 
 
 def _alone(comparison: Comparison, engine: EngineRuns) -> str:
@@ -81,7 +82,7 @@ def _answers(comparison: Comparison) -> list[str]:
 
 
 def _capacities(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:
-    """`a holds 20 users within TTFT p95 ≤ 500 ms, b 14: 1.43× [1, 1.71]; at 47 against 32 ms per token`"""
+    """`a holds 20 users within TTFT p95 ≤ 500 ms, b 14 (1.43× [1, 1.71]); at those loads TPOT p50 is 47 and 32 ms`"""
     best, *others = comparison.engines
     first = comparison.capacity(best)
     assert first is not None, "the best one meets the objectives somewhere"
@@ -110,7 +111,7 @@ def _trade_off(comparison: Comparison, engines: Mapping[str, EngineRuns], best: 
     speeds = [_time_per_token(engines[label], comparison.capacity(label)) for label in (best, other)]
     if None in speeds:
         return ""
-    return f"; there a token takes {format_seconds(speeds[0])} against {format_seconds(speeds[1])} (median)"
+    return f"{TRADE_OFF} TPOT p50 is {format_seconds(speeds[0])} and {format_seconds(speeds[1])}"
 
 
 def _time_per_token(engine: EngineRuns, capacity: SloCapacity | None) -> float | None:
@@ -153,10 +154,10 @@ def _times(comparison: Comparison, best: str, other: str, of: str) -> str:
     return f"{ratio_text(tokens.ratio)} {of}{other}"
 
 
-def _claim(comparison: Comparison) -> str:
+def _claim(comparison: Comparison, trade_off: bool) -> str:
     runs = min(comparison.runs.values())
     if comparison.why is None:
-        return f", over {runs} repeats."
+        return f" ({runs} repeats)." if trade_off else f", over {runs} repeats."
     if runs >= REPEATS:
         return f". No winner is named: {comparison.why}."
     which = " in this run" if runs == 1 else f" in these {runs} runs"

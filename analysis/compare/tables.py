@@ -139,7 +139,7 @@ def verdict_text(comparison: Comparison, found: MetricComparison | CapacityCompa
 
 def _metrics(comparison: Comparison) -> TextTable:
     headers = (
-        *("engine", "metric", "baseline", "engine's", "difference", "ratio", "by prompt", "p"),
+        *("engine", "metric", "baseline", "this engine", "difference", "ratio", "by prompt", "p"),
         *("Welch", "Mann–Whitney", "Cohen's d", "Cliff's δ", "verdict"),
     )
     found = [each for engine in comparison.others for each in comparison.at(comparison.stage, engine)]

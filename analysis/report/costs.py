@@ -19,6 +19,8 @@ from records.formatting import MISSING, format_interval, format_ratio, format_sh
 from records.rules import FAILURES_BORNE
 from records.view import Estimate
 
+NO_DIFFERENCE = "no difference is shown"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineCost:
@@ -153,7 +155,7 @@ def saved(against: Estimate) -> str:
     if against.low is None or against.high is None:
         return MISSING
     if against.low <= 1 <= against.high:
-        return "no difference is shown"
+        return NO_DIFFERENCE
     ends = sorted((abs(1 - against.low), abs(1 - against.high)))
     more = "more" if against.low > 1 else "less"
     return f"{format_share(abs(1 - (against.value or 1)))} {more} [{', '.join(map(format_share, ends))}]"
@@ -164,7 +166,7 @@ def cost_table(costs: Costs) -> TextTable:
     priced = any(cost.price is not None for cost in costs.engines)
     columns = {
         "engine": [cost.engine for cost in costs.engines],
-        "at": [cost.stage or MISSING for cost in costs.engines],
+        "at load": [cost.stage or MISSING for cost in costs.engines],
         "tokens/s": [_text(cost.throughput) for cost in costs.engines],
         "replica hours per 1M tokens": [_text(cost.hours) for cost in costs.engines],
     }
@@ -175,14 +177,14 @@ def cost_table(costs: Costs) -> TextTable:
         others = [(cost.against, cost.engine != costs.baseline) for cost in costs.engines]
         columns[f"cost against {costs.baseline}"] = [_ratio(ratio) if other else "1" for ratio, other in others]
         if any(other and ratio.low is not None for ratio, other in others):
-            columns["in words"] = [saved(ratio) if other else "baseline" for ratio, other in others]
+            columns["saving"] = [saved(ratio) if other else "baseline" for ratio, other in others]
     if any(cost.differs for cost in costs.engines):
         columns["differs in"] = [cost.differs for cost in costs.engines]
     if any(cost.joules is not None for cost in costs.engines):
         columns["J per token"] = [
             MISSING if cost.joules is None else significant(cost.joules) for cost in costs.engines
         ]
-    words = tuple(index for index, name in enumerate(columns) if name in {"engine", "at", "in words", "differs in"})
+    words = tuple(index for index, name in enumerate(columns) if name in {"engine", "at load", "saving", "differs in"})
     rows = tuple(zip(*columns.values(), strict=True))
     return TextTable("Cost of the tokens", tuple(columns), rows, words, _caption(costs, priced))
 

@@ -14,7 +14,7 @@ from analysis.plan.measured import load_points
 from analysis.plan.prices import dollars
 from analysis.plan.scalability import Scalability, scalability
 from analysis.plan.settings import PlanSettings
-from analysis.report.costs import Costs, costs_of, saved, stage_of
+from analysis.report.costs import NO_DIFFERENCE, Costs, costs_of, saved, stage_of
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_interval, format_share, in_words
 
@@ -169,7 +169,11 @@ def _cost(engine: str, costs: Costs) -> list[Advice]:
         parts.append(f"a million output tokens cost {price} at {cost.stage}")
     if cost.against.low is not None:
         at = "" if parts else f" at {cost.stage}"
-        parts.append(f"{'that' if parts else 'a token'} costs {saved(cost.against)} against {costs.baseline}{at}")
+        subject, share = "that" if parts else "a token", saved(cost.against)
+        if share == NO_DIFFERENCE:
+            parts.append(f"no difference in cost to {costs.baseline} is shown{at}")
+        else:
+            parts.append(f"{subject} costs {share} than {costs.baseline}{at}")
     text = "; ".join(parts)
     return [Advice("cost", engine, f"{text[:1].upper()}{text[1:]}.")] if text else []
 

@@ -52,7 +52,7 @@ def answer_table(report: Report) -> TextTable | None:
         answers[title] = [_dollars(costs.of(engine.label).cost.value) for engine in order]
     if not any(stages.values()) or (len(order) == 1 and not answers):
         return None
-    numbers = {"at": [stages[engine.label] or MISSING for engine in order]}
+    numbers = {"at load": [stages[engine.label] or MISSING for engine in order]}
     for column in columns("table", since_due(report.runs)):
         values = [engine.column(stages[engine.label] or "", column).value for engine in order]
         numbers[column.full_title] = [format_value(value, column.unit) for value in values]
@@ -66,7 +66,7 @@ def answer_table(report: Report) -> TextTable | None:
     )
     if not all(each.reliable for each in report.decision.replicas):
         caption = f"{caption} *: not reliable, as the warnings of the plan say.".strip()
-    texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at"})
+    texts = tuple(index for index, name in enumerate(whole) if name in {"engine", "at load"})
     return TextTable("", tuple(whole), tuple(zip(*whole.values(), strict=True)), texts, caption)
 
 

@@ -57,7 +57,7 @@ def print_report(console: Console, report: Report) -> None:
     _print_block(console, [criteria(report.comparison), ""] if compared else [])
     _print_classes(console, report.runs)
     if report.decision.costs is not None and any(cost.price is not None for cost in report.decision.costs.engines):
-        print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "in words"))
+        print_table(console, cost_table(report.decision.costs), ("replica hours per 1M tokens", "saving"))
     advice = [f"{each.engine}: {each.text}" for each in report.decision.advice if each.topic in {"replicas", "limit"}]
     _print_block(console, [*report.growth, *advice])
     for planned in report.decision.replicas:

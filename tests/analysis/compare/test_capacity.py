@@ -276,8 +276,8 @@ def test_with_objectives_the_headline_is_who_holds_how_many_users_within_them() 
     comparison = compare(runs)
     assert (comparison.winner, comparison.stage) == ("large", "20 users"), "not 40 users, where both miss them"
     assert headline(comparison, runs) == (
-        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]); there a token takes 47.0 ms "
-        "against 32.0 ms (median), over 3 repeats."
+        "large holds 20 users within TTFT p95 ≤ 500 ms; small 14 (1.4× [1.0, 2.9]); at those loads TPOT p50 is "
+        "47.0 ms and 32.0 ms (3 repeats)."
     )
     answers = {(load.stage, load.engine): load.answer for load in comparison.loads}
     assert answers["20 users", "large"] == "met"

@@ -97,7 +97,7 @@ def test_metrics_have_tests_and_effect_sizes_and_runs_their_spread() -> None:
     assert dict(zip(metrics.headers, row, strict=True)) | {"p": "", "Welch": ""} == {
         "metric": "output tokens/s",
         "baseline": "80.0",
-        "engine's": "160",
+        "this engine": "160",
         "difference": "+80.0 [+78.8, +81.2]",
         "ratio": row[4],
         "p": "",
