@@ -16,7 +16,7 @@ import polars as pl
 from analysis.summary.run_summary import RunSummary
 from records.metrics import BY_NAME, ICL, QUANTITY_BY_NAME
 from records.telemetry import GAUGES
-from records.view import Distribution, Estimate, StageView
+from records.view import Distribution, Estimate, Finding, StageView
 
 Row = tuple[str, str, str | None, Estimate]  # metric, statistic, unit, estimate
 FINDING = "finding"
@@ -49,11 +49,14 @@ def frame(summaries: Sequence[RunSummary]) -> pl.DataFrame:
         for stage in summary.stages:
             place = run | {"stage": stage.label, "load": stage.load, "load_unit": stage.load_unit}
             rows += [place | _cells(row) for row in rows_of(stage)]
-        for finding in summary.findings:
-            where = {} if finding.stage is None else {"stage": finding.stage.label}
-            sentence = f"{finding.severity}: {finding.evidence}; {finding.remedy}"
-            rows.append(run | where | {"metric": FINDING, "statistic": finding.kind, "why": sentence})
+        rows += [run | finding_row(finding) for finding in summary.findings]
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    where = {} if finding.stage is None else {"stage": finding.stage.label}
+    sentence = f"{finding.severity}: {finding.evidence}; {finding.remedy}"
+    return where | {"metric": FINDING, "statistic": finding.kind, "why": sentence}
 
 
 def _cells(row: Row) -> dict[str, Any]:

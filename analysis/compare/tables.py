@@ -11,6 +11,7 @@ from typing import Any
 from analysis.compare.capacity import CapacityComparison
 from analysis.compare.comparison import Comparison, ServedLoad
 from analysis.compare.engine_runs import DECIDING
+from analysis.compare.frame import finding_row
 from analysis.compare.metric_comparison import MetricComparison
 from analysis.console import TextTable
 from analysis.stats.differences import Spread
@@ -221,7 +222,8 @@ def _signed(value: float, unit: str) -> str:
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Rows of the tidy frame: for every metric of every engine over the baseline, and of the best over each other, the
-    ratio (of shares the difference), the p value and the verdict as `why`; the capacities; and the winner."""
+    ratio (of shares the difference), the p value and the verdict as `why`; the capacities; the winner; and the
+    comparison's own findings and criteria."""
     rows = [
         {"label": each.engine, "stage": each.stage, "metric": each.column.name} | cells
         for each in comparison.comparisons
@@ -232,7 +234,8 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
         rows.append({"label": ratio.engine, "metric": "slo capacity"} | cells)
     if len(comparison.engines) > 1:
         rows.append({"label": comparison.winner, "metric": "winner", "statistic": "better", "why": comparison.why})
-    return rows
+        rows.append({"metric": "criteria", "why": criteria(comparison)})
+    return rows + [{"label": finding.label} | finding_row(finding) for finding in comparison.findings]
 
 
 def _rows_of(comparison: Comparison, each: MetricComparison) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from analysis.compare.engine_runs import engine_runs_of
 from analysis.compare.findings_text import Remark, remarks
 from analysis.compare.growth import growth_sentences
 from analysis.compare.headline import headline
+from analysis.compare.tables import criteria
 from analysis.report.decision import Decision, decide
 from analysis.summary.run_summary import SCHEMA_VERSION, RunSummary
 from records.rules import Answer, overall
@@ -23,13 +24,15 @@ class Report:
     """Runs, what compares them, and the conclusions of both.
 
     `capacities` are those of each engine within the objectives of each tier, the first one first; `matrix` within each
-    pair of limits of `records.slo.CAPACITY_GRID`. `objectives` is `None` where there was none to judge.
+    pair of limits of `records.slo.CAPACITY_GRID`. `criteria` say what better and worse mean.
+    `objectives` is `None` where there was none to judge.
     """
 
     schema: int
     headline: str
     runs: tuple[RunSummary, ...]
     comparison: Comparison
+    criteria: str
     capacities: tuple[SloCapacity, ...]
     matrix: tuple[SloCapacity, ...]
     growth: tuple[str, ...]  # which part of TTFT grew with the load, and what grew with the context
@@ -73,6 +76,7 @@ def report_of(
         headline=headline(comparison, summaries),
         runs=tuple(summaries),
         comparison=comparison,
+        criteria=criteria(comparison) if comparison.others else "",
         capacities=tuple(capacities),
         matrix=tuple(capacity for engine in compared for capacity in capacity_matrix(engine).values()),
         growth=tuple(growth_sentences(summaries)),

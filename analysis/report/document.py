@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, reduce
 from inspect import cleandoc
 from operator import or_
@@ -24,6 +25,8 @@ from analysis.compare.capacity import SloCapacity
 from analysis.compare.frame import SCHEMA, frame
 from analysis.compare.tables import COLUMN_NAMES, as_document, comparison_rows
 from analysis.report.contents import Report
+from analysis.report.costs import Costs
+from analysis.report.decision import Decision
 from analysis.report.markdown import markdown
 from analysis.report.page import render
 from analysis.summary.run_summary import SCHEMA_VERSION, without_infinities
@@ -31,6 +34,7 @@ from analysis.summary.run_summary import as_document as run_document
 from records.files import write_atomically
 from records.metrics import Column
 from records.slo import write_objectives
+from records.view import Estimate
 from settings.schema import UserMistake
 
 
@@ -82,11 +86,52 @@ def _path_schema(kind: type[Any]) -> dict[str, Any]:
 
 
 def numbers_of(report: Report) -> pl.DataFrame:
-    """Every number of every stage of every run, the findings, the comparison and the capacities, a row each."""
-    compared = pl.DataFrame(
-        [*comparison_rows(report.comparison), *map(_capacity_row, _capacities(report))], schema=SCHEMA
-    )
-    return pl.concat([frame(report.runs), compared])
+    """Every number of every stage of every run, the findings, the comparison, the capacities and the conclusions, a row
+    each; a sentence stands in the column `why`."""
+    rows = [
+        {"metric": "headline", "why": report.headline},
+        *comparison_rows(report.comparison),
+        *map(_capacity_row, _capacities(report)),
+        *({"metric": "growth", "why": sentence} for sentence in report.growth),
+        *_decision_rows(report.decision),
+    ]
+    return pl.concat([frame(report.runs), pl.DataFrame(rows, schema=SCHEMA)])
+
+
+def _decision_rows(decision: Decision) -> Iterator[dict[str, Any]]:
+    for advice in decision.advice:
+        yield {"label": advice.engine, "metric": "advice", "statistic": advice.topic, "why": advice.text}
+    for planned in decision.replicas:
+        row = {"label": planned.engine, "metric": "replicas", "statistic": f"for {planned.peak}"}
+        yield row | {"value": planned.count, "low": planned.low, "high": planned.high, "why": planned.sentence}
+        if planned.month is not None:
+            yield row | {"metric": "cost of the replicas", "unit": "US dollars a month", "value": planned.month}
+    yield from [] if decision.costs is None else _cost_rows(decision.costs)
+
+
+def _cost_rows(costs: Costs) -> Iterator[dict[str, Any]]:
+    for cost in costs.engines:
+        numbers = {
+            ("replica hours per 1M tokens", "h"): cost.hours,
+            ("price of an hour", "US dollars"): Estimate(cost.price, why=None if cost.price else "no price"),
+            ("cost per 1M tokens", "US dollars"): cost.cost,
+            (f"cost over {costs.baseline}", None): cost.against,
+            ("energy of a token", "J"): Estimate(cost.joules, why="not measured" if cost.joules is None else None),
+        }
+        for (statistic, unit), estimate in numbers.items():
+            place = {"label": cost.engine, "stage": cost.stage, "metric": "cost", "statistic": statistic, "unit": unit}
+            yield (
+                place
+                | {name: _finite(getattr(estimate, name)) for name in ("value", "low", "high")}
+                | {
+                    "n": estimate.n,
+                    "why": estimate.why,
+                }
+            )
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or math.isinf(number) else number
 
 
 def _capacities(report: Report) -> list[SloCapacity]:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 
 from analysis.compare.findings_text import Remark
-from analysis.compare.tables import criteria
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.classes import class_sentences, class_table
@@ -35,7 +34,7 @@ def markdown(report: Report) -> str:
     compared = comparison_tables(report.comparison)
     for table in compared:
         parts += _section(table)
-    parts += [criteria(report.comparison)] if compared else []
+    parts += [report.criteria] if compared else []
     classes = class_table(report.runs)
     parts += [] if classes is None else [*_section(classes), *class_sentences(report.runs)]
     advice = [f"**{advice.heading}**: {advice.text}" for advice in report.decision.advice]

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.compare.engine_runs import stages_of
-from analysis.compare.tables import criteria, overview_of
+from analysis.compare.tables import overview_of
 from analysis.compare.tables import tables_of as comparison_tables
 from analysis.console import TextTable
 from analysis.report.axis import axis_of
@@ -53,7 +53,6 @@ def render(report: Report) -> str:
             tables=tables_of(report),
             compared=comparison_tables(report.comparison),
             shown=len(overview_of(report.comparison)),
-            criteria=criteria(report.comparison),
             classes=classes,
             class_sentences=class_sentences(summaries),
             costs=None if costs is None else cost_table(costs),

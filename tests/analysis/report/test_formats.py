@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.report.document import json_schema
+from analysis.compare.comparison import compare
+from analysis.data.load import load_run
+from analysis.plan.settings import PlanSettings
+from analysis.report.contents import report_of
+from analysis.report.decision import PlannedReplicas, decide
+from analysis.report.document import json_schema, numbers_of, write
+from analysis.summary.run_summary import summarise
 from enginebench import app
+from records.slo import parse_objectives
 from tests.support.analysis.synthetic import Engine, simulate
 from tests.support.servers.served import ROOT
 
@@ -46,7 +55,7 @@ def summary(folder: Path) -> dict[str, object]:
 def test_every_number_of_the_long_table_is_the_summarys(written: Path) -> None:
     numbers = pl.read_parquet(written / "r.parquet")
     assert numbers.to_dicts() == pl.read_csv(written / "r.csv", schema=numbers.schema).to_dicts()
-    assert numbers["label"].unique().to_list() == ["fake"]
+    assert numbers["label"].drop_nulls().unique().to_list() == ["fake"]
     for stage in summary(written)["stages"]:  # type: ignore[attr-defined]
         here = numbers.filter(pl.col("stage") == stage["label"])
 
@@ -98,6 +107,65 @@ def test_the_published_schema_is_what_the_command_writes() -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     published = (ROOT / "docs" / "report.schema.json").read_text()
     assert published == made, "run: python -m analysis.report.document > docs/report.schema.json"
+
+
+def test_every_format_holds_what_is_concluded(tmp_path: Path) -> None:
+    """Two engines, one of them with another model, three runs of each, a price and planned replicas: each fact stands
+    on the page, in Markdown, in the table and in JSON."""
+    summaries = [
+        summarise(
+            load_run(
+                simulate(
+                    tmp_path / f"{label}-{k}", Engine(label, tpot=tpot), (2, 4, 8), 6.0, seed=k, repeat=k, model=model
+                )
+            ),
+            parse_objectives(["ttft_p50=10"]),
+        )
+        for label, tpot, model in (("slow", 0.02, "one"), ("quick", 0.01, "one"), ("odd", 0.01, "another"))
+        for k in range(3)
+    ]
+    comparison = compare(summaries, "slow")
+    replicas = [
+        PlannedReplicas(label, "80 users", 10, 9, 12, 1606.0, f"80 users within the limits: 10 replicas of {label}.")
+        for label in ("slow", "quick", "odd")
+    ]
+    whole = report_of(
+        summaries, comparison, decide(summaries, comparison, PlanSettings(price=(("", "3.6"),)), replicas)
+    )
+    for name in ("r.html", "r.md", "r.csv", "r.json"):
+        write(whole, tmp_path / name)
+    costs = whole.decision.costs
+    assert costs is not None
+    facts = [
+        whole.headline,
+        whole.criteria,
+        *(planned.sentence for planned in replicas),
+        *(finding.evidence for finding in comparison.findings),
+        *(finding.remedy for finding in comparison.findings),
+        *(advice.text for advice in whole.decision.advice),
+        *whole.growth,
+    ]
+    assert comparison.findings
+    assert whole.criteria
+    for name in ("r.html", "r.md", "r.csv", "r.json"):
+        text = (tmp_path / name).read_text()
+        if name.endswith("json"):
+            text = json.dumps(json.loads(text), ensure_ascii=False)
+        if name.endswith("html"):
+            text = html.unescape(re.sub(r"</?(?:span|code)[^>]*>", "", text))
+        assert [fact for fact in facts if _plain(fact) not in _plain(text)] == [], name
+    rows = numbers_of(whole).filter(label="quick", metric="cost")
+    hour = rows.filter(statistic="cost per 1M tokens")
+    assert hour["value"].item() == costs.of("quick").cost.value
+    assert rows.filter(statistic="price of an hour")["value"].item() == 3.6
+    assert rows.filter(statistic="cost over slow")["low"].item() == costs.of("quick").against.low
+    planned = numbers_of(whole).filter(metric="replicas", label="quick")
+    assert planned.select("value", "low", "high").row(0) == (10, 9, 12)
+
+
+def _plain(text: str) -> str:
+    """Without how a format sets code and quotes."""
+    return re.sub(r"[`\\\"\"]", "", text)
 
 
 def test_a_suffix_that_names_no_format_is_told(folder: Path) -> None:
