@@ -25,6 +25,7 @@ from analysis.plan.steps import Floats, Steps, find_steps
 from analysis.summary.run_summary import RunSummary
 from records.formatting import format_share
 from records.load import Load, Users
+from records.metrics import OBJECTIVES
 from records.rules import FAILURES_BORNE
 from records.slo import FAILURES, Objective
 from records.stage import SECOND
@@ -91,8 +92,8 @@ def _stage(run: RunData, window: Window, several: bool) -> MeasuredStage:
         ok["t_first"].to_numpy() / SECOND,
         sched + ok["e2e_user"].to_numpy(),
         lengths,
-        ok["tpot"].fill_null(math.nan).to_numpy(),
-        ok["ntpot"].fill_null(math.inf).to_numpy(),  # one that is not known meets no limit
+        ok[OBJECTIVES["tpot"].name].fill_null(math.nan).to_numpy(),
+        ok[OBJECTIVES["ntpot"].name].fill_null(math.inf).to_numpy(),  # one that is not known meets no limit
     )
     closed = isinstance(window.load, Users)
     ended = window.scheduled(due).filter(pl.col("outcome") != "cut_off")

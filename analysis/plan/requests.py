@@ -44,8 +44,8 @@ class Lengths:
 class Requests:
     """Instants of requests in seconds, in the order in which they were due; +∞ for what never came.
 
-    `tpot` and `ntpot` are those of records/metrics.py, in seconds: measured, or computed alike from what was simulated
-    (`served`). An answer of one chunk has no TPOT, which is `nan`.
+    `tpot` and `ntpot`, in seconds, are what objectives limit (`records.metrics.OBJECTIVES`): measured, or computed
+    alike from what was simulated (`served`). An answer of one chunk has no TPOT, which is `nan`.
     """
 
     sched: Floats
