@@ -31,7 +31,7 @@ NOTES = {
     "answered": "failed: the percentile falls among failed requests; under it, that of the answered requests.",
     "unbounded": "∞: the upper end lies beyond the largest value observed.",
 }
-COUNTS = "28 < 468: there are 28 independent observations, and the interval needs 468."
+COUNTS = "28 < 368: there are 28 independent observations, and the interval needs 368."
 INFINITE = "∞"
 REASONS = 2  # of a missing number, that a note lists for a column
 
@@ -221,7 +221,7 @@ def interval_of(estimate: Estimate, unit: Unit) -> tuple[str | None, str | None]
 
 
 def _missing(shown: Sequence[Column], rows: Sequence[Row]) -> str:
-    """`No interval: TTFT p99 (28 < 468).`: each reason once for a column."""
+    """`No interval: TTFT p99 (28 < 368).`: each reason once for a column."""
     sentences = []
     for what, without_value in (("No value", True), ("No interval", False)):
         columns_by_reason: dict[str, list[str]] = {}

@@ -127,8 +127,8 @@ def test_limits_and_capacities_are_those_of_the_slo(runs: list[RunSummary]) -> N
     assert layers_with(drawn["ttft-p99"], "value") == [{"text": "TTFT p95 ≤ 500 ms", "value": 0.5}]
     held = [(row["engine"], row["load"], row["text"]) for row in layers_with(drawn["ttft-p99"], "load")]
     assert held == [
-        ("transformers", 4, "4 users (16 miss it)"),
-        ("mistralrs", 8, "8 users (16 miss it)"),
+        ("transformers", 4, "4 users (16 miss them)"),
+        ("mistralrs", 8, "8 users (16 miss them)"),
     ]
     assert drawn["tpot-p50"].title == "TPOT p50, in milliseconds"
 

@@ -103,7 +103,7 @@ def test_a_cell_is_a_number_or_a_dash_and_the_reason_stands_once(summaries: list
     text = printed(summaries, 200)
     assert "n/a" not in text
     assert text.count("No interval: ") == 1
-    assert re.search(r"No interval: .*TTFT p99 \(\d+ < 468", text)
+    assert re.search(r"No interval: .*TTFT p99 \(\d+ < 368", text)
     assert "<" not in stage_table_of(text)
 
 
