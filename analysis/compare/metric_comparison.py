@@ -234,7 +234,8 @@ def judged(comparison: MetricComparison, margin: float, why_not: str | None = No
     why nothing may be claimed."""
     if why_not is not None:
         return replace(comparison, verdict="not shown", why=why_not)
-    if comparison.constant and math.isfinite(comparison.ours.mean):
+    repeats = min(comparison.ours.n, comparison.theirs.n)
+    if comparison.constant and repeats >= REPEATS and math.isfinite(comparison.ours.mean):
         return replace(comparison, verdict="alike", why="the same in every run")
     gain = comparison.ratio if comparison.column.relative else _gain_of_share(comparison)
     verdict, why = difference_of(gain.value, gain.low, gain.high, comparison.p, margin)
