@@ -42,7 +42,7 @@ ENOUGH = 90  # effective requests along time that do for any tail
 ENOUGH_BY_USER = 4  # times as many by user, where users differ: a tail comes from the few users of the slowest replica
 MISSED_BURSTS = 24.0  # over the effective requests beyond a percentile: by how much its upper end is less certain
 LEAST_EFFECTIVE = 15  # hits or misses, where they are correlated and no latencies show how much
-POWER = 0.8  # chance that the requests asked for decide, were the share that was observed the true one
+POWER = 0.9  # chance that the requests asked for decide, were the share that was observed the true one
 BISECTIONS = 30  # halve the range of a share: to a billionth
 BINS = 240  # of a window, for rates
 LEAST_BINS = 10  # with arrivals
@@ -87,7 +87,8 @@ def percentile_intervals(
     may be +inf.
 
     The ends are order statistics (Hahn & Meeker 1991, section 5.2), as of so many independent requests as the effective
-    sample size of the share at or below the percentile (Woodruff 1952).
+    sample size of the share at or below the percentile (Woodruff 1952); for the upper end, that of the median where it
+    is smaller, because few and clustered values show too little of their correlation.
     """
     values = np.asarray(in_time_order, dtype=np.float64)
     if len(values) == 0:
@@ -122,7 +123,7 @@ def _percentile_interval(requests: _Requests, upper: Floats, q: float, cyclic: b
         return replace(plain, why=withheld)
     # Binomial quantiles between the integers, since the effective size is no integer either.
     below = (float(special.bdtrik(TAIL, at.size, q)) + 0.5) / at.size
-    certain = at.size / _missed_bursts(q, median)
+    certain = min(at.size, median.size) / _missed_bursts(q, median)
     above = (float(special.bdtrik(1 - TAIL, certain, q)) + 0.5) / certain
     high_rank = math.ceil(above * n + 0.5)
     beyond = high_rank > n and upper[-1] < math.inf
@@ -165,8 +166,7 @@ def share_interval(
     """The share of true values in a series of booleans in time order: failures, or requests that met an SLO.
 
     `latencies` of the same requests, where hits are decided by them, show correlation and users in lock step better
-    than the hits do: a window with few misses by chance shows little correlation among them, so that of the lower end
-    counts too. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
+    than the hits do. Where latencies repeat in cycles and every request is a hit, or none is, each cycle counts as one.
     """
     hits = np.asarray(hits_in_time_order, dtype=bool)
     n, share = len(hits), float(hits.mean()) if len(hits) else 0.0
@@ -184,18 +184,17 @@ def share_interval(
     if cycle is not None:
         return Estimate(share, n=n, why=IN_CYCLES)
     at = effective_size(hits, user_codes(users))
-    plain = Estimate(share, n=n, effective=at.size)
     if requests is None:
         median, slow, withheld = at, share < 0.5, _too_few_misses(share, at)
     else:
         median, slow = requests.median_size, bool(np.median(values[hits]) > np.median(values[~hits]))
         withheld = _withheld(share, at, median)
+    smaller = min(at.size, median.size)
+    plain = Estimate(share, n=n, effective=smaller)
     if withheld is not None:
         return replace(plain, why=withheld)
     below = 1 - share if slow else share
-    low, high = _lowest_share(below, at.size, median), clopper_pearson(below, at.size)[1]
-    if requests is not None:
-        low = _lowest_share(below, min(at.size, requests.size_at(max(low, 1 / n)).size), median)
+    low, high = _lowest_share(below, smaller, median), clopper_pearson(below, at.size)[1]
     return replace(plain, low=1 - high, high=1 - low) if slow else replace(plain, low=low, high=high)
 
 
@@ -206,11 +205,9 @@ def _lowest_without_misses(n: int, requests: _Requests | None, cycle: Cycle | No
     if requests is None or n < LEAST_POINTS:
         return clopper_pearson(1.0, n)[0], n
     median = requests.median_size
-    low = _lowest_share(1.0, median.size, median)
-    size = min(median.size, requests.size_at(max(low, 1 / n)).size)
     # Bursts that were missed would be a tail: they put no share below its beginning in doubt.
-    beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, size)[0])
-    return max(beginning, _lowest_share(1.0, size, median)), size
+    beginning = min(1 - TAIL_SHARE, clopper_pearson(1.0, median.size)[0])
+    return max(beginning, _lowest_share(1.0, median.size, median)), median.size
 
 
 def _too_few_misses(share: float, size: EffectiveSampleSize) -> str | None:
@@ -254,8 +251,9 @@ def requests_needed(share: Estimate, q: float) -> int | None:
     """How many requests in all would probably decide whether a share q keeps the limit, were the observed share the
     true one and the requests as correlated as those that were observed.
 
-    The sample size of a test of one proportion with 80 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
-    effective sample size of one request. `None` where nothing is known of either, or the share is q itself.
+    The sample size of a test of one proportion with 90 % power (Fleiss, Levin & Paik 2003, section 2.5), over the
+    effective sample size of one request. Bursts that a window may have missed lower that power to some 70 % where
+    requests are strongly correlated, and to less for p99. `None` where nothing is known of either, or the share is q.
     """
     if share.value is None or not share.effective or share.value == q:
         return None

@@ -168,9 +168,9 @@ def test_an_objective_without_an_interval_is_not_answered() -> None:
 @pytest.mark.parametrize(
     ("share", "q", "requests"),
     [
-        # (1.96 √(q(1 − q)) + 0.84 √(s(1 − s)))² / (s − q)², times two requests for each effective one
-        pytest.param(Estimate(0.97, n=1000, effective=500.0), 0.95, 2 * 814, id="a little above"),
-        pytest.param(Estimate(0.90, n=1000, effective=500.0), 0.95, 2 * 185, id="far below"),
+        # (1.96 √(q(1 − q)) + 1.28 √(s(1 − s)))² / (s − q)², times two requests for each effective one
+        pytest.param(Estimate(0.97, n=1000, effective=500.0), 0.95, 2 * 1043, id="a little above"),
+        pytest.param(Estimate(0.90, n=1000, effective=500.0), 0.95, 2 * 263, id="far below"),
         pytest.param(Estimate(1.0, n=20, effective=20.0), 0.99, 381, id="without a miss: not below 368"),
         pytest.param(Estimate(0.95, n=1000, effective=500.0), 0.95, None, id="exactly there: no number decides"),
         pytest.param(Estimate(0.97, n=1000), 0.95, None, id="nothing is known of the correlation"),
@@ -181,12 +181,12 @@ def test_requests_that_would_probably_decide(share: Estimate, q: float, requests
     assert requests_needed(share, q) == (None if requests is None else pytest.approx(requests, abs=2))
 
 
-def test_as_many_requests_as_needed_decide_in_four_runs_of_five() -> None:
+def test_as_many_requests_as_needed_mostly_decide() -> None:
     rng, (q, share) = np.random.default_rng(12), (0.95, 0.97)
     requests = requests_needed(Estimate(share, n=1000, effective=1000.0), q)
     assert requests is not None
     answers = [objective_answer(share_interval(rng.random(requests) < share), q) for _ in range(200)]
-    assert 0.6 < answers.count("met") / 200 < 0.9
+    assert 0.75 < answers.count("met") / 200 < 0.97
     assert "missed" not in answers
 
 
