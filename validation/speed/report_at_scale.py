@@ -245,7 +245,7 @@ def check(folder: Path, requests: int) -> tuple[int, int]:
         for stage in summary["stages"]
         for metric in ("ttft", "e2e", "icl")
         for p in ("p50", "p90", "p95", "p99")
-        if (found := stage["latencies"][metric][p])["value"] is not None
+        if (found := stage["metrics"][metric]["percentiles"][p])["value"] is not None
     }
     smaller, no_larger = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
     totals: dict[tuple[int, str], int] = {}
