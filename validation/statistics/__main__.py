@@ -18,7 +18,7 @@ from validation.statistics import bias, coverage, decisions, gates
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m validation.statistics", description=__doc__)
-    parser.add_argument("--runs", type=int, default=400, help="simulations of each system (default 400)")
+    parser.add_argument("--runs", type=int, default=200, help="simulations of each system (default 200)")
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="systems whose name contains this; nothing is written then")
@@ -41,10 +41,10 @@ def main() -> None:
         print(title)
         for name, share in found.items():
             print(f"  {name:60s} {100 * share:5.1f} %")
-    found_gates = gates.measure(settings.runs, settings.seed)
+    found_gates = gates.measure(2 * settings.runs, settings.seed)
     for gate in found_gates:
         print(gate)
-    biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 40, settings.seed)]
+    biases = [one for step in bias.STEPS for one in bias.measure(step, settings.runs // 20, settings.seed)]
     for one in biases:
         print(one)
     command = f"python -m validation.statistics --runs {settings.runs} --seed {settings.seed}"
