@@ -118,6 +118,13 @@ def overall(answers: Sequence[Answer]) -> Answer:
     return "met" if answers and set(answers) == {"met"} else "not enough evidence"
 
 
+def opposite(verdict: Difference) -> Difference:
+    """The verdict of the other side."""
+    if verdict == "better":
+        return "worse"
+    return "better" if verdict == "worse" else verdict
+
+
 def difference_of(
     gain: float | None, low: float | None, high: float | None, p: float | None, margin: float = MARGIN
 ) -> tuple[Difference, str | None]:

@@ -40,6 +40,14 @@ class Estimate:
     def unbounded(self) -> bool:
         return self.why == BEYOND_OBSERVED
 
+    @property
+    def finite(self) -> Estimate:
+        """Without what is infinite, as files have it."""
+        value, low, high = (
+            None if part is None or math.isinf(part) else part for part in (self.value, self.low, self.high)
+        )
+        return replace(self, value=value, low=low, high=high)
+
     def within(self, least: float, most: float) -> Estimate:
         """Without the part of the interval that cannot be: a share is at most 1."""
         low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))

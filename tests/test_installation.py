@@ -152,12 +152,12 @@ def test_plain_locust_runs_the_installed_scenario(base: Installation, tmp_path: 
 
 def test_reports_are_made_of_them(tested: Installation) -> None:
     runs = [str(run) for run in tested.runs()]
-    tested.call("enginebench", "report", *runs, "-o", "report.md", "-o", "report.html", "-o", "report.csv")
+    tested.call("enginebench", "report", *runs, *CLAIM, "-o", "report.md", "-o", "report.html", "-o", "report.csv")
     assert "TTFT" in (tested.folder / "report.md").read_text()
     assert "<svg" in (tested.folder / "report.html").read_text()
     rows = list(csv.DictReader(io.StringIO((tested.folder / "report.csv").read_text())))
     assert {row["label"] for row in rows} >= {"one", "two"}
-    report = json.loads(tested.call("enginebench", "report", *runs, "--json"))
+    report = json.loads(tested.call("enginebench", "report", *runs, *CLAIM, "--json"))
     assert [run["label"] for run in report["runs"]] == ["one", "two"]
 
 

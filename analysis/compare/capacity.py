@@ -15,11 +15,11 @@ from statistics import stdev
 from analysis.compare.engine_runs import EngineRuns, by_load, engine_runs_of
 from analysis.compare.growth import Limit, limit_of
 from analysis.stats.estimate import t_quantile
-from analysis.stats.intervals import clopper_pearson, objective_answer
+from analysis.stats.intervals import clopper_pearson, objective_answer, requests_needed
 from analysis.stats.repeats import REPEATS, repeats_interval
 from analysis.summary.run_summary import RunSummary
 from records.formatting import counted, format_seconds, format_share, join_labels, significant
-from records.rules import MARGIN, Answer, Difference, overall
+from records.rules import MARGIN, Answer, Difference, opposite, overall
 from records.slo import CAPACITY_GRID, Objective, of_tier
 from records.view import Estimate, Judgement, StageView
 
@@ -75,6 +75,11 @@ class SloCapacity:
     def them(self) -> str:
         """The objectives, where they were named before."""
         return "it" if len(self.objectives) == 1 else "them"
+
+    @property
+    def stage(self) -> str | None:
+        """The stage at `met`."""
+        return next((judgement.label for judgement in self.loads if judgement.load == self.met), None)
 
     @property
     def bracket(self) -> str:
@@ -252,20 +257,11 @@ def _agreed(judgements: Sequence[Judgement]) -> Answer:
 
 
 def _with_need(judgement: Judgement) -> Judgement:
-    """About how many requests more would decide: the share would have to stay what it is."""
-    share, q = judgement.share, judgement.objective.q
-    if judgement.answer != "not enough evidence" or share.value is None or not share.effective or not share.n:
+    """About how many requests more would decide, where not enough of them is what an answer lacks."""
+    total = requests_needed(judgement.share, judgement.objective.q)
+    if judgement.answer != "not enough evidence" or total is None or total <= judgement.share.n:
         return judgement
-    distance = abs(share.value - q)
-    if distance < 1e-3:
-        return judgement  # on the boundary no length decides
-    effective = share.effective
-    while effective < 1e6 * share.effective:
-        effective *= 1.1
-        low, high = clopper_pearson(share.value, effective)
-        if low >= q or high < q:
-            return replace(judgement, requests_needed=share.n * (effective / share.effective - 1))
-    return judgement
+    return replace(judgement, requests_needed=float(total - judgement.share.n))
 
 
 def _certified(engine: EngineRuns, stages: Sequence[StageView], objectives: Sequence[Objective]) -> Answer | None:
@@ -299,9 +295,7 @@ class CapacityComparison:
 
     @property
     def reversed(self) -> CapacityComparison:
-        opposite: dict[Difference, Difference] = {"better": "worse", "worse": "better"}
-        verdict = opposite.get(self.verdict, self.verdict)
-        return CapacityComparison(self.over, self.engine, self.ratio.inverse, verdict, self.why)
+        return CapacityComparison(self.over, self.engine, self.ratio.inverse, opposite(self.verdict), self.why)
 
 
 def compare_capacities(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from analysis.stats.repeats import repeats_interval
+from analysis.stats.repeats import repeats_interval, within_run_error
 from analysis.summary.run_summary import RunSummary
 from records.metrics import PERCENTILES, REQUEST_METRICS, Column
 from records.view import FAILED, Estimate, StageView
@@ -63,17 +63,8 @@ def over_runs(estimates: Sequence[Estimate]) -> Estimate:
         return next((estimate for estimate in estimates if estimate.value is None), Estimate(None, why="no runs"))
     if math.inf in values:
         return Estimate(math.inf, n=len(values), why=FAILED)
-    return replace(_no_narrower(repeats_interval(values), estimates), n=len(values))
-
-
-def _no_narrower(mean: Estimate, runs: Sequence[Estimate]) -> Estimate:
-    """Than the errors inside the runs make it: a few runs may be alike by chance."""
-    ends = [(run.low, run.high) for run in runs]
-    if mean.value is None or mean.low is None or mean.high is None:
-        return mean
-    widths = [high - low for low, high in ends if low is not None and high is not None and math.isfinite(high)]
-    half = math.hypot(*widths) / 2 / len(runs) if len(widths) == len(runs) else 0.0
-    return replace(mean, low=min(mean.low, mean.value - half), high=max(mean.high, mean.value + half))
+    # A few runs may be alike by chance, more than the requests in them are.
+    return repeats_interval(values, within_run_error(estimates))
 
 
 def engine_runs_of(summaries: Sequence[RunSummary]) -> tuple[EngineRuns, ...]:

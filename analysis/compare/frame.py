@@ -7,7 +7,6 @@ the metric `finding`, the kind as the statistic, and the sentence as `why`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,8 +60,8 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 def _cells(row: Row) -> dict[str, Any]:
     metric, statistic, unit, estimate = row
-    value, high = (None if end is None or math.isinf(end) else end for end in (estimate.value, estimate.high))
-    ends = {"value": value, "low": estimate.low, "high": high, "n": estimate.n, "why": estimate.why}
+    known = estimate.finite
+    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n, "why": known.why}
     return {"metric": metric, "statistic": statistic, "unit": unit} | ends
 
 

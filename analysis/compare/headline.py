@@ -115,10 +115,8 @@ def _trade_off(comparison: Comparison, engines: Mapping[str, EngineRuns], best: 
 
 
 def _time_per_token(engine: EngineRuns, capacity: SloCapacity | None) -> float | None:
-    if capacity is None or capacity.met is None:
-        return None
-    label = next((each.label for each in capacity.loads if each.load == capacity.met), None)
-    return None if label is None else engine.value(label, "tpot", "p50")
+    stage = None if capacity is None else capacity.stage
+    return None if stage is None else engine.value(stage, "tpot", "p50")
 
 
 def _tokens(comparison: Comparison, engines: Mapping[str, EngineRuns]) -> str:

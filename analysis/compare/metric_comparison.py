@@ -15,13 +15,12 @@ from itertools import pairwise
 from analysis.compare.engine_runs import EngineRuns
 from analysis.compare.prompts import PromptPairs
 from analysis.stats.differences import Spread, compare_runs, spread
-from analysis.stats.repeats import REPEATS, chance_error, holm
+from analysis.stats.repeats import REPEATS, chance_error, holm, within_run_error
 from records.formatting import in_words
 from records.metrics import Column, Quantity
-from records.rules import Difference, difference_of
+from records.rules import Difference, difference_of, opposite
 from records.view import Estimate
 
-NORMAL = 1.96  # standard errors from a value to either end of its interval
 COARSEST = 0.4  # of the smallest value: a step that a clock is thought to have at most
 SECONDS = "s"
 
@@ -105,7 +104,6 @@ class MetricComparison:
     @property
     def reversed(self) -> MetricComparison:
         """The other against the engine: the same test, turned round."""
-        opposite: dict[Difference, Difference] = {"better": "worse", "worse": "better"}
         return replace(
             self,
             engine=self.over,
@@ -118,7 +116,7 @@ class MetricComparison:
             cohen_d=None if self.cohen_d is None else -self.cohen_d,
             cliff_delta=None if self.cliff_delta is None else -self.cliff_delta,
             by_prompt=None if self.by_prompt is None else self.by_prompt.reversed,
-            verdict=opposite.get(self.verdict, self.verdict),
+            verdict=opposite(self.verdict),
         )
 
 
@@ -127,7 +125,7 @@ def compare_metric(stage: str, column: Column, ours: Sample, theirs: Sample, pai
     if not (ours.complete and theirs.complete):
         return None
     test = compare_runs(ours.values, theirs.values, paired, column.relative, _least_error(column, ours, theirs, paired))
-    ratio = (_beyond_test(ours.values, theirs.values) if column.relative else None) or test.ratio
+    ratio = (_against_nothing(ours.values, theirs.values) if column.relative else None) or test.ratio
     failed = _failed_runs(column, ours), _failed_runs(column, theirs)
     if ratio.value is None and any(failed):
         ratio = replace(ratio, why=_failures_text((ours, theirs), failed))
@@ -161,17 +159,13 @@ def _failures_text(sides: Sequence[Sample], failed: Sequence[int]) -> str:
     return f"it fell among failures in {in_words(parts)}"
 
 
-def _beyond_test(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """The ratio where all runs of one side are +∞, or 0, and no run of the other is."""
-    n = min(len(ours), len(theirs))
-    for value, ratio in ((math.inf, math.inf), (0.0, 0.0)):
-        sides = [sum(run == value for run in runs) for runs in (ours, theirs)]
-        if n >= REPEATS and sides == [len(ours), 0]:
-            return Estimate(ratio, ratio, ratio, n)
-        if n >= REPEATS and sides == [0, len(theirs)]:
-            other = math.inf if ratio == 0 else 0.0
-            return Estimate(other, other, other, n)
-    return None
+def _against_nothing(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
+    """The ratio where all runs of one side are 0 and no run of the other is: as certain as that of failed runs."""
+    n, zeros = min(len(ours), len(theirs)), [sum(run == 0 for run in runs) for runs in (ours, theirs)]
+    if n < REPEATS or zeros not in ([len(ours), 0], [0, len(theirs)]):
+        return None
+    ratio = 0.0 if zeros[0] else math.inf
+    return Estimate(ratio, ratio, ratio, n)
 
 
 def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> float:
@@ -184,25 +178,11 @@ def _least_error(column: Column, ours: Sample, theirs: Sample, paired: bool) -> 
     if not column.relative:
         counts = ([estimate.n for estimate in side.estimates] for side in (ours, theirs))
         return chance_error(ours.values, theirs.values, *counts)
-    inside = 0.0 if paired else math.hypot(*(_error_of_mean(side.estimates) for side in (ours, theirs)))
+    inside = 0.0 if paired else math.hypot(*(within_run_error(side.estimates) for side in (ours, theirs)))
     step = max(ours.step, theirs.step)
     if column.unit == SECONDS:
         step = max(step, _clock_step([*ours.values, *theirs.values]))
     return max(inside, step / math.sqrt(3))  # the standard deviation of anything up to a step to either side
-
-
-def _error_of_mean(estimates: Sequence[Estimate]) -> float:
-    errors = [_standard_error(estimate) for estimate in estimates]
-    return math.sqrt(sum(error**2 for error in errors)) / len(errors)
-
-
-def _standard_error(estimate: Estimate) -> float:
-    """By its interval; by the half that is finite where the other is not, and 0 where there is none."""
-    if estimate.value is None or estimate.low is None or estimate.high is None or math.isinf(estimate.value):
-        return 0.0
-    if math.isinf(estimate.high):
-        return (estimate.value - estimate.low) / NORMAL
-    return (estimate.high - estimate.low) / (2 * NORMAL)
 
 
 def _clock_step(values: Sequence[float]) -> float:

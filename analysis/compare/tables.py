@@ -254,11 +254,8 @@ def _verdict_and_why(comparison: Comparison, each: MetricComparison | CapacityCo
 
 
 def _cells(statistic: str, unit: str | None, estimate: Estimate, why: str) -> dict[str, Any]:
-    value, low, high = (
-        None if part is None or math.isinf(part) else part for part in (estimate.value, estimate.low, estimate.high)
-    )
-    infinite = estimate.value is not None and math.isinf(estimate.value)
-    ends = {"value": value, "low": low, "high": high, "n": estimate.n}
+    known, infinite = estimate.finite, estimate.value is not None and math.isinf(estimate.value)
+    ends = {"value": known.value, "low": known.low, "high": known.high, "n": known.n}
     return {"statistic": statistic, "unit": unit, "why": f"infinite, {why}" if infinite else why} | ends
 
 

@@ -75,7 +75,7 @@ def stage_of(engine: EngineRuns, comparison: Comparison) -> str | None:
     capacity = comparison.capacity(engine.label)
     if capacity is None:  # no probe of a search stands for the whole run
         return None if any(run.search is not None for run in engine.runs) else comparison.stage
-    return next((load.label for load in capacity.loads if load.load == capacity.met), None)
+    return capacity.stage
 
 
 def _cost(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, reduce
@@ -63,7 +62,7 @@ def json_schema() -> dict[str, Any]:
 
 @cache
 def _document_type(kind: Any) -> Any:
-    """The type of a value once it is in the document: as `_plain` writes it."""
+    """The type of a value once it is in the document: as `as_document` writes it."""
     if kind is Column:
         return msgspec.defstruct("Column", [(name, str | None if name == "better" else str) for name in COLUMN_NAMES])
     if kind is float:
@@ -120,18 +119,7 @@ def _cost_rows(costs: Costs) -> Iterator[dict[str, Any]]:
         }
         for (statistic, unit), estimate in numbers.items():
             place = {"label": cost.engine, "stage": cost.stage, "metric": "cost", "statistic": statistic, "unit": unit}
-            yield (
-                place
-                | {name: _finite(getattr(estimate, name)) for name in ("value", "low", "high")}
-                | {
-                    "n": estimate.n,
-                    "why": estimate.why,
-                }
-            )
-
-
-def _finite(number: float | None) -> float | None:
-    return None if number is None or math.isinf(number) else number
+            yield place | {name: getattr(estimate.finite, name) for name in ("value", "low", "high", "n", "why")}
 
 
 def _capacities(report: Report) -> list[SloCapacity]:

@@ -1,7 +1,7 @@
 """Which figures a page has, in their order.
 
 Which metrics, quantities and distributions are drawn is declared in records/metrics.py, and which gauges there are in
-analysis/data/telemetry.py.
+records/telemetry.py.
 """
 
 from __future__ import annotations

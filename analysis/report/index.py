@@ -6,7 +6,6 @@ Runs without a report have no numbers yet, only what is in `meta.json`.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -90,11 +89,10 @@ def _with_numbers(run: IndexedRun, summary: RunSummary) -> IndexedRun:
     stage = stage_of(engine, comparison) or (None if summary.search is not None else comparison.stage)
     if stage is None:
         return known
-    values = {column.key: engine.column(stage, column).value for column in COLUMNS}
     return replace(
         known,
         stage=stage,
-        numbers={key: None if value is None or math.isinf(value) else value for key, value in values.items()},
+        numbers={column.key: engine.column(stage, column).finite.value for column in COLUMNS},
         failure_share=engine.value(stage, "failure_share"),
     )
 

@@ -137,12 +137,12 @@ def _tiers(report: Report) -> TextTable | None:
     several = len(tiers) > 1
     if not capacities or (len(report.comparison.engines) > 1 and not several):
         return None
-    unit = capacities[0].unit
+    unit, them = capacities[0].unit, capacities[0].them
     headers = (
         *(("tier",) if several else ()),
         "engine",
-        f"{unit} that meet it",
-        "that miss it",
+        f"{unit} that meet {them}",
+        f"that miss {them}",
         "undecided",
         "limited by",
     )

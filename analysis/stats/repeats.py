@@ -128,14 +128,15 @@ def failed_runs(ours: Floats, theirs: Floats, when_ours: float, when_theirs: flo
 
 def within_run_error(runs: Sequence[Estimate]) -> float:
     """Standard error of a group's mean that the spread inside its runs makes, from each run's own interval: what
-    `least_error` is for, of two groups their root sum of squares (`math.hypot`). 0 where a run has no interval, or one
-    without an upper end."""
-    variance = 0.0
-    for run in runs:
-        if run.low is None or run.high is None or not math.isfinite(run.high):
-            return 0.0
-        variance += ((run.high - run.low) / (2 * t_quantile(math.inf)) / len(runs)) ** 2
-    return math.sqrt(variance)
+    `least_error` is for, of two groups their root sum of squares (`math.hypot`). A run without an interval adds nothing
+    to it, and one without an upper end by the lower half."""
+    return math.hypot(*map(_half_width, runs)) / t_quantile(math.inf) / len(runs)
+
+
+def _half_width(run: Estimate) -> float:
+    if run.value is None or run.low is None or run.high is None or math.isinf(run.value):
+        return 0.0
+    return run.value - run.low if math.isinf(run.high) else (run.high - run.low) / 2
 
 
 def chance_error(

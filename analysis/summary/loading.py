@@ -49,13 +49,6 @@ def summaries_of(
     return list(found.values())
 
 
-def run_folders(names: Sequence[str], runs: Path) -> list[Path]:
-    """The folder of each run once: of those that are named, and of all in the folders of runs that are named. Without
-    names that of the newest run. Raises `NotARun`."""
-    found = {folder.resolve(): folder for name in names or ("",) for folder in _folders(name, runs)}
-    return list(found.values())
-
-
 def _folders(name: str, runs: Path) -> tuple[Path, ...]:
     if not name:
         return (find_run(None, runs),)

@@ -13,7 +13,7 @@ import polars as pl
 from analysis.data.formulas import expression
 from analysis.data.load import users_of
 from analysis.stats.intervals import bin_by_user, bin_events, objective_answer, rate_interval, share_interval
-from records.rules import Answer, attempted
+from records.rules import NO_FAILURE, Answer, attempted
 from records.slo import CAPACITY_GRID, Objective
 from records.stage import SECOND
 from records.view import Estimate, Judgement
@@ -80,7 +80,7 @@ def _together(scheduled: pl.DataFrame, objectives: Sequence[Objective]) -> pl.Da
 def _latency(objective: Objective) -> pl.Expr:
     """What decides whether a request met the objective, as a share of its limit; +∞ for what failed."""
     if objective.judged is None:
-        return pl.when(pl.col("outcome").is_in(["ok", "cut_off"])).then(0.0).otherwise(float("inf"))
+        return pl.when(pl.col("outcome").is_in(NO_FAILURE)).then(0.0).otherwise(float("inf"))
     return expression(attempted(objective.judged.formula)).fill_null(0.0) / objective.limit
 
 

@@ -99,7 +99,7 @@ def test_runs_that_differ_more_than_their_requests_explain_widen_the_interval() 
 
 
 def test_how_much_longer_would_decide() -> None:
-    """97 % of 400 within 60 s: about 440 requests suffice for a lower end of 95 %, and 10,000 requests took 60 s."""
+    """97 % of 400 within 60 s: more than those are needed for 9 of 10 runs to decide, and 10,000 took 60 s."""
     (engine,) = engine_runs_of(measured("a", {10: 0.97}))
     judgement = judge_load(engine, "10 users", (SLO,))
     assert judgement.seconds_needed is not None

@@ -156,10 +156,12 @@ def test_what_varies_inside_the_runs_is_the_least_error(paired: bool) -> None:
     assert apart.p == compare_runs((0.010, 0.012, 0.014), (0.013, 0.015, 0.011), paired, True).p, "it is a floor"
 
 
-def test_runs_without_an_interval_have_no_error_inside_them() -> None:
-    known = Estimate(1.0, 0.9, 1.1, 500)
-    assert within_run_error([known, Estimate(1.0, why="20 < 36")]) == 0
-    assert within_run_error([known, Estimate(1.0, 0.9, math.inf, 500)]) == 0
+def test_what_is_known_of_the_error_inside_the_runs_is_the_least_there_is() -> None:
+    known, error = Estimate(1.0, 0.9, 1.1, 500), 0.1 / 1.96
+    assert within_run_error([known]) == pytest.approx(error, rel=1e-4)
+    assert within_run_error([known, Estimate(1.0, why="20 < 36")]) == pytest.approx(error / 2, rel=1e-4)
+    assert within_run_error([known, Estimate(1.0, 0.9, math.inf, 500)]) == pytest.approx(error / math.sqrt(2), rel=1e-4)
+    assert within_run_error([Estimate(math.inf, 1.0, math.inf, 500)] * 2) == 0
 
 
 def test_holm_by_hand() -> None:

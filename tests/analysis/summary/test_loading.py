@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis.summary.loading import run_folders
+from analysis.summary.loading import summaries_of
 from enginebench import app
 from tests.support.analysis.synthetic import Engine, simulate
 
@@ -27,11 +27,13 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def test_names_are_runs_ids_and_folders_of_runs(runs: Path) -> None:
-    both = [runs / "a-1", runs / "a-2"]
-    assert run_folders([str(runs)], Path("elsewhere")) == both
-    assert run_folders([str(both[1]), str(runs), "a-1"], runs) == [both[1], both[0]], "each once"
-    assert run_folders(["a-2"], runs) == both[1:]
-    assert len(run_folders([], runs)) == 1
+    def found(*names: str | Path, where: Path = runs) -> list[str]:
+        return [summary.run_id for summary in summaries_of([*map(str, names)], where)]
+
+    assert found(runs, where=Path("elsewhere")) == ["a-1", "a-2"]
+    assert found(runs / "a-2", runs, "a-1") == ["a-2", "a-1"], "each once"
+    assert found("a-2") == ["a-2"]
+    assert len(found()) == 1
 
 
 def test_a_plan_takes_a_folder_of_runs_as_a_report_does(runs: Path) -> None:
