@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.data.load import RunData
-from analysis.data.windows import keys_of
 from analysis.stats.steadiness import LEAST, steadiness
 from records.formatting import format_seconds, in_words, join_labels, significant
 from records.stage import SECOND
-from records.view import Evidence, StageView
+from records.view import Evidence, StageView, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def _moved(series: Sequence[float | None], drift: Drift) -> str | None:
 def stopped_early(run: RunData, stages: Sequence[StageView]) -> Iterator[Evidence]:
     """A search whose time is up leaves a probe planned that it never measured: that is its end."""
     measured = {view.index for view in stages}
-    unreached = [key.label for key in keys_of(run).values() if key.index not in measured]
+    unreached = [key.label for key in keys_of(run.meta.plan).values() if key.index not in measured]
     if _search_time_was_up(run):
         unreached = []
     cut = [view.label for view in stages if not view.complete]

@@ -10,8 +10,8 @@ from locust import LoadTestShape
 from loadtests.harness.run import plan as plans
 from loadtests.harness.run.options import read_options
 from loadtests.harness.users import events
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.failures import refusal
+from loadtests.harness.users.run_process import RunProcess
 from records.load import Load, Users
 from records.stage import SECOND
 
@@ -49,7 +49,7 @@ class StageShape(LoadTestShape):
             raise refusal(self.runner.environment, error) from error
         return self._users(first.load)
 
-    def _drained(self, run: ActiveRun) -> bool:
+    def _drained(self, run: RunProcess) -> bool:
         """Whether all users have stopped after the last stage: each with its last answer, or at the time limit."""
         assert self.runner is not None
         ended = run.start + (run.conductor.stage.end or 0 if run.conductor else 0)
@@ -59,7 +59,7 @@ class StageShape(LoadTestShape):
             gevent.sleep(0.05)
         return self.runner.user_count == 0 or time.monotonic_ns() >= limit
 
-    def _tell_late_workers(self, run: ActiveRun) -> None:
+    def _tell_late_workers(self, run: RunProcess) -> None:
         assert self.runner is not None
         options = self.runner.environment.parsed_options
         assert options is not None

@@ -2,8 +2,8 @@
 
 In an open loop there is one user for each process, which sends the process's share of the arrivals.
 
-Locust's page shows each request once, with its end-to-end time, and the rows TTFT and TPOT, which are not part of
-Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
+Locust's page shows each request once, with its end-to-end time, and a row for each metric that is shown live, which are
+not part of Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_ask
 from loadtests.harness.workload.workload import Ask
 from records.load import Rate
-from records.metrics import BY_NAME
+from records.metrics import BY_NAME, REQUEST_METRICS
 from records.request import Observation
 from records.stage import SECOND, Stage
 
-PAGE_ROWS = ("ttft", "tpot")
+PAGE_ROWS = tuple(metric for metric in REQUEST_METRICS if metric.shown.live)
 MILLISECONDS = 1e3  # Locust counts in them
 MOST_ARRIVALS = 10**9  # of a stage
 
@@ -157,8 +157,8 @@ class ModelUser(User):
         name, failure = ask.call.path, None
         if observation.outcome == "ok":
             for row in PAGE_ROWS:
-                if (seconds := BY_NAME[row].of(observation)) is not None:
-                    self.environment.stats.get(name, BY_NAME[row].title).log(seconds * MILLISECONDS, 0)
+                if (seconds := row.of(observation)) is not None:
+                    self.environment.stats.get(name, row.title.partition(" (")[0]).log(seconds * MILLISECONDS, 0)
         else:
             failure = RequestFailed(" ".join(filter(None, (observation.outcome, str(observation.status or "")))))
         e2e = BY_NAME["e2e"].of(observation)
