@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -58,6 +59,15 @@ argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 scenario: Scenario | None = None
 """The scenario of this process, once its file has been loaded."""
+
+
+def take_scenario(given: Scenario | None) -> None:
+    """A user class with this scenario has been defined."""
+    global scenario
+    if scenario is not None:
+        sys.exit("one scenario at a time: give Locust a single file, with one user class that has a scenario.")
+    scenario = given
+
 
 _current: RunProcess | None = None
 _live: LiveRun | None = None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from time import monotonic_ns
+from typing import Any, ClassVar
 
 import gevent
 from locust import User, task
@@ -19,8 +20,13 @@ from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 from loadtests.harness.client.client import Client
+from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.users import events
+from loadtests.harness.users import (
+    events,
+    page,  # noqa: F401  adds its tab to Locust's page
+    shape,  # noqa: F401  gives Locust the scenario's stages
+)
 from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_ask
 from loadtests.harness.workload.workload import Ask
@@ -39,11 +45,19 @@ class RequestFailed(Exception):
 
 
 class ModelUser(User):
-    """Override `next_ask` to ask something else."""
+    """A locustfile defines one subclass, with its `scenario`; the load shape follows from it. Override `next_ask` to
+    ask something else. Without a scenario, Locust's own `--users` and `--run-time` apply.
+    """
 
     abstract = True
     host = "http://127.0.0.1:8000"
+    scenario: ClassVar[Scenario | None] = None
     _leaving = False
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "scenario" in vars(cls):
+            events.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
         run = events.current_run()
