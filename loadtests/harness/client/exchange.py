@@ -18,9 +18,9 @@ from gevent.hub import Waiter
 from loadtests.harness.client.answer import Answer, Moment, digest
 from loadtests.harness.client.clock import WallOffset
 from loadtests.harness.client.connection import Connection, Read
-from loadtests.harness.client.gathering import UNHURRIED_NS, Gathering, gathering
 from loadtests.harness.client.kernel_stamps import kernel_stamp
 from loadtests.harness.client.outcome import Ended, Ending, outcome_of
+from loadtests.harness.client.read_batcher import UNHURRIED_NS, ReadBatcher, read_batcher
 from loadtests.harness.client.response import Response
 from records.request import Observation, Outcome
 
@@ -67,7 +67,7 @@ class Exchange:
         self._waiter: Waiter[None] = Waiter(hub)
         self._leaves_at = inf
         self._readable = hub.loop.io(connection.fileno, 1, priority=1)  # before the reads that can wait
-        self._gathering: Gathering | None = None
+        self._batcher: ReadBatcher | None = None
         self._writable: Any = None
         self._timer: Any = None
 
@@ -123,13 +123,13 @@ class Exchange:
         pending.append(read)
         before, self._last_read = self._last_read, read[0]
         if (
-            self._gathering is None
+            self._batcher is None
             and self._may_defer
             and len(pending) > 1  # the one before may have been the first token
             and read[0] - before > UNHURRIED_NS
             and read[1]
         ):
-            self._gather()
+            self._batch_reads()
         if (
             self._may_defer
             and len(pending) < READS_PER_PARSE
@@ -141,11 +141,11 @@ class Exchange:
             return
         self._parse()
 
-    def _gather(self) -> None:
+    def _batch_reads(self) -> None:
         """Read less often from now on: reads are late then, their kernel stamps are not."""
         self._readable.stop()
-        self._gathering = gathering()
-        self._gathering.add(self._connection.fileno, self.on_readable)
+        self._batcher = read_batcher()
+        self._batcher.add(self._connection.fileno, self.on_readable)
 
     def on_writable(self) -> None:
         try:
@@ -238,8 +238,8 @@ class Exchange:
         if self._ending is not None:
             return
         self._ending, self._detail, self.ended_at = ending, detail, monotonic_ns()
-        if self._gathering is not None:
-            self._gathering.remove(self._connection.fileno)
+        if self._batcher is not None:
+            self._batcher.remove(self._connection.fileno)
         self._readable.close()
         self._timer.close()
         if self._writable is not None:

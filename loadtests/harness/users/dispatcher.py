@@ -22,8 +22,8 @@ from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.alarm import Alarm
+from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.senders import SenderPool
 from loadtests.harness.workload.workload import Ask
 from records.load import Load, Rate
@@ -53,7 +53,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        run: ActiveRun,
+        run: RunProcess,
         new_client: Callable[[], Client],
         next_ask: Callable[[Stage, int], Ask],
         show: Callable[[Ask, Observation, int], None],

@@ -2,8 +2,8 @@
 
 In an open loop there is one user for each process, which sends the process's share of the arrivals.
 
-Locust's page shows each request once, with its end-to-end time, and the rows TTFT and TPOT, which are not part of
-Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
+Locust's page shows each request once, with its end-to-end time, and a row for each metric that is shown live, which are
+not part of Aggregated. Those numbers are rounded and for watching only; reports are computed from the records.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from time import monotonic_ns
+from typing import Any, ClassVar
 
 import gevent
 from locust import User, task
@@ -19,17 +20,22 @@ from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 from loadtests.harness.client.client import Client
+from loadtests.harness.scenario import Scenario
 from loadtests.harness.schedule.retries import pause_before_retry
-from loadtests.harness.users import events
+from loadtests.harness.users import (
+    events,
+    page,  # noqa: F401  adds its tab to Locust's page
+    shape,  # noqa: F401  gives Locust the scenario's stages
+)
 from loadtests.harness.users.dispatcher import Dispatcher
 from loadtests.harness.workload.replay import trace_ask
 from loadtests.harness.workload.workload import Ask
 from records.load import Rate
-from records.metrics import BY_NAME
+from records.metrics import BY_NAME, REQUEST_METRICS
 from records.request import Observation
 from records.stage import SECOND, Stage
 
-PAGE_ROWS = ("ttft", "tpot")
+PAGE_ROWS = tuple(metric for metric in REQUEST_METRICS if metric.shown.live)
 MILLISECONDS = 1e3  # Locust counts in them
 MOST_ARRIVALS = 10**9  # of a stage
 
@@ -39,11 +45,19 @@ class RequestFailed(Exception):
 
 
 class ModelUser(User):
-    """Override `next_ask` to ask something else."""
+    """A locustfile defines one subclass, with its `scenario`; the load shape follows from it. Override `next_ask` to
+    ask something else. Without a scenario, Locust's own `--users` and `--run-time` apply.
+    """
 
     abstract = True
     host = "http://127.0.0.1:8000"
+    scenario: ClassVar[Scenario | None] = None
     _leaving = False
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "scenario" in vars(cls):
+            events.take_scenario(cls.scenario)
 
     def on_start(self) -> None:
         run = events.current_run()
@@ -157,8 +171,8 @@ class ModelUser(User):
         name, failure = ask.call.path, None
         if observation.outcome == "ok":
             for row in PAGE_ROWS:
-                if (seconds := BY_NAME[row].of(observation)) is not None:
-                    self.environment.stats.get(name, BY_NAME[row].title).log(seconds * MILLISECONDS, 0)
+                if (seconds := row.of(observation)) is not None:
+                    self.environment.stats.get(name, row.title.partition(" (")[0]).log(seconds * MILLISECONDS, 0)
         else:
             failure = RequestFailed(" ".join(filter(None, (observation.outcome, str(observation.status or "")))))
         e2e = BY_NAME["e2e"].of(observation)

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from loadtests.harness.client.answer import Answer, Moment, Reader, message_of, token_count
+from loadtests.harness.client.dialects.amazon_frames import FrameReader
 from loadtests.harness.client.dialects.aws import aws_signer
 from loadtests.harness.client.dialects.dialect import Dialect, ModelRequest, Signer, given
-from loadtests.harness.client.dialects.event_stream import FrameReader
 
 SERVICE = "bedrock"
 FINISH_REASONS = {
