@@ -61,13 +61,13 @@ class LiveRun:
             self._merged.pop(key, None)
             self._changed.add(key[0])
         if self._over:
-            self._publish()
+            self.publish()
 
     def finish(self) -> None:
         """The run is over: what was not settled is counted."""
         gevent.kill(self._greenlet)
         self._over = True
-        self._publish()
+        self.publish()
 
     @property
     def meta(self) -> RunMeta:
@@ -126,10 +126,10 @@ class LiveRun:
         while True:
             began = time.monotonic()
             self._samples.append((began, sum(process.scheduled for process in self._processes())))
-            self._publish(gevent.sleep)
+            self.publish(gevent.sleep)
             gevent.sleep(max(INTERVAL, (time.monotonic() - began) / COST))
 
-    def _publish(self, pause: Callable[[], object] = lambda: None) -> None:
+    def publish(self, pause: Callable[[], object] = lambda: None) -> None:
         """Bring the views up to date. `pause` is called between two of them, so that they do not hold up the loop."""
         meta, now = self._meta(), time.monotonic_ns() - self._start
         if self._own is not None:

@@ -20,6 +20,8 @@ SHORT, LEAST = 2.0, 3.0  # seconds of the window of a short stage, and at least 
 WARM_UP = {False: 0.5, True: 1.0}  # seconds, of a short stage and of a long one; prolonged until all users are answered
 GROWING, HALVING = 0.6, 0.4  # shares of the time after which users no longer double, and the crossing is not halved
 NARROW = 1.3  # ratio of the two loads around the crossing from which on nothing is measured between them
+FEW = 2  # requests that are above the percentile by which a short stage is judged
+LOWEST = next(iter(PERCENTILES))
 BOUND = 20.0  # seconds that a stage's last answers get
 
 
@@ -29,24 +31,29 @@ class Growth:
 
     objectives: tuple[Objective, ...]
     seconds: float
-    most: int
+    most: int = 100
+
+    @property
+    def first(self) -> StagePlan:
+        return self._stage(1, SHORT, long=False)
 
     def following(self, stages: Sequence[StageView], elapsed: float) -> StagePlan | None:
         """The stage after those that ended, `elapsed` seconds after the run's start; `None` when the time is up."""
+        if not stages:  # the window of the first one never began
+            return None
         kept = {round(stage.load): keeps(stage, self.objectives) for stage in stages}  # of a load the last one counts
         long = {round(stage.load) for index, stage in enumerate(stages) if _measured(stages[:index], stage.load)}
         missed = min((users for users, met in kept.items() if not met), default=None)
         held = max((users for users in kept if missed is None or users < missed), default=None)
-        left = self.seconds - elapsed - _answer(stages)
-        if missed is None:
-            if held is None or (held < self.most and elapsed < GROWING * self.seconds):
-                return self._stage(1 if held is None else min(2 * held, self.most), SHORT, long=False)
-        elif held is not None and missed > max(NARROW * held, held + 1) and elapsed < HALVING * self.seconds:
-            return self._stage((held + missed) // 2, SHORT, long=False)
+        if missed is None and max(kept) < self.most and elapsed < GROWING * self.seconds:
+            return self._stage(min(2 * max(kept), self.most), SHORT, long=False)
+        apart = held is not None and missed is not None and missed > max(NARROW * held, held + 1)
+        if apart and elapsed < HALVING * self.seconds:
+            return self._stage(((held or 0) + (missed or 0)) // 2, SHORT, long=False)
         around = [users for users in (held, missed) if users is not None and users not in long]
         if not around:
             return None
-        window = left / len(around) - WARM_UP[True] - _answer(stages)
+        window = (self.seconds - elapsed) / len(around) - WARM_UP[True] - _answer(stages)
         return self._stage(around[0], window, long=True) if window >= LEAST else None
 
     def _stage(self, users: int, seconds: float, long: bool) -> StagePlan:
@@ -59,11 +66,11 @@ def keeps(stage: StageView, objectives: Sequence[Objective]) -> bool:
 
 
 def _keeps(stage: StageView, objective: Objective) -> bool:
+    """Of few requests a lower percentile is taken: one slow answer ends no growth."""
     if objective.judged is None:
         return (stage.estimate("failure_share").value or 0.0) <= 1 - objective.q
-    known = sorted(PERCENTILES.items(), key=lambda each: each[1])
-    name = next((name for name, q in known if q >= objective.q), known[-1][0])
-    value = stage.estimate(objective.judged.name, name).value
+    names = [name for name, q in PERCENTILES.items() if q <= objective.q and stage.requests * (1 - q) >= FEW]
+    value = stage.estimate(objective.judged.name, names[-1] if names else LOWEST).value
     return value is None or value <= objective.limit  # none: answers of one token have no TPOT
 
 
@@ -73,4 +80,4 @@ def _measured(stages: Sequence[StageView], load: float) -> bool:
 
 def _answer(stages: Sequence[StageView]) -> float:
     """Seconds that the last answers of a stage take."""
-    return (stages[-1].metrics["e2e"].mean or 0.0) if stages else 0.0
+    return stages[-1].metrics["e2e"].mean or 0.0

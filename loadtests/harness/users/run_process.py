@@ -39,7 +39,7 @@ from records.metrics import BY_NAME
 from records.request import Observation, RequestRecord, SentRecord
 from records.run import RunEvent
 from records.slo import RunObjectives
-from records.stage import SECOND, Stage
+from records.stage import SECOND, Nanoseconds, Stage, StagePlan
 from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,9 @@ class RunProcess:
         self.conductor: Conductor | None = None
         self._reporters: list[gevent.Greenlet[..., None]] = []
         if plans:
-            self.conductor = Conductor(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search)
+            self.conductor = Conductor(
+                *(runner, self.start, plan.meta.plan, self.tracker, self._stages_changed, search), self._following
+            )
         elif self.tracker is not None:
             for stage in plan.meta.stages or (next_stage(0, plan.meta.plan[0], 0, False),):
                 self._enter(stage)
@@ -285,6 +287,15 @@ class RunProcess:
             self._counts.enter(stage)
         self.over = over
         self._write_meta()
+
+    def _following(self, now: Nanoseconds) -> StagePlan | None:
+        """The stage after the last one that was planned, where users grow by what the stages so far have shown."""
+        growth = self.scenario.growth()
+        if growth is None:
+            return None
+        assert self.live is not None
+        self.live.publish()
+        return growth.following(self.live.document.stages, now / SECOND)
 
     def _happened(self, event: RunEvent) -> None:
         self._meta = replace(self._meta, events=(*self._meta.events, event))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from loadtests.harness.schedule.growth import Growth
+from loadtests.harness.schedule.growth import Growth, keeps
 from records.slo import parse_objectives
 from records.stage import StagePlan
 from records.view import Distribution, Estimate, StageView
@@ -39,11 +40,13 @@ def followed(law: Callable[[float], StageView]) -> tuple[list[StagePlan], float]
     growth, elapsed = Growth(OBJECTIVES, 60.0, 100), 0.0
     views: list[StageView] = []
     plans: list[StagePlan] = []
-    while (plan := growth.following(views, elapsed)) is not None:
+    plan: StagePlan | None = growth.first
+    while plan is not None:
         assert plan.seconds is not None
         elapsed += plan.seconds + ANSWER
         plans.append(plan)
         views.append(law(plan.load.value))
+        plan = growth.following(views, elapsed)
     return plans, elapsed
 
 
@@ -81,3 +84,10 @@ def test_what_was_long_and_is_missed_after_all_moves_the_crossing() -> None:
     plan = Growth(OBJECTIVES, 60.0, 100).following(views, 40.0)
     assert plan is not None
     assert plan.load.value == 8
+
+
+def test_one_slow_answer_of_nine_ends_no_growth() -> None:
+    view = stage(1, 0.04)
+    slow = Distribution(9, 0, 0.1, 0.0, 0.04, 2.0, {"p50": Estimate(0.04), "p95": Estimate(2.0)})
+    assert keeps(replace(view, outcomes={"ok": 9}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)
+    assert not keeps(replace(view, outcomes={"ok": 90}, metrics={**view.metrics, "ttft_user": slow}), OBJECTIVES)
