@@ -131,6 +131,95 @@ class Missing(Formula):
 
 
 @dataclass(frozen=True, slots=True)
+class Given(Formula):
+    """`of` where `known` was observed too, else nothing."""
+
+    of: Formula
+    known: Formula
+
+    def __str__(self) -> str:
+        return f"{self.of}, where {self.known} is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Magnitude(Formula):
+    """Without its sign."""
+
+    of: Formula
+
+    def __str__(self) -> str:
+        return f"|{self.of}|"
+
+
+# Flags: 1 or 0, and never nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Is(Formula):
+    """1 where the record's `field` equals `value`."""
+
+    field: str
+    value: str | int | bool
+
+    def __str__(self) -> str:
+        return f"{self.field} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Formula):
+    """1 where `of` was observed."""
+
+    of: Formula
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.of)} known"
+
+
+@dataclass(frozen=True, slots=True)
+class Below(Formula):
+    """1 where `of` was observed and is less than `limit`."""
+
+    of: Formula
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.of)} < {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Above(Formula):
+    """1 where `of` was observed and is more than `limit`."""
+
+    of: Formula
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.of)} > {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Both(Formula):
+    """1 where two flags are 1."""
+
+    one: Formula
+    other: Formula
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.one)} and {_enclosed(self.other)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Either(Formula):
+    """1 where at least one of two flags is 1."""
+
+    one: Formula
+    other: Formula
+
+    def __str__(self) -> str:
+        return f"{_enclosed(self.one)} or {_enclosed(self.other)}"
+
+
+@dataclass(frozen=True, slots=True)
 class AtMost(Formula):
     """1 where `of` is at most `limit`, else 0."""
 
@@ -204,6 +293,23 @@ def reader(formula: Formula) -> Reader:
             return lambda record: max(gaps) / SECOND if (gaps := getattr(record, field)) else None
         case Missing(field):
             return lambda record: float(getattr(record, field) is None)
+        case Given(of, known):
+            return _of_two(reader(of), reader(known), lambda value, _: value)
+        case Magnitude(of):
+            return _of_known(reader(of), abs)
+        case Is(field, wanted):
+            return lambda record: float(getattr(record, field) == wanted)
+        case Known(of):
+            known_value = reader(of)
+            return lambda record: float(known_value(record) is not None)
+        case Below(of, limit):
+            return _flag(reader(of), lambda value: value < limit)
+        case Above(of, limit):
+            return _flag(reader(of), lambda value: value > limit)
+        case Both(one, other):
+            return _of_two(reader(one), reader(other), min)
+        case Either(one, other):
+            return _of_two(reader(one), reader(other), max)
         case AtMost(of, limit):
             return _of_known(reader(of), lambda value: float(value <= limit))
         case ZeroAbove(of, limit):
@@ -250,6 +356,14 @@ def _of_known(of: Reader, then: Callable[[float], float | None]) -> Reader:
     def read(record: Any) -> float | None:
         value = of(record)
         return None if value is None else then(value)
+
+    return read
+
+
+def _flag(of: Reader, holds: Callable[[float], bool]) -> Reader:
+    def read(record: Any) -> float | None:
+        value = of(record)
+        return float(value is not None and holds(value))
 
     return read
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from loadtests.harness.live.edges import edges_around, with_grid
 from loadtests.harness.live.sketch import Sketch
-from loadtests.harness.live.tallies import Sum, of_answer, of_flow, of_request
+from loadtests.harness.live.tallies import Sum, of_flow, of_request
 from loadtests.harness.live.windows import SETTLED, Windows
 from records.formula import Reader, reader
 from records.metrics import ICL, REQUEST_METRICS, Metric
@@ -213,9 +213,7 @@ class Counts:
         stage.output_tokens += record.output_tokens or 0
         stage.prompt_tokens += record.prompt_tokens or 0
         stage.tally(of_request(record))
-        if record.outcome == "ok":
-            stage.tally(of_answer(record))
-        elif is_failure(record.outcome):
+        if is_failure(record.outcome):
             stage.failures[f"{record.outcome}: {record.detail}" if record.detail else record.outcome] += 1
         if (good := self._scales.objectives.met_by(record)) is not None:
             stage.judged += 1

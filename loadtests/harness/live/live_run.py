@@ -30,6 +30,19 @@ COST = 0.02  # share of the time that the views of a run of many stages may take
 RECENT = 10  # samples over which the offered rate is taken
 
 
+class Work:
+    """How long something takes that lets the event loop go on now and then; the `seconds` are its own alone."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = time.monotonic()
+
+    def pause(self) -> None:
+        self.seconds += time.monotonic() - self._began
+        gevent.sleep(0)
+        self._began = time.monotonic()
+
+
 class LiveRun:
     """`own` are the counts of this process, if it makes load itself; `meta` and `users` return those of the run as they
     are. `start` is the run's own."""
@@ -124,10 +137,11 @@ class LiveRun:
 
     def _run(self) -> None:
         while True:
-            began = time.monotonic()
-            self._samples.append((began, sum(process.scheduled for process in self._processes())))
-            self.publish(gevent.sleep)
-            gevent.sleep(max(INTERVAL, (time.monotonic() - began) / COST))
+            work = Work()
+            self._samples.append((time.monotonic(), sum(process.scheduled for process in self._processes())))
+            self.publish(work.pause)
+            work.pause()
+            gevent.sleep(max(INTERVAL, work.seconds / COST))
 
     def publish(self, pause: Callable[[], object] = lambda: None) -> None:
         """Bring the views up to date. `pause` is called between two of them, so that they do not hold up the loop."""

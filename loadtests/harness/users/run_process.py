@@ -7,11 +7,10 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
 
 import gevent
 from locust.env import Environment
@@ -32,11 +31,10 @@ from loadtests.harness.schedule.tracker import StageTracker
 from loadtests.harness.settings.run import RunSettings
 from loadtests.harness.users.conductor import POLL, PROGRESS_MESSAGE, Conductor
 from loadtests.harness.users.timed_command import TimedCommand, complete
-from loadtests.harness.workload.workload import Ask
 from records.files import write_meta
 from records.load import TRACE, Rate
 from records.metrics import BY_NAME
-from records.request import Observation, RequestRecord, SentRecord
+from records.request import RequestRecord, SentRecord
 from records.run import RunEvent
 from records.slo import RunObjectives
 from records.stage import SECOND, Nanoseconds, Stage, StagePlan
@@ -44,9 +42,6 @@ from records.telemetry import TelemetrySample
 
 logger = logging.getLogger(__name__)
 
-OBSERVED = Observation.__struct_fields__
-STAMPS = tuple(name for name in OBSERVED if name.startswith("t_") or name == "read_first")
-ASKED = tuple({field.name for field in fields(Ask)} & set(RequestRecord.__struct_fields__))
 RECENT_ANSWERS = 200
 LEAST_SPREAD, MOST_SPREAD = 1.0, 60.0  # seconds
 
@@ -182,48 +177,41 @@ class RunProcess:
             seconds = warm_up.amount if warm_up.unit == "seconds" else 0.0
         return min(max(seconds, LEAST_SPREAD), MOST_SPREAD)
 
-    def request_scheduled(self, t_sched: int) -> int:
-        """A number for a request that is about to be sent; `t_sched` is absolute."""
+    def request_scheduled(self, record: RequestRecord, t_sched: int, stage: Stage, user: int | None) -> int:
+        """A number for a request that is about to be sent; `t_sched` is absolute. Its record gets what was not known
+        when it was planned."""
         assert self.tracker is not None
         self._requests += 1
+        record.request_id, record.worker = f"{self._worker}-{self._requests}", str(self._worker)
+        record.scenario, record.stage, record.user = self.plan.meta.scenario, stage.index, user
+        record.t_sched = t_sched - self.start
         self._counts.request_scheduled()
-        self.tracker.request_scheduled(self._requests, t_sched - self.start)
+        self.tracker.request_scheduled(self._requests, record.t_sched)
         self._nudge()
         return self._requests
 
-    def announce(self, request: int, stage: Stage, t_sched: int) -> None:
+    def announce(self, record: RequestRecord) -> None:
         """Record that a request is about to be sent: if this process is killed, this line is its only trace."""
         assert self._recorder is not None
         self._recorder.write(
             SentRecord(
-                request_id=f"{self._worker}-{request}",
-                worker=str(self._worker),
-                stage=stage.index,
-                t_sched=t_sched - self.start,
+                request_id=record.request_id,
+                worker=record.worker,
+                stage=record.stage,
+                t_sched=record.t_sched,
                 t_send=monotonic_ns() - self.start,
             )
         )
 
-    def request_ended(self, request: int, user: int | None, stage: Stage, ask: Ask, observation: Observation) -> None:
-        """Record what was observed; `stage` is the one in which the request was scheduled."""
-        values: dict[str, Any] = {name: getattr(observation, name) for name in OBSERVED}
-        values |= {name: value - self.start for name in STAMPS if (value := values[name]) is not None}
+    def request_ended(self, number: int, record: RequestRecord) -> None:
+        """`record` is complete: write and count it. `number` is that of `request_scheduled`."""
         assert self._recorder is not None
         assert self.tracker is not None
-        record = RequestRecord(
-            request_id=f"{self._worker}-{request}",
-            worker=str(self._worker),
-            scenario=self.plan.meta.scenario,
-            stage=stage.index,
-            user=user,
-            **{name: getattr(ask, name) for name in ASKED},
-            **values,
-        )
         self._recorder.write(record)
-        self.tracker.request_ended(request, user, record)
+        self.tracker.request_ended(number, record.user, record)
         self._counts.request_ended(record)
-        seconds = BY_NAME["e2e"].of(observation)
-        if seconds is not None and observation.outcome == "ok":
+        seconds = BY_NAME["e2e"].of(record)
+        if seconds is not None and record.outcome == "ok":
             self._answer_seconds.append(seconds)
         self._nudge()
 

@@ -15,7 +15,8 @@ from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.client.exchange import Exchange
 from loadtests.harness.client.read_batcher import BATCH, PAUSE, UNHURRIED_NS, ReadBatcher, read_batcher
-from records.request import Observation
+from records.request import RequestRecord
+from tests.support.loadtests.asking import due
 from tests.support.servers.wire_script import DONE, END, HEAD, Step, WireServer, finish, frame, token, usage
 
 pytestmark = [
@@ -95,7 +96,7 @@ def test_a_reader_that_has_left_is_not_called_even_when_next(batcher: ReadBatche
     assert len(left) == 1
 
 
-def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[Observation, list[int]]:
+def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[RequestRecord, list[int]]:
     """What was seen, and after how many reads reads were batched."""
     after: list[int] = []
     gather = Exchange._batch_reads
@@ -107,7 +108,7 @@ def ask(script: list[Step], monkeypatch: pytest.MonkeyPatch) -> tuple[Observatio
     monkeypatch.setattr(Exchange, "_batch_reads", counting)
     with WireServer(script) as server:
         client = Client(server.url)
-        seen = client.request(CHAT, time.monotonic_ns(), lambda _: None)
+        seen = client.request(CHAT, due(time.monotonic_ns()), lambda _: None)
         client.close()
     assert seen.outcome == "ok"
     assert not read_batcher()._callbacks
@@ -136,8 +137,8 @@ def test_an_answer_in_a_hurry_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_that_is_cut_off_leaves_nothing_behind() -> None:
     with WireServer([HEAD, *(step for _ in range(100) for step in (frame(token()), SLOW))]) as server:
         client = Client(server.url)
-        heard: list[Observation] = []
-        asking = gevent.spawn(client.request, CHAT, time.monotonic_ns(), heard.append)
+        heard: list[RequestRecord] = []
+        asking = gevent.spawn(client.request, CHAT, due(time.monotonic_ns()), heard.append)
         gevent.sleep(6 * SLOW)
         assert read_batcher()._callbacks
         asking.kill()
