@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from servers.http.errors import ApiError, bad_request
 
-OTHER_VALUES = 1000  # of a body, in addition to those of its prompt
+OTHER_VALUES = 1000  # commas of a body in addition to those of its prompt
 LONGEST_NAME = 100  # characters of a field's name in an error
 JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 TOO_LONG = "context_length_exceeded"
@@ -47,8 +47,11 @@ def decoded_array(array: bytes, kind: type[T], where: str) -> list[T]:
 
 def refuse_too_many_values(content: bytes, context_length: int) -> None:
     """Raises `ApiError` by the number of commas: a token id has one, a message two, and text fewer than tokens."""
-    if content.count(b",") > context_length + OTHER_VALUES:
-        raise bad_request("The body holds more values than the model's context has tokens.", None, TOO_LONG)
+    if (commas := content.count(b",")) > context_length + OTHER_VALUES:
+        message = (
+            f"The body has {commas} commas, more than a prompt for this model's context of {context_length} tokens."
+        )
+        raise bad_request(message, None, TOO_LONG)
 
 
 def too_long(limit: int, where: str) -> ApiError:
