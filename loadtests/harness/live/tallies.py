@@ -6,38 +6,34 @@ They become the quantities of a view, and its counts (`records/counts.py`), whic
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from records.counts import OF_ANSWERS, OF_REQUESTS
-from records.formula import reader
+from records.formula import Field, Formula, Given, Positive, readers
 from records.metrics import FIRST_TOKENS, QUANTITIES, SEEN_TOKENS
 from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds
 
 Sum = tuple[str, float | None]
-seen_tokens, first_tokens = reader(SEEN_TOKENS), reader(FIRST_TOKENS)
-REQUEST_FLAGS, ANSWER_FLAGS = (
-    [(name, reader(flag)) for name, flag in flags.items()] for flags in (OF_REQUESTS, OF_ANSWERS)
-)
-MEANS = [(quantity.name, reader(quantity.mean)) for quantity in QUANTITIES if quantity.mean is not None]
+tokens_of = readers((SEEN_TOKENS, FIRST_TOKENS))
+MEANS: Mapping[str, Formula] = {
+    **{quantity.name: quantity.mean for quantity in QUANTITIES if quantity.mean is not None},
+    "tokens_in_chunks": Given(SEEN_TOKENS, Positive(Field("chunks"))),
+    "chunks": Given(Positive(Field("chunks")), SEEN_TOKENS),
+}
+flags_of_request = readers(OF_REQUESTS.values())
+flags_of_answer, means_of_answer = readers(OF_ANSWERS.values()), readers(MEANS.values())
 
 
 def of_request(request: RequestRecord) -> Iterator[Sum]:
-    """Of one that was scheduled in the window."""
-    for name, flag in REQUEST_FLAGS:
-        if flag(request):
-            yield name, 1.0
-    if request.outcome != "ok":
-        return
-    for name, flag in ANSWER_FLAGS:
-        if flag(request):
-            yield name, 1.0
-    for name, value in MEANS:
-        yield name, value(request)
-    if request.chunks and (seen := seen_tokens(request)) is not None:
-        yield "tokens_in_chunks", seen
-        yield "chunks", request.chunks
+    """Of one that was scheduled in the window. Of flags, only those that are raised."""
+    if any(flags := flags_of_request(request)):
+        yield from zip(OF_REQUESTS, (flag or None for flag in flags), strict=True)
+    if request.outcome == "ok":
+        if any(flags := flags_of_answer(request)):
+            yield from zip(OF_ANSWERS, (flag or None for flag in flags), strict=True)
+        yield from zip(MEANS, means_of_answer(request), strict=True)
 
 
 def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Iterator[Sum]:
@@ -52,7 +48,7 @@ def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Ite
         yield "completed_uncounted", request.output_tokens is None
     if request.t_last is None:
         return
-    tokens = seen_tokens(request)
+    tokens, of_first = tokens_of(request)
     if request.t_first is None:  # it came as a whole
         if tokens is not None and start <= request.t_last < end:
             yield "tokens", tokens
@@ -61,7 +57,9 @@ def of_flow(request: RequestRecord, start: Nanoseconds, end: Nanoseconds) -> Ite
     if tokens is None:
         yield "uncounted_chunks", after - before
     else:
-        yield "tokens", _tokens(request, tokens, after) - _tokens(request, tokens, before)
+        later = len(request.icl)
+        first = min(of_first or 0.0, tokens) if later else tokens
+        yield "tokens", _tokens(first, tokens, later, after) - _tokens(first, tokens, later, before)
 
 
 def _came(request: RequestRecord, t: Nanoseconds) -> int:
@@ -76,10 +74,8 @@ def _came(request: RequestRecord, t: Nanoseconds) -> int:
     return bisect_left(list(accumulate(request.icl, initial=0)), elapsed)
 
 
-def _tokens(request: RequestRecord, tokens: float, came: int) -> float:
-    """The first chunk brings its own tokens, and the later ones share the rest evenly."""
+def _tokens(first: float, tokens: float, later: int, came: int) -> float:
+    """The first chunk brings its own tokens, and the `later` ones share the rest evenly."""
     if not came:
         return 0.0
-    later = len(request.icl)
-    first = min(first_tokens(request) or 0.0, tokens) if later else tokens
     return first + (tokens - first) * (came - 1) / later if later else first
