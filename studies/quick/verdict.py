@@ -80,7 +80,7 @@ def _promise(objective: Objective, one: bool) -> str:
     """What `one` user, or several, get."""
     if objective.judged is None:
         return f"{'sees' if one else 'see'} at most {format_share(1 - objective.q)} of the requests fail"
-    limit, q = format_seconds(objective.limit), f"p{100 * objective.q:g}"
+    limit, q = format_seconds(objective.limit), objective.statistic
     match objective.metric:
         case "ttft":
             return f"{'gets the' if one else 'get their'} first token within {limit} ({q})"
@@ -113,7 +113,7 @@ def _measured(stage: StageView | None, objective: Objective) -> str:
         return ""
     if objective.judged is None:
         return format_share(stage.value("failure_share"))
-    value = stage.value(objective.judged.name, f"p{100 * objective.q:g}")
+    value = stage.value(objective.judged.name, objective.statistic)
     return "" if value is None else format_seconds(value)
 
 

@@ -19,9 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from records.formatting import format_seconds, significant
+from records.metrics import BY_NAME
+from records.slo import Objective
+from records.view import StageView
 
 HEIGHT = 8  # rows
 WIDTH = 80  # columns of a terminal at least
+TTFT = BY_NAME["ttft_user"]
 GAP = 5  # columns between two loads at least
 
 
@@ -31,6 +35,17 @@ class Point:
 
     load: float
     seconds: float
+
+
+def chart_of(views: Sequence[StageView], objectives: Sequence[Objective], width: int = WIDTH) -> list[str]:
+    """Of the first objective that limits a latency, else of TTFT p95; of the stages whose load is of one kind."""
+    limited = next((objective for objective in objectives if objective.judged is not None), None)
+    metric, statistic = (limited.judged or TTFT, limited.statistic) if limited is not None else (TTFT, "p95")
+    alike = [view for view in views if view.load_unit == views[-1].load_unit]
+    values = [(view.load, view.value(metric.name, statistic)) for view in alike]
+    points = [Point(load, value) for load, value in values if value is not None]
+    title = f"{metric.title} {statistic}"
+    return chart(title, points, limited.limit if limited else None, alike[-1].load_unit if alike else "", width)
 
 
 def chart(title: str, points: Sequence[Point], limit: float | None, unit: str, width: int = WIDTH) -> list[str]:
