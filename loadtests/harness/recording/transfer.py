@@ -9,15 +9,13 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import gevent
 from gevent.event import Event
-
-from loadtests.harness.recording.collect import PARTS
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +31,16 @@ class TransferFailed(Exception):
 
 
 class RecordSender:
-    """In a worker. `send` gives a message's data to the master; call `acknowledged` for each answer."""
+    """In a worker: sends `files`. `send` gives a message's data to the master; call `acknowledged` for each answer."""
 
-    def __init__(self, folder: Path, send: Callable[[dict[str, Any]], None]) -> None:
-        self._folder, self._send = folder, send
+    def __init__(self, files: Iterable[Path], send: Callable[[dict[str, Any]], None]) -> None:
+        self._files, self._send = files, send
         self._on_the_way = 0
         self._answered = Event()
 
     def run(self) -> None:
-        """Send every file of the folder, and wait until all of it has arrived. Raises `TransferFailed`, `OSError`."""
-        for name, at, data in _pieces(self._folder):
+        """Send all, and wait until it has arrived. Raises `TransferFailed`, `OSError`."""
+        for name, at, data in _pieces(self._files):
             self._wait_until_at_most(AHEAD - 1)
             self._on_the_way += 1
             self._send({"file": name, "at": at, "data": zlib.compress(data, LEVEL), "last": len(data) < PIECE_BYTES})
@@ -60,9 +58,9 @@ class RecordSender:
                 raise TransferFailed("the master does not answer")
 
 
-def _pieces(folder: Path) -> Iterator[tuple[str, int, bytes]]:
+def _pieces(files: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
     """Name, offset and content of each piece; the last one of a file is shorter than the others, and may be empty."""
-    for path in sorted(path for pattern in PARTS for path in folder.glob(pattern)):
+    for path in files:
         with path.open("rb") as file:
             at = 0
             while True:

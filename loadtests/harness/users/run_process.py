@@ -248,6 +248,11 @@ class RunProcess:
         """The plan with the stages so far, for workers that join late."""
         return replace(self.plan, meta=self._meta)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What this process alone writes, where the run has several."""
+        return tuple(sorted(self.folder.glob(f"*-{self._worker}.jsonl")))
+
     def close(self) -> None:
         now = monotonic_ns() - self.start
         if self.conductor is not None:

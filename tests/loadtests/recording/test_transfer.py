@@ -26,7 +26,6 @@ def test_every_byte_arrives(folders: tuple[Path, Path], size: int) -> None:
     content = os.urandom(size)
     (worker / "requests-1.jsonl").write_bytes(content)
     (worker / "telemetry-1.jsonl").write_bytes(b"{}\n")
-    (worker / "meta.json").write_bytes(b"not to be sent")
     receiver = RecordReceiver(master, {"near"})
     sender: RecordSender
 
@@ -34,7 +33,7 @@ def test_every_byte_arrives(folders: tuple[Path, Path], size: int) -> None:
         if receiver.take("near", message):
             sender.acknowledged()
 
-    sender = RecordSender(worker, send)
+    sender = RecordSender([worker / "requests-1.jsonl", worker / "telemetry-1.jsonl"], send)
     sender.run()
     receiver.wait()
     assert not receiver.missing
@@ -51,7 +50,7 @@ def test_no_more_than_a_few_pieces_are_on_their_way(
     (folders[0] / "requests-1.jsonl").write_bytes(bytes(20 * PIECE_BYTES))
     sent: list[dict[str, Any]] = []
     with pytest.raises(TransferFailed):
-        RecordSender(folders[0], sent.append).run()
+        RecordSender([folders[0] / "requests-1.jsonl"], sent.append).run()
     assert len(sent) == AHEAD
 
 
@@ -62,7 +61,7 @@ def test_of_a_worker_that_died_no_half_of_a_file_is_read(
     (folders[0] / "requests-1.jsonl").write_bytes(os.urandom(3 * PIECE_BYTES))
     sent: list[dict[str, Any]] = []
     with pytest.raises(TransferFailed):
-        RecordSender(folders[0], sent.append).run()
+        RecordSender([folders[0] / "requests-1.jsonl"], sent.append).run()
     receiver = RecordReceiver(folders[1], {"near", "far"})
     for message in sent[:2]:
         receiver.take("near", message)
