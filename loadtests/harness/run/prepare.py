@@ -53,7 +53,7 @@ def prepare(
     facts = {
         "ignore_eos": workload.ignore_eos,
         "prompt_set": prompt_set,
-        "prompt_length_measured": workload.material.exact,
+        "prompt_length_measured": workload.source.exact,
         "max_tokens_field": workload.max_tokens_field,
         "temperature": workload.temperature,
         "context": served.context,

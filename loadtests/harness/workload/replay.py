@@ -31,11 +31,11 @@ def _prompt(workload: Workload, trace: Trace, request: TraceRequest, rng: Random
         return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
     tokens = request.prompt_tokens
     assert tokens is not None, "a request has texts or a length"
-    material = workload.material
-    if material.kind == "ids":
-        return material.token_ids(tokens, rng)
+    source = workload.source
+    if source.kind == "ids":
+        return source.token_ids(tokens, rng)
     if not request.blocks:
-        return material.prompt(tokens, rng)
+        return source.prompt(tokens, rng)
     whole = f"{workload.seed}/{workload.prompt_set}"
     blocks = [(Random(f"block {whole}/{name}"), trace.block_tokens) for name in request.blocks]
-    return material.of_blocks(tokens, blocks)
+    return source.of_blocks(tokens, blocks)

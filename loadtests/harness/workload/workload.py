@@ -22,7 +22,7 @@ from loadtests.harness.client.dialects.registry import DIALECTS, Endpoint
 from loadtests.harness.workload.classes import RequestClass, class_of
 from loadtests.harness.workload.datasets import length_pairs, row_of
 from loadtests.harness.workload.lengths import Lengths, parse_lengths
-from loadtests.harness.workload.material import Material
+from loadtests.harness.workload.prompt_source import PromptSource
 from loadtests.harness.workload.session import Session
 from records.request import Observation
 
@@ -69,7 +69,7 @@ class Workload:
     streamed: bool
     prompt_tokens: Lengths
     output_tokens: Lengths
-    material: Material
+    source: PromptSource
     seed: int
     prompt_set: str
     shared_prefix_tokens: int = 0
@@ -151,10 +151,10 @@ class UserAsks:
 
     def _prompt(self, tokens: int, asks: Mapping[str, str]) -> str | tuple[int, ...]:
         workload = self._workload
-        if workload.material.kind == "ids":
-            return workload.material.token_ids(tokens, self._words)
+        if workload.source.kind == "ids":
+            return workload.source.token_ids(tokens, self._words)
         shared = int(asks.get("shared_prefix_tokens", workload.shared_prefix_tokens))
-        return workload.material.prompt(tokens, self._words, shared, self._set)
+        return workload.source.prompt(tokens, self._words, shared, self._set)
 
     def _from_dataset(self, number: int) -> Ask:
         row = row_of(self._workload.dataset, self._set, self._user, number)
@@ -169,7 +169,7 @@ class UserAsks:
         if self._session is not None:
             length = (workload.turn_tokens or workload.prompt_tokens).draw(self._lengths)
             if self._session.has_room_for(length + output_tokens, workload.context):
-                self._session.ask(workload.material.message(length, self._words))
+                self._session.ask(workload.source.message(length, self._words))
             else:
                 self._session = None
         tokens = None  # those of a later turn depend on the answers before it

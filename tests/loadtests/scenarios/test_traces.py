@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from loadtests.harness.schedule.trace import Trace, TraceRequest, clipped, scaled
-from loadtests.harness.workload.material import assumed
 from loadtests.harness.workload.playback import TraceOptions, parse_options, trace_stage, write_options
+from loadtests.harness.workload.prompt_source import assumed
 from loadtests.harness.workload.trace_files import read_trace
 from records.request import RequestRecord
 from records.stage import SECOND
@@ -232,17 +232,17 @@ def test_wrong_options_get_a_sentence(text: str, sentence: str) -> None:
 
 
 def test_blocks_that_are_shared_are_the_same_text() -> None:
-    """Of this material a word is a token, and so is the start of a prompt; the chat template has ten more."""
-    material = assumed("words", chat=True)
+    """Of this prompt source a word is a token, and so is the start of a prompt; the chat template has ten more."""
+    source = assumed("words", chat=True)
 
     def prompt(tokens: int, names: list[int]) -> list[str]:
-        return material.of_blocks(tokens, [(Random(f"block {name}"), 100) for name in names]).split()
+        return source.of_blocks(tokens, [(Random(f"block {name}"), 100) for name in names]).split()
 
     one, other, third = prompt(250, [0, 1, 2]), prompt(230, [0, 1, 3]), prompt(80, [4])
-    shared = 200 - material.template
+    shared = 200 - source.template
     assert one[: shared + 1] == other[: shared + 1]
     assert one[shared + 1 :] != other[shared + 1 : len(one)]
-    assert [len(each) - 1 + material.template for each in (one, other, third)] == [250, 230, 80]
+    assert [len(each) - 1 + source.template for each in (one, other, third)] == [250, 230, 80]
 
 
 def finished(locust: Locust) -> Locust:

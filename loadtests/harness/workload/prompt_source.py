@@ -88,7 +88,7 @@ def _drawn(units: Sequence[Unit], costliest: int, tokens: int, rng: Random) -> t
 
 
 @dataclass(frozen=True)
-class Material:
+class PromptSource:
     """`template` are the tokens of a prompt that has only its start, chat template included; `ids` those to draw from.
 
     `exact` says that prompts made of it were checked against the tokenizer, so that they have the tokens wanted.
@@ -168,9 +168,9 @@ class Material:
         return {}
 
 
-def assumed(kind: Kind, chat: bool) -> Material:
+def assumed(kind: Kind, chat: bool) -> PromptSource:
     """Where there is no tokenizer: a token a word."""
-    return Material(
+    return PromptSource(
         kind,
         template=1 + (ASSUMED_TEMPLATE if chat else 0),
         instruction=ASSUMED_INSTRUCTION,
@@ -178,7 +178,7 @@ def assumed(kind: Kind, chat: bool) -> Material:
     )
 
 
-def with_template(material: Material, prompt_tokens: int | None, known: bool) -> Material:
+def with_template(source: PromptSource, prompt_tokens: int | None, known: bool) -> PromptSource:
     """The same, where the server counted `prompt_tokens` for a prompt of the start alone; it may not have counted."""
-    template = material.template if prompt_tokens is None else prompt_tokens
-    return replace(material, template=template, exact=material.exact and known)
+    template = source.template if prompt_tokens is None else prompt_tokens
+    return replace(source, template=template, exact=source.exact and known)
