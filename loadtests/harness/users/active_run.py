@@ -66,6 +66,7 @@ class ActiveRun:
         self._worker = getattr(runner, "worker_index", 0)  # a master has none and writes no records
         buckets = Buckets(RunObjectives.of(plan.meta.workload), exported=settings.exporter is not None)
         self._counts = Counts(buckets)
+        self.rows = plan.workload.rows_of(self._worker % plan.meta.workers, plan.meta.workers)
         self._users = 0
         self._requests = 0
         self._answer_seconds: deque[float] = deque(maxlen=RECENT_ANSWERS)

@@ -103,13 +103,19 @@ class Dispatcher:
         if stage.start == UNDECIDED or (known is not None and known.index == stage.index):
             return
         begins = self._run.start + stage.start
-        while self._queue and self._queue[-1].t_sched >= begins:
-            self._queue.pop()
+        self._unsend([arrival for arrival in self._queue if arrival.t_sched >= begins])
         self._stage, load = stage, stage.load
         assert isinstance(load, Rate)
         times = self._run.arrival_times(stage)
         self._source = share_of(times, *self._run.share)
         self._following = next(self._source, (0, inf))
+
+    def _unsend(self, arrivals: list[Arrival]) -> None:
+        """Drop the last ones that were built."""
+        for _ in arrivals:
+            self._queue.pop()
+        if self._run.rows is not None:
+            self._run.rows.untake(len(arrivals))
 
     def _build_ahead(self) -> bool:
         """Build the requests that are due within `AHEAD`, for at most `BUILD_TIME`. Returns whether all are built."""
@@ -118,7 +124,7 @@ class Dispatcher:
             return True
         now_on = self._run.stage
         if stage.plan.drains and now_on.index == stage.index and now_on.steady_end is not None:
-            self._queue.clear()
+            self._unsend(list(self._queue))
             self._source, self._following = iter(()), (0, inf)
             return True
         begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME

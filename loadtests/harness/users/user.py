@@ -59,7 +59,7 @@ class ModelUser(User):
             return
         assert run.tracker is not None
         run.tracker.user_started(self._number)
-        self._asks = self.workload.asks_of(self._number)
+        self._asks = self.workload.asks_of(self._number, run.rows)
         self._pauses = Random(f"pauses {self.workload.seed}/{self._number}")
         self._client = self._new_client()
         # Users that start together would stay in step for the rest of the run.
@@ -78,6 +78,7 @@ class ModelUser(User):
     def on_stop(self) -> None:
         if hasattr(self, "_client"):
             self._client.close()
+            self._asks.close()
             assert self._run.tracker is not None
             self._run.tracker.user_stopped(self._number)
 
@@ -89,7 +90,7 @@ class ModelUser(User):
         """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`."""
         if self._run.trace is not None:
             return trace_ask(self.workload, self._run.trace, stage.index, number)
-        self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number)
+        self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
         return self.next_ask(stage)
 
     def _new_client(self) -> Client:

@@ -28,8 +28,12 @@ PLAIN = Workload(
 
 
 def asks(workload: Workload, user: int = 0, count: int = 100, **of_the_stage: str) -> list[Ask]:
-    one_user = workload.asks_of(user)
-    return [one_user.next(of_the_stage) for _ in range(count)]
+    one_user = workload.asks_of(user, workload.rows_of(0, 1))
+    found = []
+    for _ in range(count):
+        found.append(one_user.next(of_the_stage))
+        one_user.answered(Observation(outcome="ok", t_sched=0, t_end=0), "")
+    return found
 
 
 def bodies(workload: Workload, user: int = 0, count: int = 100) -> list[dict[str, Any]]:
