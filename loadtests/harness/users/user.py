@@ -121,6 +121,8 @@ class ModelUser(User):
         # The loop's timers count from its last iteration, so a busy loop ends a sleep early; nothing may be sent early.
         while (early := self._free_at - monotonic_ns()) > 0:
             gevent.sleep(early / SECOND)
+        if self._run.over:  # during a think time
+            raise StopUser
         run, stage, t_sched = self._run, self._run.stage, self._free_at
         if stage.plan is not self._asked_for and stage.plan.asks != self._asked_for.asks:
             self._prepare()  # the new stage asks for something else
