@@ -16,7 +16,7 @@ from itertools import product
 
 from loadtests.harness.schedule.loads import LoadStep
 from loadtests.harness.schedule.rates import seconds_of_requests
-from records.load import Load, Rate
+from records.load import TRACE, Load, Rate
 from records.stage import Extent, StagePlan
 from settings.schema import UserMistake
 
@@ -103,7 +103,7 @@ def in_seconds(stages: Sequence[StagePlan], seed: int) -> tuple[StagePlan, ...]:
 
 
 def _in_seconds(plan: StagePlan, seed: int, index: int) -> StagePlan:
-    if not isinstance(plan.load, Rate) or plan.drains or plan.window.unit == "seconds":
+    if not isinstance(plan.load, Rate) or plan.drains or plan.load.arrivals == TRACE or plan.window.unit == "seconds":
         return plan
     warm_up, window = int(plan.warm_up.amount), int(plan.window.amount)
     before, counted = seconds_of_requests(plan.load, warm_up, window, seed, index)

@@ -79,8 +79,8 @@ class LoadSettings:
     )
     trace: str = trace_setting(
         "",
-        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, a CSV or JSONL file, or the folder of a run. With "
-        "--rate only its requests are used, not its times.",
+        "Trace to replay: Mooncake, Azure, BurstGPT or ShareGPT, sessions of agents (Weka's, OpenTelemetry's spans), a "
+        "CSV, JSONL or Parquet file, or the folder of a run. With --rate only its requests are used, not its times.",
         metavar="PATH",
     )
     trace_as: TraceOptions = trace_setting(

@@ -86,10 +86,11 @@ class ModelUser(User):
         """What this user asks next, in `stage`."""
         return self._asks.next(stage.plan.asks)
 
-    def arrival_ask(self, stage: Stage, number: int) -> Ask:
-        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`."""
+    def arrival_ask(self, stage: Stage, number: int, index: int) -> Ask:
+        """What an open loop's arrival asks; `number` is its index among all arrivals of `stage`, `index` the request's
+        where a recorded session has arrived."""
         if self._run.trace is not None:
-            return trace_ask(self.workload, self._run.trace, stage.index, number)
+            return trace_ask(self.workload, self._run.trace, stage.index, number, index)
         self._asks = self.workload.asks_of(stage.index * MOST_ARRIVALS + number, self._run.rows)
         return self.next_ask(stage)
 

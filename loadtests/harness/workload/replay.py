@@ -12,21 +12,23 @@ from loadtests.harness.schedule.trace import Trace, TraceRequest
 from loadtests.harness.workload.workload import Ask, Prompt, Workload, prompt_id
 
 
-def trace_ask(workload: Workload, trace: Trace, stage: int, number: int) -> Ask:
-    """The request of arrival `number`; a trace that is asked for more than it has begins again with other words."""
-    request = trace.requests[number % len(trace.requests)]
-    rng = Random(f"trace {workload.seed}/{workload.prompt_set}/{stage}/{number}")
-    prompt = _prompt(workload, trace, request, rng)
+def trace_ask(workload: Workload, trace: Trace, stage: int, number: int, index: int) -> Ask:
+    """Request `index` of arrival `number`; a trace that is asked for more than it has begins again with other words."""
+    arrival = trace.arrivals[number % len(trace.arrivals)]
+    request = arrival.requests[index]
+    rng = Random(f"trace {workload.set_name}/{stage}/{number}/{index}")
+    prompt = _prompt(workload, request, rng)
     return Ask(
         workload.call(prompt, request.output_tokens, rng.getrandbits(31)),
         planned_prompt_tokens=request.prompt_tokens,
         planned_output_tokens=request.output_tokens,
         prompt_id=prompt_id(prompt),
         session=request.session,
+        turn=index if len(arrival.requests) > 1 else None,
     )
 
 
-def _prompt(workload: Workload, trace: Trace, request: TraceRequest, rng: Random) -> Prompt:
+def _prompt(workload: Workload, request: TraceRequest, rng: Random) -> Prompt:
     if request.messages:
         return tuple(Message(role, text) for role, text in request.messages)  # type: ignore[arg-type]
     tokens = request.prompt_tokens
@@ -36,6 +38,5 @@ def _prompt(workload: Workload, trace: Trace, request: TraceRequest, rng: Random
         return source.token_ids(tokens, rng)
     if not request.blocks:
         return source.prompt(tokens, rng)
-    whole = f"{workload.seed}/{workload.prompt_set}"
-    blocks = [(Random(f"block {whole}/{name}"), trace.block_tokens) for name in request.blocks]
-    return source.of_blocks(tokens, blocks)
+    blocks = [f"{workload.set_name}/{request.scope}/{name}" for name in request.blocks]
+    return source.of_blocks(tokens, blocks, request.block_tokens, rng)
