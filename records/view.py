@@ -15,6 +15,7 @@ from records.rules import Answer, is_failure
 from records.slo import Objective
 
 BEYOND_OBSERVED = "the upper end lies beyond the largest value observed"
+IN_CYCLES = "requests repeat in cycles"  # why there is no interval: one pattern does not show how it would vary
 FAILED = "failed"  # why a percentile has no finite value
 Severity = Literal["note", "warn", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "warn", "note")
@@ -243,6 +244,12 @@ class StageView:
         if name in self.metrics:
             return self.metrics[name].percentile(statistic)
         return self.quantities.get(name, Estimate(None))
+
+    def without(self, why: str) -> list[str]:
+        """The metrics and quantities of which a number lacks its value or interval for this reason."""
+        numbers = {name: tuple(each.percentiles.values()) for name, each in self.metrics.items()}
+        numbers |= {name: (quantity,) for name, quantity in self.quantities.items()}
+        return [name for name, estimates in numbers.items() if any(one.why == why for one in estimates)]
 
     def value(self, name: str, statistic: str = "value") -> float | None:
         return self.estimate(name, statistic).value
