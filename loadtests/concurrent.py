@@ -11,8 +11,8 @@ settings: docs/running-load-tests.md.
 """
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(load=users("1,10-100:10"))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(load=users("1,10-100:10"))

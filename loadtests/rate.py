@@ -9,8 +9,8 @@ never makes the server look faster.
 """
 
 from loadtests.harness.scenario import Scenario, rates
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(rate=rates("1,2,4,8"), stage_seconds=60)
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(rate=rates("1,2,4,8"), stage_seconds=60)

@@ -11,8 +11,8 @@ trace says that the recorded ones did. A call of an agent is sent when those tha
 """
 
 from loadtests.harness.scenario import Scenario
-from loadtests.harness.users.locustfile import locust_classes
+from loadtests.harness.users.user import ModelUser
 
-SCENARIO = Scenario(needs_trace=True, warm_up=(0.0, False))
 
-User, Stages = locust_classes(SCENARIO)
+class User(ModelUser):
+    scenario = Scenario(needs_trace=True, warm_up=(0.0, False))

@@ -28,9 +28,9 @@ class Shown:
     table: tuple[str, ...] = ()  # columns of the table of stages: terminal, page, Markdown
     compared: tuple[str, ...] = ()  # engines are compared by it, and versions gated
     chart: tuple[str, ...] = ()  # drawn over the loads
-    live: tuple[str, ...] = ()  # progress line, Locust's page, live.json
+    live: tuple[str, ...] = ()  # progress line, Locust's page; live.json has every metric
     curve: bool = False  # its distribution is drawn
-    exported: bool = False  # a histogram of the load generator's exporter
+    exported: bool = False  # by the load generator's exporter: a metric as a histogram, a quantity as a gauge
 
 
 NOWHERE = Shown()
@@ -198,6 +198,7 @@ ICL = Metric(
     Field("icl"),
     "chunks",
     "inter-chunk latency: every gap between successive chunks of every answer counts once",
+    shown=Shown(exported=True),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 BY_NAME = {metric.name: metric for metric in REQUEST_METRICS}

@@ -23,7 +23,7 @@ from analysis.summary.objectives import attainment, goodput
 from records.formula import Between, Field
 from records.load import Users
 from records.metrics import REQUEST_METRICS
-from records.slo import Objective
+from records.slo import RunObjectives
 from records.view import Distribution, Estimate
 
 STAY = Between(Field("t_send"), Field("t_end"))  # seconds in flight
@@ -50,7 +50,7 @@ class StageData:
     flows: Flows
     scheduled: pl.DataFrame
     metrics: Mapping[str, Distribution]
-    objectives: tuple[Objective, ...]
+    objectives: RunObjectives  # that goodput counts by
 
     @cached_property
     def ok(self) -> pl.DataFrame:

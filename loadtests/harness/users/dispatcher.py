@@ -18,17 +18,18 @@ from time import monotonic_ns
 
 import gevent
 
+from loadtests.harness.client.call import Call
 from loadtests.harness.client.client import Client
 from loadtests.harness.schedule.control import UNDECIDED
 from loadtests.harness.schedule.rates import peak_rate, share_of
 from loadtests.harness.schedule.retries import pause_before_retry
 from loadtests.harness.schedule.trace import PlayedSession
-from loadtests.harness.users.active_run import ActiveRun
 from loadtests.harness.users.alarm import Alarm
+from loadtests.harness.users.run_process import RunProcess
 from loadtests.harness.users.senders import SenderPool
-from loadtests.harness.workload.workload import Ask
+from loadtests.harness.workload.workload import PlannedRequest
 from records.load import Load, Rate
-from records.request import Observation
+from records.request import RequestRecord
 from records.stage import SECOND, Nanoseconds, Stage
 
 AHEAD = SECOND  # how long before they are due requests are built
@@ -46,24 +47,24 @@ class Arrival:
 
     t_sched: Nanoseconds
     stage: Stage
-    ask: Ask
+    planned: PlannedRequest
     number: int
     index: int = 0
     session: PlayedSession | None = None
 
 
 class Dispatcher:
-    """`next_ask(stage, number, index)` builds a request of an arrival; `show` is called with each that has ended, and
-    with the size of its answer in bytes."""
+    """`next_request(stage, number, index)` builds a request of an arrival; `show` is called with each that has ended,
+    and with the size of its answer in bytes."""
 
     def __init__(
         self,
-        run: ActiveRun,
+        run: RunProcess,
         new_client: Callable[[], Client],
-        next_ask: Callable[[Stage, int, int], Ask],
-        show: Callable[[Ask, Observation, int], None],
+        next_request: Callable[[Stage, int, int], PlannedRequest],
+        show: Callable[[Call, RequestRecord, int], None],
     ) -> None:
-        self._run, self._next_ask, self._show = run, next_ask, show
+        self._run, self._next_request, self._show = run, next_request, show
         _, self._workers = run.share
         self._pool = SenderPool(new_client, max(1, run.scenario.max_in_flight // self._workers))
         self._stage: Stage | None = None
@@ -145,7 +146,8 @@ class Dispatcher:
         begins, pause = self._run.start + stage.start, monotonic_ns() + BUILD_TIME
         while begins + (seconds := self._following[1]) * SECOND < monotonic_ns() + AHEAD:
             number = self._following[0]
-            arrival = Arrival(begins + round(seconds * SECOND), stage, self._next_ask(stage, number, 0), number)
+            planned = self._next_request(stage, number, 0)
+            arrival = Arrival(begins + round(seconds * SECOND), stage, planned, number)
             self._queue.append(arrival)
             if len(self._queue) == 1:
                 self._set_alarm()
@@ -173,15 +175,13 @@ class Dispatcher:
         if (due := self._next_due()) < inf:
             self._alarm.set(int(due))
 
-    def _retry(self, arrival: Arrival, observation: Observation) -> bool:
+    def _retry(self, arrival: Arrival, ended: RequestRecord, again: PlannedRequest | None) -> bool:
         """Schedule a retry, if the outcome and the scenario's limit allow one."""
-        limit, attempt = self._run.scenario.retries, arrival.ask.attempt
-        pause = pause_before_retry(observation, attempt, limit, self._jitter)
-        if pause is None or self._closing:
+        pause = pause_before_retry(ended, self._run.scenario.retries, self._jitter)
+        if pause is None or again is None or self._closing:
             return False
-        ask = replace(arrival.ask, attempt=attempt + 1)
         due = monotonic_ns() + round(pause * SECOND)
-        self._put(replace(arrival, t_sched=due, stage=self._run.stage, ask=ask))
+        self._put(replace(arrival, t_sched=due, stage=self._run.stage, planned=again))
         return True
 
     def _put(self, arrival: Arrival) -> None:
@@ -210,25 +210,27 @@ class Dispatcher:
         stage = self._run.stage
         for index, pause in following:
             # Built now, not when it is due.
-            ask = self._next_ask(stage, arrival.number, index)
+            planned = self._next_request(stage, arrival.number, index)
             due = since + round(pause * SECOND)
-            self._put(replace(arrival, t_sched=due, stage=stage, ask=ask, index=index))
+            self._put(replace(arrival, t_sched=due, stage=stage, planned=planned, index=index))
 
     def _send(self, arrival: Arrival) -> None:
         arrival = self._begin(arrival)
-        run, stage, ask = self._run, arrival.stage, arrival.ask
-        request = run.request_scheduled(arrival.t_sched)
+        run, (call, record) = self._run, arrival.planned
+        again = arrival.planned.again() if record.attempt < run.scenario.retries else None
+        number = run.request_scheduled(record, arrival.t_sched, arrival.stage, None)
 
-        def end(observation: Observation, answer_bytes: int) -> None:
-            run.request_ended(request, None, stage, ask, observation)
-            self._show(ask, observation, answer_bytes)
-            if not self._retry(arrival, observation):
-                self._ended(arrival, observation.t_end)
+        def end(ended: RequestRecord, answer_bytes: int) -> None:
+            run.request_ended(number, ended)
+            self._show(call, ended, answer_bytes)
+            if not self._retry(arrival, ended, again):
+                self._ended(arrival, run.start + ended.t_end)
 
         def send(client: Client) -> None:
-            run.announce(request, stage, arrival.t_sched)
-            client.request(ask.call, arrival.t_sched, lambda observation: end(observation, client.answer_bytes))
+            run.announce(record)
+            client.request(call, record, lambda ended: end(ended, client.answer_bytes))
 
         if not self._pool.send(send):
-            limit = f"{self._pool.in_flight} requests were in flight"
-            end(Observation(outcome="dropped", t_sched=arrival.t_sched, t_end=monotonic_ns(), detail=limit), 0)
+            record.outcome, record.detail = "dropped", f"{self._pool.in_flight} requests were in flight"
+            record.t_end = monotonic_ns() - run.start
+            end(record, 0)

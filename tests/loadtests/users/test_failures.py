@@ -19,16 +19,12 @@ from locust import events
 from locust.runners import WorkerRunner
 
 from loadtests.harness.scenario import Scenario, users
-from loadtests.harness.users.locustfile import locust_classes
 from loadtests.harness.users.user import ModelUser
 
 
-class Own(ModelUser):
+class User(ModelUser):
+    scenario = Scenario(load=users("4"), stage_seconds=30.0)
     {user}
-
-
-SCENARIO = Scenario(load=users("4"), stage_seconds=30.0)
-User, Stages = locust_classes(SCENARIO, Own)
 
 {listener}
 """

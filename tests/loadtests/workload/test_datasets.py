@@ -15,11 +15,11 @@ from loadtests.harness.client.dialects.dialect import Message
 from loadtests.harness.scenario import Scenario, read
 from loadtests.harness.workload.datasets import Row, checked_dataset, checked_pairs, dataset, length_pairs
 from loadtests.harness.workload.lengths import parse_lengths
-from loadtests.harness.workload.workload import Ask, Workload
-from records.request import Observation
+from loadtests.harness.workload.workload import PlannedRequest, Workload
 from tests.loadtests.workload.test_workload import PLAIN, asks, bodies
+from tests.support.records import record
 
-ENDED = Observation(outcome="ok", t_sched=0, t_end=0)
+ENDED = record()
 ROWS: list[dict[str, object]] = [
     {"prompt": "Who?", "output_tokens": 7},
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]},
@@ -87,7 +87,7 @@ def questions(tmp_path: Path, count: int) -> Workload:
     return dataclasses.replace(PLAIN, dataset=jsonl(tmp_path, [{"prompt": f"Question {n}?"} for n in range(count)]))
 
 
-def question(ask: Ask) -> str:
+def question(ask: PlannedRequest) -> str:
     text: str = json.loads(ask.call.body)["messages"][0]["content"]
     return text
 
@@ -97,7 +97,7 @@ def test_every_row_once_before_any_row_twice_whatever_the_users_pace(tmp_path: P
     """100 users who send 1 000 requests between them, some many more than others; 1 000 rows."""
     workload, rng = questions(tmp_path, 1000), Random(3)
     decks = [workload.rows_of(process, processes) for process in range(processes)]
-    users = [workload.asks_of(user, decks[user % processes]) for user in range(100)]
+    users = [workload.requests_of(user, decks[user % processes]) for user in range(100)]
     sent: list[str] = []
     for turn in range(2000):
         of_process = [user for user in range(100) if user % processes == turn % processes]
@@ -116,7 +116,7 @@ def test_the_order_is_the_seeds_and_the_same_for_every_engine(tmp_path: Path) ->
     assert order != sorted(order)
     other = dataclasses.replace(workload, prompt_set="another")
     assert order != [question(ask) for ask in asks(other, count=50)]
-    assert {ask.planned_output_tokens for ask in asks(workload)} == {16}
+    assert {ask.record.planned_output_tokens for ask in asks(workload)} == {16}
 
 
 def test_a_row_that_was_not_sent_is_sent_later(tmp_path: Path) -> None:
@@ -124,15 +124,15 @@ def test_a_row_that_was_not_sent_is_sent_later(tmp_path: Path) -> None:
     workload = questions(tmp_path, 6)
     rows = workload.rows_of(0, 1)
     assert rows is not None
-    leaves, stays = workload.asks_of(0, rows), workload.asks_of(1, rows)
+    leaves, stays = workload.requests_of(0, rows), workload.requests_of(1, rows)
     unsent, sent = question(leaves.next({})), question(stays.next({}))
     assert question(stays.next({"output_tokens": "9"})) == sent, "it was asked anew before it was sent"
     leaves.close()
     stays.answered(ENDED, "")
     assert question(stays.next({})) == unsent
-    arrivals = [question(workload.asks_of(number, rows).next({})) for number in range(3)]
+    arrivals = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
     rows.untake(2)
-    following = [question(workload.asks_of(number, rows).next({})) for number in range(3)]
+    following = [question(workload.requests_of(number, rows).next({})) for number in range(3)]
     assert following[:2] == arrivals[1:]
     assert {unsent, sent, arrivals[0], *following} == {f"Question {n}?" for n in range(6)}
 
@@ -147,7 +147,7 @@ def test_lengths_are_drawn_together(tmp_path: Path) -> None:
     path = jsonl(tmp_path, [*rows, {"prompt_tokens": 9, "output_tokens": None}])
     assert length_pairs(path) == tuple((100 * n, n) for n in range(1, 6))
     drawn = asks(dataclasses.replace(PLAIN, length_pairs=path), count=300)
-    pairs = Counter((one.planned_prompt_tokens, one.planned_output_tokens) for one in drawn)
+    pairs = Counter((one.record.planned_prompt_tokens, one.record.planned_output_tokens) for one in drawn)
     assert set(pairs) == {(100 * n, n) for n in range(1, 6)}
     assert min(pairs.values()) > 30
 
